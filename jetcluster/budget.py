@@ -1,11 +1,10 @@
-"""`LoopBudget`: the time of a node's event loop that work of unknown length may take, shared by all that asks for it.
+"""`LoopBudget`: the time of a node's event loop for work of unknown length, shared by all jobs.
 
-One loop serves everybody, so a request must not keep it. What may take long is written as a generator that yields
-after about a millisecond, or less, of work (`Steps`). All such jobs of a node together have `SLICE` seconds per turn of
-the loop, in turns: first those of one key (an account, a connection) and then those of the next, so that nobody waits
-for another's thousand jobs. In between the loop gets to Raft, routes, timers and everybody's messages. A short job is
-done at once, without waiting for a turn. Connections that have sent much share the time with the jobs
-(`server.fairness`).
+One loop serves all clients, so no request may occupy it. Long work is a generator that yields after at most about a
+millisecond of work (`Steps`). All such jobs of a node together get `SLICE_SECONDS` per turn of the loop, and their keys
+(an account, a connection) take turns, so that no key waits for another's thousand jobs. In between the loop serves
+Raft, routes, timers and messages. A short job runs at once, without waiting for a turn. Connections that have sent much
+share the time with the jobs (`server.fairness`).
 """
 
 from __future__ import annotations
@@ -18,24 +17,23 @@ from typing import Any, Final, Generic, TypeVar
 from jetcluster.clock import Clock, Timers
 from jetcluster.errors import PassingError
 
-SLICE: Final = 0.005
-"""Seconds of a turn of the loop."""
-QUANTUM: Final = 0.001
-"""Seconds after which the next job has its turn."""
+SLICE_SECONDS: Final = 0.005
+"""Time of all jobs in one turn of the loop."""
+QUANTUM_SECONDS: Final = 0.001
+"""Time after which the next job has its turn."""
 MAX_JOBS: Final = 8192
 MAX_PER_KEY: Final = 1024
-"""Jobs that wait for their turns, in all and of one key; more are refused."""
+"""Waiting jobs, in all and of one key; further ones are refused."""
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work in steps: it yields where others may go on, and returns its result."""
+"""Work in steps: it yields where other work may run, and returns its result."""
 Work = Generator[float | None, None, T]
-"""The same; a step that sets something off which is done elsewhere in the loop, a task, yields the seconds that this is
-likely to take."""
+"""Steps that may also yield the seconds that a task which they started is likely to take from the loop."""
 
 
 def at_once(steps: Steps[T]) -> T:
-    """The result of `steps`, run without a pause: for work that is known to be short."""
+    """Run `steps` without a pause, for work known to be short, and return their result."""
     while True:
         try:
             next(steps)
@@ -45,17 +43,17 @@ def at_once(steps: Steps[T]) -> T:
 
 
 def exhaust(steps: Iterator[None]) -> None:
-    """All of them at once."""
+    """Run all steps at once."""
     for _ in steps:
         pass
 
 
 class BusyError(PassingError):
-    """Too many jobs wait already, of this key or in all."""
+    """Too many jobs wait, of this key or in all."""
 
 
 class Job(Generic[T]):
-    """One piece of work under way; from `LoopBudget.start`."""
+    """A piece of work in progress, from `LoopBudget.start`."""
 
     __slots__ = ("_budget", "_done", "_failed", "_running", "_steps", "key", "over")
 
@@ -74,10 +72,10 @@ class Job(Generic[T]):
         self._running = False
         self.key = key
         self.over = False
-        """It has ended, or was cancelled: no callback comes any more."""
+        """True once it has ended or was cancelled: no callback follows."""
 
     def cancel(self) -> None:
-        """Ends the work where it stands, without a callback. Of one that is over, nothing."""
+        """End the work without a callback; does nothing when it is over."""
         if self.over:
             return
         self.over = True
@@ -86,7 +84,7 @@ class Job(Generic[T]):
             self._steps.close()
 
     def advance(self, clock: Clock, end: float) -> bool:
-        """Steps until `end`, one at least; True when no more are to come. For the budget."""
+        """Run steps until `end`, at least one; True when it is over. For the budget."""
         steps, budget = self._steps, self._budget
         self._running = True
         try:
@@ -98,7 +96,7 @@ class Job(Generic[T]):
                 self.over = True
                 self._done(stop.value)
             return True
-        except Exception as error:  # noqa: BLE001 - it belongs to the one that waits for the result
+        except Exception as error:  # noqa: BLE001 - reported to the owner of the job
             if not self.over:
                 self.over = True
                 self._failed(error)
@@ -111,30 +109,30 @@ class Job(Generic[T]):
 
 
 class LoopBudget:
-    """One per node. `timers` is the event loop outside tests."""
+    """The budget of one node. `timers` is the event loop outside tests."""
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
         self._waiting: OrderedDict[Hashable, deque[Job[Any]]] = OrderedDict()
-        """By key; the first one's first job is the next."""
+        """Key -> its waiting jobs; the first key's first job is next."""
         self.jobs = 0
-        """Jobs that wait for their turns."""
+        """Number of waiting jobs."""
         self.connections_wait = False
-        """Told by the governor: it has turns to give as well."""
+        """Set by the governor while connections wait for a share of the time."""
         self._scheduled = False
         self.claimed = 0.0
-        """Seconds of this turn of the loop that are spoken for (see `Work`)."""
+        """Seconds of this turn of the loop that started tasks are likely to take (see `Work`)."""
         self._end = -1.0
-        """When the time of this turn of the loop is over; -1.0: nobody has taken any of it."""
+        """End of the time in this turn of the loop; -1.0 while none of it is used."""
 
     # ---- the time of one turn of the loop
 
     def has_time(self) -> bool:
-        """Is something left of this turn of the loop? The first to ask begins it."""
+        """Return True while this turn of the loop has time left. Its first call starts the time."""
         now = self._clock.monotonic()
         if self._end < 0:
-            self._end = now + SLICE
+            self._end = now + SLICE_SECONDS
             self._timers.call_soon(self._turn_over)
             return True
         return now + self.claimed < self._end
@@ -149,8 +147,8 @@ class LoopBudget:
 
     @property
     def share(self) -> float:
-        """Seconds of a turn for jobs, and as many for connections that wait: all of it, when the others have none."""
-        return SLICE / 2 if self.jobs and self.connections_wait else SLICE
+        """Seconds of a turn for jobs, and as many for waiting connections: all of it if only one of them needs it."""
+        return SLICE_SECONDS / 2 if self.jobs and self.connections_wait else SLICE_SECONDS
 
     # ---- jobs
 
@@ -163,11 +161,11 @@ class LoopBudget:
         *,
         at_once: bool = True,
     ) -> Job[T]:
-        """Does `steps` in turns with all others and calls `done` with what they return, or `failed` with what they
-        raise; before it returns already, if that is quick and nobody waits, unless not `at_once`. Raises BusyError."""
+        """Run `steps` in turn with all other jobs and call `done` with their result, or `failed` with their exception;
+        before this returns, if the work is short, no job waits, and `at_once` is set. Raises BusyError."""
         job = Job(self, key, steps, done, failed)
         now = at_once and not self.jobs and self.has_time()
-        if now and job.advance(self._clock, min(self._now + QUANTUM, self._end)):
+        if now and job.advance(self._clock, min(self._now + QUANTUM_SECONDS, self._end)):
             return job
         of_key = self._waiting.get(key)
         if self.jobs >= MAX_JOBS or (of_key is not None and len(of_key) >= MAX_PER_KEY):
@@ -179,8 +177,8 @@ class LoopBudget:
         return job
 
     async def run(self, key: Hashable, steps: Work[T]) -> T:
-        """Does the work in its turns and returns the result of `steps`. Raises what they raise, and BusyError. A task
-        that is cancelled cancels the work."""
+        """Run `steps` in turn with other jobs and return their result. Raises what they raise, and BusyError. The
+        task's cancellation cancels the work."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def done(value: T) -> None:
@@ -200,13 +198,13 @@ class LoopBudget:
             job.cancel()
 
     def stop(self) -> None:
-        """Cancels all jobs: nobody hears of them any more."""
+        """Cancel all jobs, without callbacks."""
         for jobs in list(self._waiting.values()):
             for job in list(jobs):
                 job.cancel()
 
     def leave(self, job: Job[Any]) -> None:
-        """`job` waits no more."""
+        """Remove `job` from the waiting ones."""
         jobs = self._waiting.get(job.key)
         if jobs is not None and job in jobs:
             jobs.remove(job)
@@ -222,7 +220,7 @@ class LoopBudget:
         self.jobs += 1
 
     def _next(self) -> Job[Any]:
-        """Taken out of its place; its key goes behind the others."""
+        """Take out the next job; its key moves behind the others."""
         key, jobs = self._waiting.popitem(last=False)
         job = jobs.popleft()
         self.jobs -= 1
@@ -242,7 +240,7 @@ class LoopBudget:
         try:
             while self.jobs:
                 job = self._next()
-                if not job.advance(self._clock, min(self._now + QUANTUM, end)):
+                if not job.advance(self._clock, min(self._now + QUANTUM_SECONDS, end)):
                     self._queue(job)
                 if self._now >= end:
                     break

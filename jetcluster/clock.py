@@ -1,7 +1,7 @@
-"""Time, randomness and timers as parameters: the only module that asks the operating system for them.
+"""Time, randomness and timers as parameters: only this module asks the operating system for them.
 
-Everything else takes a `Clock`, an `Rng` or `Timers`, so that a test or the simulation can replay it. `apply` of a
-state machine gets none of them: time comes stamped into the command (docs/architecture.md, "Determinism").
+Other modules take a `Clock`, an `Rng` or `Timers`, so that a test or the simulation can replay them. A state machine's
+`apply` gets none: the command carries its time (docs/architecture.md, "Determinism").
 """
 
 from __future__ import annotations
@@ -14,43 +14,48 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
+    """A source of time."""
+
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
-        ...
+        """Return seconds from an arbitrary start; never goes back."""
 
     def time_ns(self) -> int:
-        """Wall clock, nanoseconds since the Unix epoch."""
-        ...
+        """Return the wall clock, nanoseconds since the Unix epoch."""
 
 
 class Rng(Protocol):
+    """A source of randomness, with the signatures of `random.Random`."""
+
     def random(self) -> float: ...
     def uniform(self, a: float, b: float) -> float: ...
     def randrange(self, n: int) -> int: ...
     def token(self, n: int) -> bytes:
-        """`n` random bytes, unguessable outside tests."""
-        ...
+        """Return `n` random bytes, unguessable outside tests."""
 
 
 class TimerHandle(Protocol):
+    """A scheduled callback, as `asyncio.TimerHandle`."""
+
     def cancel(self) -> None: ...
 
 
 class Timers(Protocol):
-    """The part of an event loop that pure-ish code needs; asyncio's loop satisfies it as it is."""
+    """The part of an event loop that schedules callbacks; asyncio's loop satisfies it."""
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
 
 
 class SystemClock:
-    """The operating system's; its functions themselves, as every message asks for the time."""
+    """The operating system's clock, without wrappers, as every message asks for the time."""
 
     monotonic = staticmethod(time.monotonic)
     time_ns = staticmethod(time.time_ns)
 
 
 class SystemRng:
+    """The operating system's randomness."""
+
     def random(self) -> float:
         return random.random()
 

@@ -1,10 +1,10 @@
-"""Every error that goes over the wire, as one table, and the tree of our exceptions.
+"""Every error that goes over the wire, as one table, and the tree of this project's exceptions.
 
 The table's source is nats-server's errors.json. `err_code` is the stable number that clients test; `code` is HTTP-like
 and decides the exception class in nats.py, so both must be right.
 
-Each exception says whom to `blame` and whether the same thing may succeed a moment later (`retriable`). A room's own
-exceptions stand below one of these families, beside ValueError or OSError where callers know it as one of those:
+Each exception has the side to `blame`, and is `retriable` if the same request may succeed a moment later. A room's
+exceptions belong to one of these families, and also to ValueError or OSError where callers catch those:
 
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
@@ -273,16 +273,16 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
 PASSING: Final = frozenset(
     {
         10004,  # not all servers have answered
-        10007,  # asked of a server that has not heard of its part yet
+        10007,  # the server does not know its part of the asset yet
         10008,  # no leader, or none that answers
         10009,  # likewise
-        10023,  # too many restores under way
-        10076,  # a server that stops
-        10118,  # all replicas are away
+        10023,  # too many restores in progress
+        10076,  # the server is shutting down
+        10118,  # all replicas are offline
         10119,
-        10124,  # a change of members, or a move, is under way
+        10124,  # a change of members, or a move, is in progress
         10158,  # the same message is on its way into the log
-        10163,  # as is another one of that subject
+        10163,  # as is another one of its subject
         10167,  # too many requests
         10202,
         10210,  # too many batches
@@ -290,11 +290,11 @@ PASSING: Final = frozenset(
         10226,
     }
 )
-"""The errors that go by themselves: the same request may succeed a moment later, and is no refusal of what it asks for.
-All others stay until somebody changes something, those with code 503 that are not here too: a store or an account that
-is full, an account without JetStream, a server without a cluster."""
+"""The temporary errors: the same request may succeed a moment later. All others last until something is changed, even
+those with code 503 that are missing here: a full store or account, an account without JetStream, a server without a
+cluster."""
 
-# The numbers that our code names; the others are reached through `by_code`.
+# The numbers that this project's code names; the others are reached through `by_code`.
 BAD_REQUEST: Final = 10003
 NO_SUITABLE_PEERS: Final = 10005
 NOT_AVAILABLE: Final = 10008
@@ -325,7 +325,7 @@ STREAM_NAME_EXISTS: Final = 10058
 STREAM_NOT_FOUND: Final = 10059
 RESTORE_FAILED: Final = 10062
 SEED_STREAM_NOT_FOUND: Final = 10039
-"""With 404, as the specification numbers it (`compat { seed_error_codes }`)."""
+"""The specification's number, with code 404 (`compat { seed_error_codes }`)."""
 SUBJECT_OVERLAP: Final = 10065
 UPDATE_FAILED: Final = 10069
 WRONG_LAST_SEQUENCE: Final = 10071
@@ -366,38 +366,37 @@ class JetclusterError(Exception):
     """Base of the exceptions that this project raises on purpose."""
 
     blame = "jetcluster"
-    """The side that can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until
-    shown)."""
+    """The side that can correct it: caller, peer, operator, disk, nobody (it passes), jetcluster (maybe a defect)."""
     retriable = False
-    """The same may succeed a moment later."""
+    """True if the same request may succeed a moment later."""
 
 
 class CallerError(JetclusterError):
-    """The request, or the value, is one that cannot be."""
+    """A malformed, forbidden or impossible request or value."""
 
     blame = "caller"
 
 
 class PeerError(JetclusterError):
-    """The other end, or the writer of these bytes, broke the protocol."""
+    """A protocol violation by the other end, or by the writer of these bytes."""
 
     blame = "peer"
 
 
 class OperatorError(JetclusterError):
-    """A configuration, a key or a file is not as it must be."""
+    """A wrong configuration, key or file."""
 
     blame = "operator"
 
 
 class DiskError(JetclusterError):
-    """The store below failed, or holds what makes no sense."""
+    """A failure of the disk, or damaged data on it."""
 
     blame = "disk"
 
 
 class PassingError(JetclusterError):
-    """It cannot be now, and may be a moment later."""
+    """A temporary condition, which may end a moment later."""
 
     blame = "nobody"
     retriable = True
@@ -415,18 +414,18 @@ class ApiError(JetclusterError):
         self.retriable = err_code in PASSING if err_code in TABLE else code in (429, 503)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON `error` object. Exactly these three keys: nats.py passes them as keyword arguments to its
-        exception, a fourth one is a TypeError inside every client."""
+        """Return the JSON `error` object. It must have exactly these keys: nats.py passes them as keyword arguments, so
+        a fourth one would be a TypeError in every client."""
         return {"code": self.code, "err_code": self.err_code, "description": self.description}
 
     @classmethod
     def from_dict(cls, error: dict[str, Any]) -> ApiError:
-        """Rebuilds what `to_dict` made (errors cross between nodes as JSON)."""
+        """Rebuild an error from `to_dict` (errors go between nodes as JSON)."""
         return cls(int(error["code"]), int(error["err_code"]), str(error["description"]))
 
     @property
     def is_stream_not_found(self) -> bool:
-        """By nats-server's number or the specification's: a client does not know which one its server uses."""
+        """True for nats-server's number and the specification's: a client cannot know which one its server uses."""
         return self.code == 404 and self.err_code in (STREAM_NOT_FOUND, SEED_STREAM_NOT_FOUND)
 
     def __eq__(self, other: object) -> bool:
@@ -437,16 +436,16 @@ class ApiError(JetclusterError):
 
 
 def by_code(err_code: int, **fields: object) -> ApiError:
-    """The error of the table, placeholders filled. KeyError: unknown code, or a placeholder not given."""
+    """Return the table's error, with placeholders filled. Raises KeyError for an unknown code or missing field."""
     code, template = TABLE[err_code]
     return ApiError(code, err_code, template.format(**fields) if "{" in template else template)
 
 
 def render(err_code: int, **fields: object) -> bytes:
-    """The JSON `error` object as bytes, for replies that are put together without a dict (PubAcks)."""
+    """Return the JSON `error` object as bytes, for replies that are built without a dict (PubAcks)."""
     return json.dumps(by_code(err_code, **fields).to_dict(), separators=(",", ":")).encode()
 
 
 def invalid_config(text: str) -> ApiError:
-    """10052: a stream configuration that breaks a rule. HTTP code 500 although it is the user's error, as upstream."""
+    """Return 10052, for a stream configuration that breaks a rule; code 500 for a user's error, as in nats-server."""
     return by_code(INVALID_CONFIG, err=text)

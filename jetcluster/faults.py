@@ -1,17 +1,17 @@
-"""Named fault points, off unless something arms them.
+"""Named fault points, off unless armed.
 
-A fault point is one call, `faults.point("journal.write")`, on a path that a test or an operator's drill wants to break:
-it costs one dictionary truth test while nothing is armed. Tests arm it with `armed(...)`; process tests and drills
-with the environment variable `JETCLUSTER_FAULTS`, for example
+A fault point is one call, `faults.point("journal.write")`, on a path that a test or an operator's drill breaks. It
+costs one truth test of a dictionary while nothing is armed. Tests arm it with `armed(...)`; process tests and drills
+use the environment variable `JETCLUSTER_FAULTS`, for example
 
     JETCLUSTER_FAULTS="journal.write=enospc@100+50;journal.synced=kill@7"
 
 which fails hits 100-149 of `journal.write` with ENOSPC and kills the process (SIGKILL) at the 7th `journal.synced`.
-A fault may also last for as long as a file exists:
+A fault may also last as long as a file exists:
 
     JETCLUSTER_FAULTS="journal.write=hang@/run/drill/hang"
 
-`jetcluster serve` arms what the variable says, and says so in its log.
+`jetcluster serve` arms the points of the variable, and logs that.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ POINTS = frozenset(
     {
         "journal.create",  # before a new segment file is made
         "journal.write",  # before a batch is written (and synced)
-        "journal.synced",  # after a batch is durable, before anybody is told
+        "journal.synced",  # after a batch is durable, before any callback
         "journal.read",  # before an old entry is read back from its segment
-        "store.write",  # before a batch goes to RocksDB, in memory and on the event loop: nothing real hangs here
-        "store.flush",  # after a memtable is durable, in a thread, before anybody is told
+        "store.write",  # before a batch goes to RocksDB, in memory and on the event loop: no real write hangs here
+        "store.flush",  # after a memtable is durable, in a thread, before any callback
         "store.read",  # before records are read
         "raft.apply",  # before a committed command is applied
         "raft.flush",  # before AppendEntries leave
-        "archive.written",  # the Parquet of a batch is there, its manifest is not
-        "archive.committed",  # the manifest is there, Spark does not know
+        "archive.written",  # after a batch's Parquet files, before its manifest
+        "archive.committed",  # after the manifest, before Spark knows
     }
 )
-"""Every fault point of the program by name; arming another name is a mistake and is refused."""
+"""The names of all fault points; no other name can be armed."""
 
 VARIABLE = "JETCLUSTER_FAULTS"
-_LOOK = 0.01
-"""Seconds between two looks of what hangs."""
+_POLL_SECONDS = 0.01
+"""Interval at which a hanging point checks its file."""
 
 active: dict[str, Action] = {}
-"""The armed points. A path that many messages take looks here first, and calls `point` where there is anything."""
+"""The armed points. Hot paths check it before they call `point`."""
 
 
 def point(name: str) -> None:
-    """Does nothing, or what was armed for `name` (which may raise)."""
+    """Run the action armed for `name`, which may raise, if any."""
     if active:
         action = active.get(name)
         if action is not None:
@@ -66,7 +66,7 @@ def arm(name: str, action: Action) -> None:
 
 
 def disarm(name: str | None = None) -> None:
-    """Disarms one point, or all."""
+    """Disarm one point, or all."""
     if name is None:
         active.clear()
     else:
@@ -83,7 +83,7 @@ def armed(name: str, action: Action) -> Iterator[None]:
 
 
 def fail(code: int) -> Action:
-    """An action that raises `OSError(code)`."""
+    """Return an action that raises `OSError(code)`."""
 
     def action() -> None:
         raise OSError(code, os.strerror(code))
@@ -92,7 +92,7 @@ def fail(code: int) -> Action:
 
 
 def kill() -> None:
-    """Ends this process as `kill -9` does: nothing is flushed, nothing is closed."""
+    """End this process as `kill -9` does: without flushing or closing anything."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -117,7 +117,7 @@ def hits(action: Action, first: int, count: int | None = None) -> Action:
 
 
 def while_exists(path: Path, action: Action) -> Action:
-    """`action` on every hit while there is a file `path`."""
+    """Return an action that does `action` on each hit while file `path` exists."""
 
     def looked() -> None:
         if path.exists():
@@ -127,20 +127,19 @@ def while_exists(path: Path, action: Action) -> Action:
 
 
 def hang(path: Path) -> Action:
-    """An action that returns once there is no file `path`."""
+    """Return an action that blocks while file `path` exists."""
 
     def action() -> None:
         while path.exists():
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     return action
 
 
 def from_environment(value: str | None) -> None:
-    """Arms what `JETCLUSTER_FAULTS` asks for: `point=action[@first[+count]]` or `point=action@/path` joined by `;`.
+    """Arm the points of `JETCLUSTER_FAULTS`: `point=action[@first[+count]]` or `point=action@/path` joined by `;`.
 
-    Actions: enospc, eio, emfile, kill, delay:<seconds>, hang (with a path only). Raises ValueError for anything it does
-    not understand.
+    Actions: enospc, eio, emfile, kill, delay:<seconds>, hang (with a path only). Raises ValueError for any other text.
     """
     for part in filter(None, (value or "").split(";")):
         name, equals, text = part.strip().partition("=")

@@ -1,8 +1,8 @@
-"""The modes of the files that a server writes: messages, keys and tokens are for its own user alone, the log and the
-pid and ports files for those whom the umask lets.
+"""The modes of a server's files: messages, keys and tokens are for its own user only, while the umask decides on the
+log and the pid and ports files.
 
-The umask is the one way to the files that RocksDB makes, some of them in its own threads. It is the process's, so that
-it is set where the process begins (`keep_private`), and what is for others gets its mode by name.
+RocksDB makes files in its own threads, and only the umask governs them. The umask belongs to the process, so it is set
+at its start (`keep_private`), and files for others get their mode explicitly.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from jetcluster.files import FILE
+from jetcluster.files import FILE_MODE
 
 UMASK: Final = 0o077
 
 _given: list[int] = []
-"""The umask that the process was started with, once `keep_private` has changed it."""
+"""The umask at the process's start, once `keep_private` has changed it."""
 
 
 def keep_private() -> int:
-    """From now on this process makes files and folders for its own user alone. Returns the umask of before."""
+    """Have this process make files and folders for its own user only. Returns the previous umask."""
     before = os.umask(UMASK)
     if not _given:
         _given.append(before)
@@ -27,17 +27,17 @@ def keep_private() -> int:
 
 
 def restore(umask: int) -> None:
-    """Undoes `keep_private`: for the process that is to come in this one's place."""
+    """Undo `keep_private`, for the process that replaces this one."""
     os.umask(umask)
     _given.clear()
 
 
 def open_to_others(descriptor: int, mode: int) -> None:
-    """Gives a file that was just made `mode`, less the umask that the process was started with."""
+    """Give a new file `mode`, less the umask that the process was started with."""
     if _given:
         os.fchmod(descriptor, mode & ~_given[0])
 
 
 def private(path: str, flags: int) -> int:
-    """An `opener` of `open`."""
-    return os.open(path, flags | os.O_CLOEXEC, FILE)
+    """Open a file for this server's user only: an `opener` of `open`."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)

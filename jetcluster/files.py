@@ -1,7 +1,7 @@
-"""`Files`: the calls to the operating system about files, as a parameter, and what is made of them.
+"""`Files`: the operating system's calls about files, as a parameter, and functions that use them.
 
-The names and signatures are those of `os`, which is the default everywhere; the simulation passes its disk instead
-(testkit/twins/storage). Paths are only names here: nothing is asked of a `Path` itself.
+Names and signatures are those of `os`, the default everywhere; the simulation passes its disk instead
+(testkit/twins/storage). A `Path` is only a name here: none of its methods reaches the file system.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-FOLDER: Final = 0o700
-FILE: Final = 0o600
-"""Modes of what a server makes for itself; `file_modes` says why, and what is for others."""
-_CHUNK: Final = 1 << 20
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Modes of a server's own files and folders (see `file_modes`)."""
+_CHUNK_BYTES: Final = 1 << 20
 
 
 class Files(Protocol):
@@ -60,7 +60,7 @@ def _mode(path: Path, files: Files) -> int | None:
 
 
 def names_in(folder: Path, files: Files = os) -> list[str]:
-    """Sorted; none where there is no such folder. Raises OSError."""
+    """Return the sorted names in a folder, none if it does not exist. Raises OSError."""
     try:
         return sorted(files.listdir(folder))
     except FileNotFoundError:
@@ -68,13 +68,13 @@ def names_in(folder: Path, files: Files = os) -> list[str]:
 
 
 def read(path: Path, files: Files = os) -> bytes:
-    """The whole file. Raises OSError."""
+    """Return the whole file. Raises OSError."""
     descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = files.fstat(descriptor).st_size
         parts: list[bytes] = []
         at = 0
-        while part := files.pread(descriptor, max(size - at, _CHUNK), at):
+        while part := files.pread(descriptor, max(size - at, _CHUNK_BYTES), at):
             parts.append(part)
             at += len(part)
         return b"".join(parts)
@@ -87,22 +87,21 @@ def read_text(path: Path, files: Files = os, *, errors: str = "strict") -> str:
 
 
 def make_folder(path: Path, files: Files = os) -> None:
-    """A folder for this server's own files, with those above it that are missing. Its name survives a crash. Raises
-    OSError."""
+    """Make a folder for this server's own files, and its missing parents, durably. Raises OSError."""
     missing = [one for one in (path, *path.parents) if not exists(one, files)]
     for one in reversed(missing):
         try:
-            files.mkdir(one, FOLDER)
+            files.mkdir(one, FOLDER_MODE)
         except FileExistsError:
             continue  # made by another process meanwhile
-        files.chmod(one, FOLDER)  # not what the umask leaves of it
+        files.chmod(one, FOLDER_MODE)  # whatever the umask is
         sync(one.parent, files)
     if not is_folder(path, files):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 def sync(path: Path, files: Files = os) -> None:
-    """A file or a folder: durable once this returns. Raises OSError."""
+    """Make a file or a folder durable. Raises OSError."""
     descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         files.fsync(descriptor)
@@ -111,8 +110,8 @@ def sync(path: Path, files: Files = os) -> None:
 
 
 def write(path: Path, data: bytes, files: Files = os) -> None:
-    """The file in place of one that is there, on the disk, but not its name. Raises OSError."""
-    descriptor = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE)
+    """Write a file over an existing one, and sync its content but not its name. Raises OSError."""
+    descriptor = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         at = 0
         while at < len(data):
@@ -123,7 +122,7 @@ def write(path: Path, data: bytes, files: Files = os) -> None:
 
 
 def write_durably(path: Path, text: str, files: Files = os) -> None:
-    """A small file. Atomic and durable: after a crash there is the old file or the new one, and once this returns, the
+    """Write a small file atomically and durably: a crash leaves the old file or the new one, and after the return the
     new one. Raises OSError."""
     make_folder(path.parent, files)
     temporary = path.with_name(path.name + ".tmp")
@@ -133,7 +132,7 @@ def write_durably(path: Path, text: str, files: Files = os) -> None:
 
 
 def remove_tree(path: Path, files: Files = os) -> None:
-    """A folder with all that is in it, as far as it can be removed."""
+    """Remove a folder and its content, as far as possible."""
     try:
         for name in files.listdir(path):
             one = path / name
@@ -147,12 +146,12 @@ def remove_tree(path: Path, files: Files = os) -> None:
 
 
 def free_bytes(path: Path, files: Files = os) -> int:
-    """Free bytes of the file system, for a user who is not root. Raises OSError."""
+    """Return the free bytes of the file system, for users other than root. Raises OSError."""
     found = files.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 def total_bytes(path: Path, files: Files = os) -> int:
-    """Size of the file system. Raises OSError."""
+    """Return the size of the file system in bytes. Raises OSError."""
     found = files.statvfs(path)
     return found.f_blocks * found.f_frsize

@@ -1,6 +1,6 @@
-"""The log's way to syslog (`-s`, `-r URL`): the standard library's handler, fed by the log's thread.
+"""`SyslogWriter`: log output to syslog (`-s`, `-r URL`) by the standard library's handler, in the log's thread.
 
-A message that cannot be sent is lost and counted, and the connection is made anew; the server goes on.
+A message that cannot be sent is lost and counted, and the writer connects again; the server goes on.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ LOCAL_SOCKETS = ("/dev/log", "/var/run/syslog", "/var/run/log")
 DEFAULT_PORT = 514
 RETRY_SECONDS = 1.0
 _SEVERITIES = {"TRC": "notice", "DBG": "debug", "INF": "notice", "WRN": "warning", "ERR": "err", "FTL": "crit"}
-"""As nats-server maps them."""
+"""nats-server's mapping."""
 
 
 class SyslogWriter(LineWriter):
-    """Takes lines that begin with a level and a blank ("INF text"); time and process are syslog's business."""
+    """A writer of lines that begin with a level and a blank ("INF text"); syslog adds time and process."""
 
     def __init__(self, url: str = "") -> None:
-        """`url`: `udp://host:port`, `tcp://host:port`, `unix:///path`; "" is this machine's syslog. Raises OSError when
-        nobody answers there, ValueError for another URL."""
+        """`url`: `udp://host:port`, `tcp://host:port`, `unix:///path`; "" is this machine's syslog. Raises OSError if
+        nothing answers there, ValueError for another URL."""
         super().__init__(-1)
         self.url = url
         self.render = syslog_line
@@ -64,7 +64,7 @@ class _Handler(SysLogHandler):
     failed = False
 
     def send(self, severity: str, text: str) -> bool:
-        """False when it could not be sent; the handler is of no more use then."""
+        """Send a line; False when that failed, and then the handler is closed."""
         record = logging.LogRecord("", logging.INFO, "", 0, text, None, None)
         record.levelname = severity
         self.emit(record)
@@ -100,7 +100,7 @@ def _connected(url: str) -> _Handler:
 
 
 def _answers(path: str) -> bool:
-    """The library's handler takes any path and fails at the first message."""
+    """Return True if a socket answers at `path`: the library's handler would fail only at the first message."""
     for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
         with socket.socket(socket.AF_UNIX, kind) as probe:
             try:

@@ -1,8 +1,7 @@
-"""The writing of the log's lines by a thread, so that the event loop never waits: to a descriptor, a file that is put
-aside when it is long enough, or syslog.
+"""Writers of log lines in a thread, so that the event loop never waits: to a descriptor, or to a file that rotates.
 
-Names of files put aside and the lines about it are nats-server's (`x.log.2026.11.20.10.01.23.167217000`), so that what
-cleans up after it cleans up after us.
+Names of rotated files (`x.log.2026.11.20.10.01.23.167217000`) and the lines about them are nats-server's, so that tools
+for its logs work for ours.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from jetcluster.file_modes import open_to_others
 
 MAX_QUEUED_LINES = 8192
 MAX_LINE_BYTES = 64 * 1024
-MODE = 0o640
+FILE_MODE = 0o640
 """The mode of log files, as nats-server makes them."""
 _STAMP = re.compile(r"\.\d{4}(\.\d\d){5}\.\d{9}")
 
@@ -29,16 +28,16 @@ def _plain(level: str, text: str) -> str:
 
 
 class LineWriter:
-    """Hands lines to a thread that writes them to a file descriptor. `write` never blocks and never raises."""
+    """A thread that writes lines to a file descriptor. `write` never blocks and never raises."""
 
     def __init__(self, fd: int, path: str = "", limit: int = MAX_QUEUED_LINES) -> None:
         self.fd = fd
         self.path = path
-        """Non-empty: `fd` is this file, which `reopen` opens anew."""
+        """Path of the file behind `fd`, for `reopen`; "" for another descriptor."""
         self.dropped = 0
         """Lines lost since the start because the queue was full or the descriptor failed."""
         self.render: Callable[[str, str], str] = _plain
-        """("INF", text) -> a line, for what the writer itself has to say."""
+        """("INF", text) -> a line, for the writer's own messages."""
         self._reported = 0
         self._limit = limit
         self._lines: collections.deque[bytes] = collections.deque()
@@ -63,7 +62,7 @@ class LineWriter:
         self._signal()
 
     def reopen(self) -> bool:
-        """Closes and opens the log file again, after somebody has moved it (SIGUSR1). False when there is none."""
+        """Close and open the log file again, after it was moved (SIGUSR1). False without a file."""
         if not self.path:
             return False
         self._idle.clear()
@@ -72,7 +71,7 @@ class LineWriter:
         return True
 
     def close(self, timeout: float) -> None:
-        """Waits up to `timeout` seconds for the queue to be written. The thread is a daemon: a pipe that nobody reads
+        """Wait up to `timeout` seconds for the queue to be written. The thread is a daemon: a pipe without a reader
         cannot keep the process alive."""
         self._idle.wait(timeout)
         self._stopping = True
@@ -117,9 +116,9 @@ class LineWriter:
         while data:
             try:
                 data = data[os.write(self.fd, data) :]
-            except BlockingIOError:  # somebody made the shared stderr non-blocking
+            except BlockingIOError:  # another process made the shared stderr non-blocking
                 time.sleep(0.01)
-            except OSError:  # reader gone, disk full: there is nowhere left to say so
+            except OSError:  # reader gone, disk full: it cannot be logged anywhere
                 self._lost(len(batch))
                 return
 
@@ -131,7 +130,7 @@ class LineWriter:
         try:
             fd = open_log_file(self.path)
         except OSError:
-            return  # keep writing to the old file rather than to none
+            return  # the old file is better than none
         old, self.fd = self.fd, fd
         os.close(old)
 
@@ -141,8 +140,8 @@ class LineWriter:
 
 
 class FileWriter(LineWriter):
-    """A log file. Beyond `size_limit` bytes it is renamed and a new one begun; of those put aside the newest
-    `max_files - 1` stay. 0 turns either off; both may be changed at any time."""
+    """A log file. Above `size_limit` bytes it is renamed and a new one begins; the newest `max_files - 1` renamed ones
+    stay. 0 turns either limit off; both may change at any time."""
 
     def __init__(self, path: str, size_limit: int = 0, max_files: int = 0) -> None:
         """Raises OSError when the file cannot be opened."""
@@ -152,7 +151,7 @@ class FileWriter(LineWriter):
         self._size = os.fstat(self.fd).st_size
 
     def _write_all(self, batch: list[bytes]) -> None:
-        """As many lines at a time as fit, so that a file is not much longer than the limit."""
+        """Write as many lines at a time as fit, so that a file is not much longer than the limit."""
         first = 0
         for i, line in enumerate(batch):
             self._size += len(line)
@@ -171,7 +170,7 @@ class FileWriter(LineWriter):
         try:
             Path(self.path).rename(backup)
         except OSError as error:
-            self._size = 0  # the next attempt when as much has been written again
+            self._size = 0  # the next attempt follows after another `size_limit` bytes
             self._note("ERR", f"Unable to rotate the log file ({error.strerror}), will attempt next rotation")
             return
         self._open_again()
@@ -204,8 +203,8 @@ def _stamp(now_ns: int) -> str:
 def open_log_file(path: str) -> int:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
     try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE)
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
     except FileExistsError:
-        return os.open(path, flags | os.O_CREAT, MODE)
-    open_to_others(fd, MODE)
+        return os.open(path, flags | os.O_CREAT, FILE_MODE)
+    open_to_others(fd, FILE_MODE)
     return fd

@@ -1,13 +1,13 @@
-"""Logging: structlog's processors in front of a writer thread that can never hold up the event loop.
+"""Logging: structlog's processors before a writer thread, so that logging never blocks the event loop.
 
 Three decisions:
 
-- **structlog is imported at the first line logged, without rich.** `import structlog` costs 60 ms behind asyncio,
-  45 ms of it for `structlog.dev`'s and `structlog.tracebacks`' optional import of rich (pretty tracebacks, which we
-  never use). Hiding rich for the time of that import (they expect its absence: `except ImportError`) leaves 14 ms.
+- **structlog is imported at the first line logged, without rich.** `import structlog` costs 60 ms after asyncio, 45 ms
+  of it for the optional import of rich in `structlog.dev` and `structlog.tracebacks` (pretty tracebacks, never used
+  here). Hiding rich during that import (they expect its absence: `except ImportError`) leaves 14 ms.
 - **A line goes to a bounded queue, and a thread writes it.** Harnesses pipe stderr and stop reading after "Server is
-  ready"; a blocking write to the full pipe would freeze the server. When the
-  queue is full, lines are dropped and counted, and the count is logged once the reader moves again.
+  ready"; a blocking write to the full pipe would freeze the server. When the queue is full, lines are dropped and
+  counted, and the count is logged once the reader continues.
 - **The text format is nats-server's**, `[pid] 2026/11/20 10:01:23.167217 [INF] text`, because tools parse it. Key-value
   pairs are appended as `key=value`.
 
@@ -35,7 +35,7 @@ _MISSING = object()
 
 
 class Log(Protocol):
-    """The part of a structlog logger that we use: an event and key=value pairs."""
+    """The part of a structlog logger that is used here: an event and key=value pairs."""
 
     def debug(self, event: str, **values: Any) -> Any: ...
     def info(self, event: str, **values: Any) -> Any: ...
@@ -78,7 +78,7 @@ class _Sink:
 
 
 class TextRenderer:
-    """structlog's last processor: an event dictionary -> a line in nats-server's format."""
+    """structlog's last processor, which turns an event dictionary into a line in nats-server's format."""
 
     def __init__(self, pid: int, clock: Clock, logtime: bool = True, utc: bool = False) -> None:
         self._prefix = f"[{pid}] "
@@ -111,22 +111,22 @@ class TextRenderer:
 
 
 class SyslogRenderer(TextRenderer):
-    """The level and the text: time and process are syslog's business."""
+    """A renderer of level and text only: syslog adds time and process."""
 
     def line(self, tag: str, text: str) -> str:
         return f"{tag} {text}"
 
 
 def _one_line(text: str) -> str:
-    """The text on one line, unprintable characters escaped: a name that a client gives itself must not forge a second
-    line, nor move a terminal's cursor."""
+    """Return the text on one line, unprintable characters escaped: a client's chosen name must not forge a second line,
+    nor move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _value(value: object) -> str:
-    """Text as it is when it is one printable word, else quoted: a peer's name must not forge a second line."""
+    """Return one printable word as it is, else quote it: a peer's name must not forge a second line."""
     text = value if isinstance(value, str) else str(value)
     if not text or '"' in text or any(c.isspace() or not c.isprintable() for c in text):
         return repr(text)
@@ -134,7 +134,7 @@ def _value(value: object) -> str:
 
 
 class _State:
-    """The process's one logging configuration."""
+    """The process's logging configuration."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -143,7 +143,7 @@ class _State:
         self.clock: Clock = SystemClock()
         self.writer = LineWriter(2)
         self.target: tuple[str, str | None, int] = ("", None, 2)
-        """Log file, syslog's URL ("": this machine's), descriptor: what `writer` was opened for."""
+        """The target of `writer`: log file, syslog URL ("": this machine's), descriptor."""
         self.json = False
         self.logtime = True
         self.utc = False
@@ -153,7 +153,7 @@ class _State:
         self.changed()
 
     def structured(self) -> Any:
-        """The structlog logger that all `Logger`s bind to; built at the first line."""
+        """Return the structlog logger that all `Logger`s bind to; built at the first line."""
         if self._structured is None:
             structlog = _import_structlog()
             processors: list[Any] = [structlog.processors.format_exc_info]
@@ -191,7 +191,7 @@ class _State:
 
 
 def _level_name(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog knows neither "trace" nor "fatal"; the JSON says what the text's tag says."""
+    """Set the levels "trace" and "fatal", which structlog lacks, as the text format's tags show them."""
     if event.pop("tag", None) == "TRC":
         event["level"] = "trace"
     elif event["level"] == "critical":
@@ -218,8 +218,8 @@ _state = _State()
 
 
 class Logger:
-    """`log.info("text", key=value)`. `exc_info=True` or an exception appends the traceback. Usable before `configure`
-    (INFO and above to stderr) and follows every later configuration."""
+    """A logger: `log.info("text", key=value)`; `exc_info=True` or an exception appends the traceback. It works before
+    `configure` (INFO and above to stderr) and follows every later configuration."""
 
     __slots__ = ("_bound", "_context", "_generation", "name")
 
@@ -230,11 +230,11 @@ class Logger:
         self._generation = -1
 
     def bind(self, **context: object) -> Logger:
-        """A logger that adds `context` to each of its lines."""
+        """Return a logger that adds `context` to each of its lines."""
         return Logger(self.name, {**self._context, **context})
 
     def trace(self, event: str, **context: object) -> None:
-        """Beside the levels, not below debug: `-V` alone shows no debug lines, as in nats-server."""
+        """Log for `-V`. Trace is not below debug: `-V` alone shows no debug lines, as in nats-server."""
         if _state.trace:
             self._structured().debug(event, tag="TRC", **context)
 
@@ -252,11 +252,11 @@ class Logger:
         self._structured().error(event, **context)
 
     def exception(self, event: str, **context: object) -> None:
-        """`error` with the traceback of the exception being handled."""
+        """Log an error with the traceback of the current exception."""
         self._structured().error(event, exc_info=True, **context)
 
     def fatal(self, event: str, **context: object) -> None:
-        """`[FTL]`: the server cannot go on. The caller ends the process with a code other than 0."""
+        """Log `[FTL]`: the server cannot continue, and the caller ends the process with a code other than 0."""
         self._structured().critical(event, **context)
 
     def _structured(self) -> Any:
@@ -271,10 +271,7 @@ def get_logger(name: str) -> Logger:
 
 
 class StandardLibraryBridge(logging.Handler):
-    """Takes records of `logging` (our modules that use it, asyncio, aiohttp, pysyncobj) into this log.
-
-    `logging` itself costs nothing at start: asyncio imports it.
-    """
+    """Writes records of `logging` (asyncio, aiohttp, pysyncobj, some modules here) to this log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -296,9 +293,9 @@ _bridge = StandardLibraryBridge()
 
 
 def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> None:
-    """Applies levels, format and target. Raises OSError when the log file cannot be opened or syslog does not answer,
-    ValueError for a syslog URL of another kind. May be called again (reload); lines queued for the old target are
-    written first, for at most a second."""
+    """Apply levels, format and target. Raises OSError when the log file cannot be opened or syslog does not answer, and
+    ValueError for an unknown kind of syslog URL. May be called again (reload); lines queued for the old target are
+    written first, within a second."""
     writer = _state.writer
     is_syslog = not options.log_file and (options.syslog or bool(options.remote_syslog))
     target = (options.log_file, options.remote_syslog if is_syslog else None, fd)
@@ -335,7 +332,7 @@ def _open(options: LogOptions, is_syslog: bool, fd: int) -> LineWriter:
 
 
 def why_not_opened(options: LogOptions, error: OSError | ValueError) -> str:
-    """The reason why `configure` failed, in nats-server's words."""
+    """Return the reason why `configure` failed, in nats-server's words."""
     if isinstance(error, ValueError):
         return str(error)
     reason = error.strerror.lower() if error.strerror else str(error)
@@ -345,7 +342,7 @@ def why_not_opened(options: LogOptions, error: OSError | ValueError) -> str:
 
 
 def reopen() -> bool:
-    """Opens the log file again (SIGUSR1); False when the log goes elsewhere."""
+    """Open the log file again (SIGUSR1); False when the log goes elsewhere."""
     return _state.writer.reopen()
 
 
@@ -354,5 +351,5 @@ def dropped_lines() -> int:
 
 
 def shutdown(timeout: float = 0.5) -> None:
-    """Writes what is queued, waiting at most `timeout` seconds. Later lines go nowhere until `configure` is called."""
+    """Write queued lines, for at most `timeout` seconds. Later lines are lost until `configure` is called."""
     _state.writer.close(timeout)

@@ -1,7 +1,7 @@
-"""`OrderedSet`: a set that is gone through in the order in which it was filled.
+"""`OrderedSet`: a set that iterates in order of insertion.
 
-That of a plain set hangs on addresses in memory and on the seed of hashes. Where it reaches the network, the log or the
-order of callbacks, a run could not be replayed (tests/sim/cluster).
+A plain set's order depends on memory addresses and the hash seed. A run in which that order reaches the network, the
+log or callbacks could not be replayed (tests/sim/cluster).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ T = TypeVar("T")
 
 
 class OrderedSet(dict[T, None]):
+    """A dict without values."""
+
     __slots__ = ()
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         super().__init__(dict.fromkeys(items))
 
     add = dict.setdefault
-    """Takes an item: without a function of Python in between, as it is asked of every pull."""
+    """Adds an item. It is no Python function, as every pull request calls it."""
 
     def discard(self, item: T) -> None:
         self.pop(item, None)

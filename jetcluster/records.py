@@ -1,7 +1,7 @@
-"""`dataclass` with the standard library's meaning, whose methods are compiled when they are first used.
+"""`dataclass` with the standard library's meaning, whose methods are compiled on first use.
 
-The standard library compiles four to six functions for each class when its module is imported: a quarter of the
-processor time of a server's start, most of it for methods that a run never calls.
+The standard library compiles four to six functions per class on import: a quarter of the processor time of a server's
+start, mostly for methods that a run never calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, eq=True, frozen=False, slots=False, kw_only=False):
-        """As `dataclasses.dataclass`; there is no InitVar, and `__dataclass_params__` says nothing."""
+        """Do as `dataclasses.dataclass`, without InitVar and a meaningful `__dataclass_params__`."""
 
         def decorate(cls):
             return _decorated(cls, eq, frozen, slots, kw_only)
@@ -26,7 +26,7 @@ else:
 def _decorated(cls: Any, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> Any:
     own = frozenset(cls.__dict__)
     if cls.__doc__ is None:
-        cls.__doc__ = cls.__name__  # else the standard library makes a text of the signature, which costs as much
+        cls.__doc__ = cls.__name__  # else the standard library renders the signature, which costs as much
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
     lazy = ["__init__", "__repr__"]
     if eq:
@@ -57,7 +57,7 @@ def _placeholder(cls: type, name: str, frozen: bool, slots: bool) -> Callable[..
 
 
 def _compiled(cls: Any, name: str, frozen: bool, slots: bool) -> Callable[..., Any]:
-    """The method that the standard library would have made: of a class with these very fields and nothing else."""
+    """Return the standard library's method, taken from a twin class with the same fields and nothing else."""
     namespace: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__, "__doc__": "of `records`"}
     if name == "__init__" and hasattr(cls, "__post_init__"):
         namespace["__post_init__"] = cls.__post_init__
@@ -73,7 +73,7 @@ def _compiled(cls: Any, name: str, frozen: bool, slots: bool) -> Callable[..., A
         eq=name in ("__eq__", "__hash__"),
         unsafe_hash=name == "__hash__",
         frozen=frozen and name == "__init__",
-        slots=slots and name == "__init__",  # there a default is no attribute of the class: `__init__` sets it
+        slots=slots and name == "__init__",  # with slots a default is no class attribute: `__init__` sets it
     )(type(cls.__name__, (), namespace))
     method: Callable[..., Any] = twin.__dict__[name]
     method.__qualname__ = f"{cls.__qualname__}.{name}"

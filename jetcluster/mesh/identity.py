@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed
 from jetcluster.errors import OperatorError
-from jetcluster.files import FILE, Files, make_folder, names_in, read, read_text, write_durably
+from jetcluster.files import FILE_MODE, Files, make_folder, names_in, read, read_text, write_durably
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def load_key(directory: Path, identity: NodeIdentity, rng: Rng, files: Files = o
             raise tampered(directory, f"{path} is not a key: {error}") from None
         if key.public != identity.key:
             raise tampered(directory, f"{path} is the key of another store")
-        files.chmod(path, FILE)
+        files.chmod(path, FILE_MODE)
         return key, identity
     kept = _left_by_a_later_version(path, files)
     if kept is None:
@@ -292,5 +292,5 @@ def _left_by_a_later_version(path: Path, files: Files) -> NodeKey | None:
         key = NodeKey(decode_seed("N", read_text(path, files, errors="replace").strip()))
     except (FileNotFoundError, ValueError):
         return None
-    files.chmod(path, FILE)
+    files.chmod(path, FILE_MODE)
     return key

@@ -1,4 +1,4 @@
-"""The objects of a bucket: chunks, manifests, claims and their deletion as part of a stream's log; no I/O.
+"""The object service of a bucket: uploads, downloads and deletions as commands in its stream's log; no I/O.
 
-Promise: an object is whole or not there; chunks that no manifest names go.
+Promise: an object is whole or absent, and the chunks of no object are removed.
 """

@@ -27,37 +27,37 @@ from jetcluster.stream.log.commands import named
 from jetcluster.stream.rules import LIMITS, StreamRules
 
 Respond = Callable[[bytes | None], None]
-"""Gets the JSON answer of a request; None when its outcome is unknown."""
+"""Takes the JSON answer to a request; None when its outcome is unknown."""
 
 _KINDS: Final = (b"info", b"chunks", b"delete", b"upload")
 SUCCESS: Final = b'{"success":true}'
 
 
 class _Service(Origin):
-    """The origin of what the service publishes by itself."""
+    """The origin of the service's own messages."""
 
     kind = "internal"
     account = ""
 
 
 class Bucket:
-    """`begin` when this replica leads, `end` when it does not any more."""
+    """The object service of a bucket. `begin` is called when this replica leads, `end` when it no longer does."""
 
     def __init__(self, host: BucketHost) -> None:
         self.host = host
         self.layout: Layout | None = None
         """None when the stream is no bucket, or this replica does not lead."""
         self.uploads: Uploads | None = None
-        """None when uploads are impossible: this node is not the leader, or the layout is not the specification's."""
+        """None when this replica does not lead, or the layout is not the specification's."""
         self.catalog: Catalog
         self.replies = BucketReplies(host.bus, self._answered)
         self._refusal: ApiError | None = None
-        """The refusal of every write here; None: writes are taken."""
+        """The error for every write; None when writes are taken."""
 
     # ---- life
 
     def begin(self, rules: StreamRules) -> None:
-        """This replica leads. Raises DamagedError."""
+        """Begin to serve, when this replica leads. Raises DamagedError."""
         self.end()
         self.configure(rules)
 
@@ -68,7 +68,7 @@ class Bucket:
             self.uploads = None
 
     def configure(self, rules: StreamRules) -> None:
-        """The stream's configuration in force, on the leader. Raises DamagedError."""
+        """Apply the stream's current configuration, on the leader. Raises DamagedError."""
         layout = layout_of(rules.config) if not rules.restoring else None
         self._refusal = _refusal(rules, layout)
         if layout == self.layout:
@@ -82,12 +82,12 @@ class Bucket:
                 self.uploads.take_over()
 
     def tick(self) -> None:
-        """A few times per second. Raises DamagedError."""
+        """Do periodic work, a few times per second. Raises DamagedError."""
         if self.uploads is not None:
             self.uploads.tick()
 
     def scan(self) -> None:
-        """See `Uploads.scan`. Raises DamagedError."""
+        """Do one step of `Uploads.scan`. Raises DamagedError."""
         if self.uploads is not None:
             self.uploads.scan()
 
@@ -95,10 +95,10 @@ class Bucket:
         if self.uploads is not None:
             self.uploads.answered(token, headers, body)
 
-    # ---- what is published
+    # ---- messages
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """A message to `$OBJ.<b>.>`, with or without an API prefix before it: a `Callback`."""
+        """Serve a message to `$OBJ.<b>.>`, with or without an API prefix: a `Callback`."""
         try:
             self._on_message(subject, reply, headers, payload, origin)
         except ApiError as error:
@@ -117,7 +117,7 @@ class Bucket:
             if layout.own:
                 self.host.publish(subject[start:], reply, headers, payload, origin)
         elif not start and origin.kind == "internal":
-            return  # what this service tells the bucket's watchers
+            return  # this service's message to the bucket's watchers
         elif kind == b"delete":
             self._delete_at(rest, self._responder(reply))
         elif self._refusal is not None:
@@ -142,7 +142,7 @@ class Bucket:
     # ---- deleting
 
     def delete(self, name: str, respond: Respond, attempts: int = 0, *, request: int = 0) -> None:
-        """Stores a tombstone in the object's place and removes its chunks; once, when the `request` has a number
+        """Replace the object by a tombstone and remove its chunks; only once if the `request` has a number
         (`stream.apply.asked`). Raises DamagedError, ApiError."""
         layout = self.layout
         assert layout is not None
@@ -163,7 +163,7 @@ class Bucket:
             raise by_code(NOT_AVAILABLE)
 
     def _delete_at(self, rest: bytes, respond: Respond) -> None:
-        """A request to `$OBJ.<b>.delete.<object>`."""
+        """Serve a request to `$OBJ.<b>.delete.<object>`."""
         assert self.layout is not None
         there = self.catalog.at(self.layout.info(rest))
         self.delete(there.name if there is not None else rest.decode("utf-8", "replace"), respond)

@@ -1,6 +1,6 @@
-"""`Catalog`: the objects of a bucket, read from its stream. An object of both layouts is the newer one of the two.
+"""`Catalog`: the objects of a bucket, read from its stream. If an object is in both layouts, the newer one counts.
 
-`Content`: the chunks of one object as they were when it was asked for, taken as fast as the reader takes them.
+`Content`: the chunks of one object as of its request, even when it is replaced or deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.read.direct_get import Frame
 
 LIST_BYTES: Final = 900 << 10
-"""Objects of one answer, so that it fits into a message of the usual largest size."""
+"""Bytes of the objects in one answer, which must fit into a message of the default max_payload."""
 OBJECTS_PER_STEP: Final = 200
-"""Objects looked at in one step."""
-MAX_SEARCHED: Final = 1000
-"""The most objects, from the newest on, that are searched for a nonce."""
+"""Objects read in one step."""
+MAX_SEARCHED_OBJECTS: Final = 1000
+"""Objects, from the newest on, that are searched for a nonce."""
 
 
 class Download(NamedTuple):
+    """An object that can be read, and the subject of its chunks."""
+
     info: Info
     subject: bytes
-    """Sequences of the chunks."""
 
     def head(self) -> bytes:
-        """Header block of the message that announces the chunks."""
+        """Return the header block of the message that announces the chunks."""
         fields = self.info.fields
         return b"NATS/1.0\r\nNats-Object-Size: %d\r\nNats-Object-Chunks: %d\r\nNats-Object-Digest: %b\r\n\r\n" % (
             fields["size"],
@@ -46,28 +47,27 @@ class Catalog:
         self._store = store
 
     def forms(self, name: str) -> list[Info]:
-        """The metadata stored of an object, oldest first: several when it was written in both layouts, or under both
-        forms of its subject."""
+        """Return an object's stored metadata, oldest first: one for each layout and form of its subject."""
         found = [self._at(subject) for subject in self._layout.infos_of(name)]
         return sorted((info for info in found if info is not None and info.name == name), key=lambda info: info.seq)
 
     def find(self, name: str) -> Info:
-        """The object, deleted or not. Raises ApiError 11001."""
+        """Return the object, deleted or not. Raises ApiError 11001."""
         forms = self.forms(name)
         if not forms:
             raise by_code(OBJECT_NOT_FOUND)
         return forms[-1]
 
     def at(self, subject: bytes) -> Info | None:
-        """Metadata that is stored at a subject."""
+        """Return the metadata stored at a subject."""
         return self._at(subject)
 
     def by_nonce(self, nonce: str) -> Info | None:
-        """The finished object whose chunks have this nonce, if it is among the newest ones."""
+        """Return the finished object whose chunks have this nonce, if it is among the newest ones."""
         seqs: list[int] = []
         for subject_filter in self._layout.infos[:1]:
             seqs += self._store.last_seqs(subject_filter)
-        for seq in reversed(seqs[-MAX_SEARCHED:]):
+        for seq in reversed(seqs[-MAX_SEARCHED_OBJECTS:]):
             message = self._store.get(seq)
             info = self._info(message) if message is not None else None
             if info is not None and info.nonce == nonce and not info.deleted:
@@ -75,7 +75,7 @@ class Catalog:
         return None
 
     def download(self, name: str) -> Download:
-        """Raises ApiError: 11001 or 11006 when there is no such object, 11003 when chunks were evicted."""
+        """Return an object's download. Raises ApiError: 11001 or 11006 without the object, 11003 if chunks are gone."""
         info = self.find(name)
         if info.deleted:
             raise by_code(OBJECT_DELETED)
@@ -99,19 +99,19 @@ class Catalog:
 
 
 class Listing:
-    """The answer to a list request, worked out in steps: a bucket may hold very many objects."""
+    """The answer to a list request, built in steps: a bucket may hold very many objects."""
 
     def __init__(self, layout: Layout, store: BlockStore, offset: int, limit: int) -> None:
-        """`limit` 0: as many as fit."""
+        """`limit`: most objects, 0 for as many as fit."""
         self._layout = layout
         self._store = store
         self._offset = offset
         self._limit = limit
         self.answer = b""
-        """There after the last step."""
+        """The JSON answer, set by the last step."""
 
     def __iter__(self) -> Iterator[int]:
-        """Step by step: others may run in between. Raises DamagedError, and ApiError 11009."""
+        """Build the answer in steps, between which other work may run. Raises DamagedError, and ApiError 11009."""
         newest: dict[str, tuple[int, bool]] = {}
         looked = 0
         for subject_filter in self._layout.infos:
@@ -157,8 +157,7 @@ MESSAGE_OVERHEAD: Final = 64
 
 
 class Content:
-    """`take`, then `hold` before others run; `close` at the end. An object that is replaced or deleted meanwhile is
-    still sent whole."""
+    """The chunks of a download: `take`, then `hold` before other work runs; `close` at the end."""
 
     def __init__(self, store: BlockStore, download: Download) -> None:
         self._view = store.view(download.subject, 0)
@@ -170,7 +169,7 @@ class Content:
         return self._view.frozen
 
     def take(self, size: int) -> list[Frame]:
-        """The next chunks, about `size` bytes. Raises DamagedError, KvError, LostViewError."""
+        """Return the next chunks, about `size` bytes. Raises DamagedError, KvError, LostViewError."""
         frames: list[Frame] = []
         while size > 0 and self._left:
             payloads = self._view.take(self._left, size).payloads

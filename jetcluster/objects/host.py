@@ -1,6 +1,6 @@
 """`BucketHost`: the services of the replica that leads a bucket's stream, for the bucket's object service.
 
-`BucketReplies`: hands the object service the answers to publishers of its own chunks.
+`BucketReplies`: hands the object service the ingest's answers to the chunks that it publishes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.lead.answers import PubAcks, Publisher
 
 Done = Callable[[int | ApiError | None], None]
-"""Takes the result of a command's apply; None when the leadership was lost and the result is not known."""
+"""Takes the result of a command's apply; None when the leadership was lost and the result is unknown."""
 
 
 class ObjectLimits(NamedTuple):
+    """Limits of one bucket."""
+
     uploads: int = 1000
-    """Most uploads of one bucket at a time."""
+    """Most uploads at a time."""
     idle: float = 600.0
     """Seconds without a chunk after which an upload is dropped."""
     held_bytes: int = 32 << 20
-    """Most bytes of one bucket in chunks that wait until the fate of earlier ones is known."""
+    """Most bytes of chunks that wait until the outcome of earlier ones is known."""
 
 
 class BucketHost:
+    """The services of the leading replica."""
+
     def __init__(
         self,
         stream: str,
@@ -48,38 +52,36 @@ class BucketHost:
         self.bus = bus
         self.clock = clock
         self.call_soon = call_soon
-        """The loop's."""
         self.publish = publish
-        """The ingest's `on_message`; the ingest's answers go through `Bucket.replies`."""
+        """The ingest's `on_message`; its answers go through `Bucket.replies`."""
         self.propose = propose
-        """Puts a command into the log, False when it could not; `Done` comes in a later turn of the loop."""
+        """Appends a command to the log, False when that failed; `Done` is called in a later turn of the loop."""
         self.seq_of_id = seq_of_id
-        """See `StreamMachine.seq_of_id`."""
+        """`StreamMachine.seq_of_id`."""
         self.damaged = damaged
         self.limits = limits
         self.acks = PubAcks(stream, domain or None)
         self.keys: dict[str, Any] = {"stream": stream} | ({"domain": domain} if domain else {})
-        """Beginning of a PubAck of the stream."""
+        """First fields of the stream's PubAcks."""
 
     def tell(self, reply: bytes, body: bytes, headers: bytes = b"") -> None:
         if reply:
             self.bus.publish(reply, body, b"", headers)
 
     def refuse(self, reply: bytes, error: ApiError) -> None:
-        """Refuses with a PubAck that has an error: publishers look for one."""
+        """Refuse with an error PubAck, which publishers expect."""
         self.tell(reply, self.acks.error(error))
 
 
-_OWN: Final = 0x20
-"""First byte of a token. No subject of a client can begin with a blank."""
+_TOKEN_START: Final = 0x20
+"""First byte of a token. No client's subject can begin with a blank."""
 
 Answered = Callable[[bytes, bytes, bytes], None]
 """Takes (token, headers, body) of an answer to a publisher."""
 
 
 class BucketReplies:
-    """The `Publisher` of a bucket's ingest. `token` gives a reply subject that `answered` is called for, from inside
-    apply: it must only note the answer."""
+    """The `Publisher` of a bucket's ingest: answers to a `token` go to `answered`, in apply, which only notes them."""
 
     def __init__(self, bus: Publisher, answered: Answered) -> None:
         self._bus = bus
@@ -90,7 +92,7 @@ class BucketReplies:
         return b" %d" % next(self._numbers)
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        if subject[0] == _OWN:
+        if subject[0] == _TOKEN_START:
             self._answered(subject, headers, payload)
             return 1
         return self._bus.publish(subject, payload, reply, headers)
@@ -98,7 +100,7 @@ class BucketReplies:
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         others: list[tuple[bytes, bytes]] = []
         for message in messages:
-            if message[0][0] == _OWN:
+            if message[0][0] == _TOKEN_START:
                 self._answered(message[0], b"", message[1])
             else:
                 others.append(message)

@@ -1,10 +1,10 @@
 """The layouts of a bucket's objects in its stream: the specification's and that of stock clients.
 
-| | specification (`$OBJ.<b>.>`) | real clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
+| | specification (`$OBJ.<b>.>`) | stock clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
 |---|---|---|
 | metadata | `$OBJ.<b>.info.<object>` | `$O.<b>.M.<base64url of the name>` |
 | chunks | `$OBJ.<b>.chunks.<nonce>` | `$O.<b>.C.<nuid>` |
-| an upload that is not complete | `$OBJ.<b>.upload.<nonce>` | - |
+| an incomplete upload | `$OBJ.<b>.upload.<nonce>` | - |
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ OWN: Final = b"$OBJ."
 
 
 class Layout(NamedTuple):
-    """Subjects of one bucket; at least one of the two is there."""
+    """The subjects of one bucket in the specification's layout (`own`), in that of stock clients (`real`), or both."""
 
     bucket: str
     own: bool
-    """The specification's."""
     real: bool
 
     @property
@@ -34,7 +33,7 @@ class Layout(NamedTuple):
 
     @property
     def infos(self) -> list[bytes]:
-        """Filters that all metadata match."""
+        """Filters of all metadata."""
         bucket = self.bucket.encode()
         found = [b"$OBJ.%b.info.>" % bucket] if self.own else []
         return [*found, b"$O.%b.M.>" % bucket] if self.real else found
@@ -55,7 +54,7 @@ class Layout(NamedTuple):
         return b"%binfo.%b" % (self.prefix, remainder)
 
     def infos_of(self, name: str) -> list[bytes]:
-        """Every subject that the metadata of an object of this name can be at."""
+        """Return every possible metadata subject of an object of this name."""
         found = [self.info(remainder) for remainder in remainders(name)] if self.own else []
         if self.real:
             encoded = base64.urlsafe_b64encode(name.encode("utf-8", "replace"))
@@ -64,7 +63,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(config: Mapping[str, Any]) -> Layout | None:
-    """Layout by a stream's normalised configuration; None when the stream is no bucket."""
+    """Return the layout by a stream's normalised configuration; None when the stream is no bucket."""
     name = str(config.get("name") or "")
     bucket = name.removeprefix(STREAM_PREFIX)
     if bucket == name or not bucket or not is_valid_literal(bucket.encode()):
@@ -76,7 +75,7 @@ def layout_of(config: Mapping[str, Any]) -> Layout | None:
 
 
 def remainders(name: str) -> list[bytes]:
-    """Tokens that may follow `$OBJ.<b>.info.` for an object: its name, if a subject can hold it, or base64url of it."""
+    """Return the tokens that may follow `$OBJ.<b>.info.`: the name, if it is valid in a subject, and its base64url."""
     raw = name.encode("utf-8", "replace")
     encoded = base64.urlsafe_b64encode(raw)
     found = [raw] if is_valid_literal(raw) else []

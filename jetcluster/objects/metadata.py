@@ -1,4 +1,4 @@
-"""Metadata of an object: `Meta` begins an upload, `Info` is stored and shown."""
+"""The metadata of an object: `Meta` begins an upload, `Info` is stored and shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from jetcluster.objects.layout import remainders
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import Msg
 
-MAX_METADATA: Final = 64 << 10
-"""Longest metadata, bytes."""
+MAX_METADATA_BYTES: Final = 64 << 10
 MAX_NAME: Final = 1024
-"""Longest name, bytes in UTF-8."""
-MAX_NONCE: Final = 64
+"""Bytes of the longest name in UTF-8."""
+MAX_NONCE_BYTES: Final = 64
 MAX_COUNT: Final = (1 << 63) - 1
 MAX_DEPTH: Final = 32
 """Depth of nested objects and lists."""
@@ -32,7 +31,7 @@ _OPTIONAL: Final = {
     "deleted": bool,
 }
 _KEPT: Final = ("headers", "options", "metadata")
-"""Optional keys that go on into the info."""
+"""Optional keys that the info keeps."""
 
 
 class Meta(NamedTuple):
@@ -43,13 +42,13 @@ class Meta(NamedTuple):
     chunks: int
     size: int
     digest: bytes
-    """SHA-256 that the content must have; b"" when the client does not say."""
+    """SHA-256 that the content must have; b"" when the client gave none."""
     deleted: bool
-    """True when the message asks for the object's deletion instead."""
+    """True when the message requests the object's deletion instead."""
     fields: dict[str, Any]
 
     def info(self, bucket: str, digest: bytes) -> bytes:
-        """The info to be stored once the content is there."""
+        """Return the info to store once the content is complete."""
         return dump(
             {
                 "name": self.name,
@@ -66,16 +65,15 @@ class Meta(NamedTuple):
 
 
 class Info(NamedTuple):
-    """An object as its stored metadata describe it, of either layout, in the specification's words."""
+    """An object by its stored metadata, of either layout, with the specification's field names."""
 
     fields: dict[str, Any]
     subject: bytes
     seq: int
     ts: int
     real: bool
-    """Written by a real client, in its layout."""
+    """True in the layout of stock clients."""
     stored: dict[str, Any]
-    """The stored object itself."""
 
     @property
     def name(self) -> str:
@@ -95,20 +93,20 @@ class Info(NamedTuple):
 
     @property
     def link(self) -> bool:
-        """A real client's link to another object: it has no content of its own."""
+        """True for a stock client's link to another object, which has no content."""
         return bool((self.fields.get("options") or {}).get("link"))
 
     def wire(self) -> dict[str, Any]:
         return {**self.fields, "mtime": rfc3339(self.ts)}
 
     def tombstone(self) -> bytes:
-        """Metadata to store in its place when the object is deleted."""
+        """Return the metadata that replaces this one when the object is deleted."""
         source = self.stored if self.real else self.fields
         return dump({**source, "size": 0, "chunks": 0, "digest": "", "deleted": True})
 
 
 def parse_meta(payload: bytes, bucket: str, remainder: bytes) -> Meta:
-    """`remainder`: what followed `$OBJ.<b>.info.`. Raises ApiError 11005."""
+    """Parse the metadata that begins an upload; `remainder` followed `$OBJ.<b>.info.`. Raises ApiError 11005, 11003."""
     fields = _object(payload)
     name, nonce = fields.get("name"), fields.get("nonce")
     if not isinstance(name, str) or not name or len(_encoded(name)) > MAX_NAME:
@@ -129,7 +127,7 @@ def parse_meta(payload: bytes, bucket: str, remainder: bytes) -> Meta:
 
 
 def parse_info(message: Msg, bucket: str) -> Info | None:
-    """Metadata of a stored message; None when it is no metadata of either layout."""
+    """Parse a stored message; None when it is metadata of neither layout."""
     try:
         stored = load(message.payload)
         name = stored["name"]
@@ -156,7 +154,7 @@ def parse_info(message: Msg, bucket: str) -> Info | None:
 
 def is_nonce(nonce: str) -> bool:
     raw = _encoded(nonce)
-    return 0 < len(raw) <= MAX_NONCE and b"." not in raw and is_valid_literal(raw)
+    return 0 < len(raw) <= MAX_NONCE_BYTES and b"." not in raw and is_valid_literal(raw)
 
 
 def digest_text(digest: bytes) -> str:
@@ -168,7 +166,7 @@ def invalid(what: str) -> ApiError:
 
 
 def dump_error(error: ApiError) -> bytes:
-    """The answer to a request that is refused."""
+    """Return the answer to a refused request."""
     return dump({"error": error.to_dict()})
 
 
@@ -177,7 +175,7 @@ def dump(fields: dict[str, Any]) -> bytes:
 
 
 def load(text: bytes) -> dict[str, Any]:
-    """A JSON object that `dump` takes. Raises ValueError, RecursionError."""
+    """Return a JSON object that `dump` can encode. Raises ValueError, RecursionError."""
     fields = _decode_json(text.decode())
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
@@ -196,7 +194,7 @@ _decode_json: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_fini
 
 
 def _check_depth(value: Any, left: int) -> None:
-    """Raises ValueError beyond `left` levels: what was decoded at one depth of calls must be encodable at any other."""
+    """Raise ValueError beyond `left` levels: a value decoded at one call depth must be encodable at any other."""
     if not left:
         raise ValueError("nested too deeply")
     for item in value.values() if isinstance(value, dict) else value:
@@ -205,8 +203,8 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    if len(payload) > MAX_METADATA:
-        raise invalid(f"longer than {MAX_METADATA} bytes")
+    if len(payload) > MAX_METADATA_BYTES:
+        raise invalid(f"longer than {MAX_METADATA_BYTES} bytes")
     try:
         return load(payload)
     except (ValueError, RecursionError):
@@ -236,5 +234,5 @@ def _digest(fields: dict[str, Any]) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """A lone surrogate, which JSON can hold and UTF-8 can not, becomes a question mark: no name that anybody meant."""
+    """Encode text; a lone surrogate, which JSON can hold and UTF-8 cannot, becomes a question mark."""
     return text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Requests to `$OBJ.<bucket>`: what is asked for."""
+"""Requests to `$OBJ.<bucket>`, decoded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from jetcluster.protocol.subjects import is_valid_literal
 OPERATION: Final = b"Nats-Object-Operation"
 _ACTIONS: Final = ("list", "get", "info", "delete")
 _FORBIDDEN: Final = (b"$JS.", b"$OBJ.", b"$O.", b"$KV.", b"$SYS.", b"$NRG.", b"_GR_.", b"_R_.")
-"""No chunks are sent there."""
+"""Subjects to which no chunks are sent."""
 
 
 class ObjectRequest(NamedTuple):
+    """A request to a bucket. `action` is list, get, info or delete."""
+
     action: str
-    """list, get, info or delete."""
     name: str
     deliver: str
     offset: int
@@ -25,7 +26,7 @@ class ObjectRequest(NamedTuple):
 
 
 def decode(payload: bytes, headers: bytes) -> ObjectRequest:
-    """Raises ApiError 11005, or 11007 for a deliver_subject that cannot be."""
+    """Decode a request. Raises ApiError 11005, or 11007 for an impossible deliver_subject."""
     try:
         fields = load(payload) if payload.strip() else {}
     except (ValueError, RecursionError):
@@ -43,7 +44,7 @@ def decode(payload: bytes, headers: bytes) -> ObjectRequest:
 
 
 def _implied(name: object, deliver: object) -> str:
-    """A bare name never destroys anything."""
+    """Return the action of a request without one, which never changes anything."""
     if not name:
         return "get" if deliver else "list"
     return "get" if deliver else "info"

@@ -1,8 +1,8 @@
-"""`Upload`: one upload that is under way, as the leader of the bucket's stream knows it; and the commands it ends with.
+"""`Upload`: one upload in progress on the leader of the bucket's stream, and the commands that end it.
 
-What is stored decides: `count`, `size` and `sha` follow the chunks that were committed, never those that only arrived.
-After a leader change the new leader reads the stored chunks again (`scanning`). The REPLACE commands of the object
-service put an object, or a tombstone, in the place of the previous one.
+`count`, `size` and `sha` follow the committed chunks, never those that only arrived. After a leader change the new
+leader reads the stored chunks again (`scanning`). The REPLACE commands of the object service replace an object by a new
+one or a tombstone.
 """
 
 from __future__ import annotations
@@ -24,59 +24,63 @@ from jetcluster.stream.log.bodies import Guard
 from jetcluster.stream.log.commands import encode_replace
 
 Held = tuple[bytes, bytes, bytes]
-"""Reply, header block, payload of a chunk that waits for what is in flight."""
+"""Reply, header block, payload of a chunk that waits for those in flight."""
 
 
 class UploadState(enum.Enum):
+    """The progress of an upload."""
+
     OPEN = 1
     COMPLETE = 2
     """All content is stored and checked; the info must be proposed."""
     FINISHING = 3
     """The info is proposed."""
     FAILED = 4
-    """Refused; its stored parts must be removed, once nothing is in flight any more."""
+    """The upload was refused; its stored parts must be removed once nothing is in flight."""
     DROPPING = 5
     """The removal is proposed."""
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
+    """An upload in progress."""
+
     meta: Meta
     subject: bytes
-    """The subject of the info."""
+    """Subject of the info."""
     record_reply: bytes
-    """Reply of the metadata."""
+    """Reply subject of the metadata's publisher."""
     touched: int
-    """Unix nanoseconds."""
+    """Unix nanoseconds of the last activity."""
     record_seq: int = 0
     """Sequence of the upload's record; 0 until it is committed."""
     state: UploadState = UploadState.OPEN
     count: int = 0
     """Chunks stored."""
     size: int = 0
-    """Bytes of those, as far as they were read."""
+    """Bytes of the chunks read so far."""
     sha: hashlib._Hash = field(default_factory=hashlib.sha256)
     last_seq: int = 0
     """Sequence of the last chunk stored."""
     in_flight: int = 0
-    """Chunks proposed, outcome open."""
+    """Chunks proposed, whose outcome is open."""
     in_flight_bytes: int = 0
     scanning: bool = False
     scanned: int = 0
-    """Sequence up to which stored chunks were read."""
+    """Sequence up to which stored chunks are read."""
     held: deque[Held] = field(default_factory=deque)
     waiters: list[bytes] = field(default_factory=list)
-    """Replies that wait for the end of the upload."""
+    """Reply subjects that wait for the end of the upload."""
     attempts: int = 0
-    """Number of times that the end was proposed in vain."""
+    """Number of vain proposals of the end."""
 
     @property
     def idle(self) -> bool:
-        """True while the upload waits for the client."""
+        """True while the upload waits for its client."""
         return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
-        """Its content is not settled: stored chunks are being read, it has no record yet, or chunks are on the way."""
+        """Return True while stored chunks are being read, the record is missing, or chunks are in flight."""
         return self.scanning or not self.record_seq or self.in_flight > 0
 
     @property
@@ -84,8 +88,8 @@ class Upload:
         return self.count >= self.meta.chunks
 
     def fits(self, length: int, stored: int) -> bool:
-        """True when a chunk of `length` bytes may be stored, with any outcome of those in flight. While stored chunks
-        are being read again the last chunk may not: it would end the upload. `stored`: chunks in the stream now."""
+        """Return True when a chunk of `length` bytes may be stored, whatever the outcome of those in flight. While
+        stored chunks are being read, the last one may not: it would end the upload. `stored`: chunks in the stream."""
         if self.scanning:
             return stored + self.in_flight + 1 < self.meta.chunks
         if self.count + self.in_flight >= self.meta.chunks:
@@ -93,14 +97,14 @@ class Upload:
         return self.size + self.in_flight_bytes + length <= self.meta.size
 
     def take(self, seq: int, payload: bytes) -> None:
-        """The next chunk is stored."""
+        """Note that the next chunk is stored."""
         self.count += 1
         self.size += len(payload)
         self.sha.update(payload)
         self.last_seq = self.scanned = seq
 
     def mismatch(self) -> str:
-        """Fault in a full upload's content; "" when nothing is, but for the digest."""
+        """Return the fault in a full upload's content, apart from its digest; "" for none."""
         if self.count != self.meta.chunks:
             return f"{self.count} chunks instead of {self.meta.chunks}"
         if self.size != self.meta.size:
@@ -109,13 +113,13 @@ class Upload:
 
 
 ROLLUP: Final = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
-"""Headers of metadata that real clients write."""
+"""Headers of metadata that stock clients write."""
 
 Message = tuple[bytes, bytes, bytes]
 
 
 def end_of_upload(layout: Layout, store: BlockStore, catalog: Catalog, upload: Upload, info: bytes, ts: int) -> bytes:
-    """Stores the `info`; the record goes, and with it all that the name stood for: its metadata and its chunks."""
+    """Return the command that stores the `info`, and removes the upload's record and the previous object."""
     meta = upload.meta
     record, chunks = layout.upload(meta.nonce), layout.chunks(meta.nonce)
     guards = [(record, upload.record_seq), (chunks, upload.last_seq)]
@@ -126,7 +130,7 @@ def end_of_upload(layout: Layout, store: BlockStore, catalog: Catalog, upload: U
         purges[form.subject] = None
         if form.nonce != meta.nonce or form.real:
             purges[layout.chunks(form.nonce, real=form.real)] = None
-        if form.real:  # real clients see that their object is gone, not that its chunks are missing
+        if form.real:  # stock clients then see that the object is deleted, not that its chunks are missing
             messages.append((form.subject, ROLLUP, form.tombstone()))
     messages.append((upload.subject, b"", info))
     return encode_replace(ts, guards, list(purges), _batch(messages))
@@ -138,7 +142,7 @@ def removal_of_upload(layout: Layout, store: BlockStore, upload: Upload, ts: int
 
 
 def deletion(layout: Layout, store: BlockStore, forms: list[Info], ts: int) -> bytes:
-    """`forms` of the object, oldest first: each layout it is in gets a tombstone."""
+    """Return the command that deletes an object. Each layout among its `forms`, oldest first, gets a tombstone."""
     purges = {form.subject: None for form in forms}
     purges |= {layout.chunks(form.nonce, real=form.real): None for form in forms}
     stones = {form.real: form for form in forms}

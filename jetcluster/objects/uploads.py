@@ -1,12 +1,11 @@
 """`Uploads`: the uploads of one bucket, from the metadata to the finished object, on the leader of its stream.
 
-An upload is three things in the stream's log: its record (`$OBJ.<b>.upload.<nonce>`, the client's metadata as it
-came), its chunks, which are ordinary messages, and in the end one REPLACE, which stores the info and removes the
-record, the older info and the chunks of the object it replaces. After a crash the log holds a record with some chunks,
-or an object, never something between them; a new leader reads the records and goes on with them, ending those that are
-complete.
+An upload has three parts in the stream's log: its record (`$OBJ.<b>.upload.<nonce>`, the client's metadata unchanged),
+its chunks, which are ordinary messages, and at the end one REPLACE, which stores the info and removes the record, the
+previous info and the chunks of the replaced object. After a crash the log holds a record with some chunks, or an
+object, and no state between them; a new leader reads the records, continues the uploads and ends the complete ones.
 
-Publishers hear only of committed chunks. The reply of the last chunk is held until the REPLACE is applied.
+Only committed chunks are acked. The reply to the last chunk is held until the REPLACE is applied.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ REPLY: Final = b"Nats-Object-Reply"
 """Header fields of an upload's record: the subject of the info, and the publisher of the metadata."""
 MSG_ID: Final = b"Nats-Msg-Id"
 SCAN_BYTES: Final = 4 << 20
-"""Read in one step after a leader change."""
+"""Bytes read in one step after a leader change."""
 MAX_REMEMBERED: Final = 1000
-"""The most aborted uploads that are remembered, to refuse their late chunks; and the most chunks of an upload that may
-wait."""
+"""Most aborted uploads remembered, to refuse their late chunks; and most waiting chunks of an upload."""
 MAX_ATTEMPTS: Final = 8
-"""Most times that a REPLACE is worked out anew because something else happened to the object."""
+"""Attempts at a REPLACE, which is computed anew when the object has changed meanwhile."""
 IDLE_CHECK_NS: Final = 1_000_000_000
 
 
@@ -53,17 +51,17 @@ class _Waiting(NamedTuple):
     upload: Upload
     reply: bytes
     payload: bytes | None
-    """None: it is the upload's record."""
+    """None for the upload's record."""
 
 
 class Uploads:
-    """For one term of leadership. `layout` is one that has the specification's subjects. Methods raise DamagedError."""
+    """The uploads of one term of leadership. `layout` has the specification's subjects. Methods raise DamagedError."""
 
     def __init__(self, host: BucketHost, layout: Layout, catalog: Catalog, replies: BucketReplies, own: Origin) -> None:
-        """`own` is the origin of what the service publishes by itself."""
+        """`own` is the origin of the service's own messages."""
         self.by_nonce: dict[str, Upload] = {}
         self.finished = 0
-        """Completed (monitoring)."""
+        """Completed uploads (monitoring)."""
         self._host = host
         self._store = host.store
         self._layout = layout
@@ -71,7 +69,7 @@ class Uploads:
         self._replies = replies
         self._own = own
         self._waiting: dict[bytes, _Waiting] = {}
-        """The chunks in flight by their tokens."""
+        """Token -> record or chunk in flight."""
         self._answers: list[tuple[bytes, bytes, bytes]] = []
         self._aborted: dict[str, ApiError] = {}
         self._held_bytes = 0
@@ -81,7 +79,7 @@ class Uploads:
     # ---- life
 
     def take_over(self) -> None:
-        """Goes on with what is stored."""
+        """Continue the stored uploads."""
         for subject, state in list(self._store.queries.subjects(self._layout.uploads)):
             record = self._store.get(state.last)
             if record is not None:
@@ -90,14 +88,13 @@ class Uploads:
             self._settle(upload)
 
     def close(self) -> None:
-        """Not the leader any more: what comes back is not looked at."""
+        """End the term: later outcomes are ignored."""
         self._closed = True
         self.by_nonce.clear()
         self._waiting.clear()
 
     def tick(self) -> None:
-        """Proposes again what could not be proposed, and drops uploads that do not go on. Called a few times per
-        second."""
+        """Repeat failed proposals, and drop idle uploads. Called a few times per second."""
         now = self._host.clock.time_ns()
         looks = now >= self._next_check
         if looks:
@@ -112,11 +109,11 @@ class Uploads:
 
     @property
     def scans(self) -> bool:
-        """Stored chunks of uploads taken over are still to be read."""
+        """True while stored chunks of uploads taken over must be read."""
         return any(upload.scanning for upload in self.by_nonce.values())
 
     def scan(self) -> None:
-        """Reads some of them."""
+        """Read some of these chunks."""
         upload = next((upload for upload in self.by_nonce.values() if upload.scanning), None)
         if upload is None:
             return
@@ -130,12 +127,12 @@ class Uploads:
         self._settle(upload)
 
     def _continue(self, subject: bytes, record: Msg) -> None:
-        """Takes an upload over from its record."""
+        """Take over an upload from its record."""
         info_subject = header_block.get(record.headers, SUBJECT) or b""
         nonce = subject.rpartition(b".")[2].decode("utf-8", "replace")
         try:
             meta = parse_meta(record.payload, self._layout.bucket, info_subject.removeprefix(self._layout.info(b"")))
-        except ApiError:  # no record of ours: restored from elsewhere
+        except ApiError:  # not a record of this service: restored from elsewhere
             return
         if meta.nonce != nonce:
             return
@@ -147,10 +144,10 @@ class Uploads:
             upload.touched = last.ts
         self.by_nonce[nonce] = upload
 
-    # ---- what is published
+    # ---- messages
 
     def on_metadata(self, meta: Meta, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """Begins an upload whose info goes to `subject`. Raises ApiError when it cannot begin."""
+        """Begin an upload whose info goes to `subject`. Raises ApiError when it cannot begin."""
         if self._is_repeated(meta, subject, reply):
             return
         upload = self.by_nonce[meta.nonce] = Upload(meta, subject, reply, self._host.clock.time_ns())
@@ -161,7 +158,7 @@ class Uploads:
         self._host.publish(self._layout.upload(meta.nonce), token, record, payload, self._own)
 
     def _is_repeated(self, meta: Meta, subject: bytes, reply: bytes) -> bool:
-        """An upload that was begun already is acked as a duplicate. Raises ApiError when it cannot begin."""
+        """Ack an upload that has begun already as a duplicate. Raises ApiError when it cannot begin."""
         known = self._alive(meta.nonce)
         if known is not None:
             if known.subject != subject or known.meta != meta:
@@ -177,7 +174,7 @@ class Uploads:
         return False
 
     def _check_subject(self, meta: Meta, subject: bytes) -> None:
-        """Names and base64url forms of other names can be the same. Raises ApiError."""
+        """Raise ApiError if the subject holds another object: a name may equal the base64url form of another."""
         there = self._catalog.at(subject)
         if there is not None and there.name != meta.name and not there.deleted:
             raise invalid(f"the subject holds the object {there.name!r}")
@@ -195,7 +192,7 @@ class Uploads:
             self._submit(upload, reply, headers, payload)
 
     def _alive(self, nonce: str) -> Upload | None:
-        """The upload, unless it ended or its record is gone (the stream was purged, the record expired)."""
+        """Return the upload, unless it ended or its record is gone (by a purge, or expired)."""
         upload = self.by_nonce.get(nonce)
         if upload is None or upload.state in (UploadState.FAILED, UploadState.DROPPING):
             return None
@@ -206,8 +203,7 @@ class Uploads:
         return upload
 
     def _on_stray(self, nonce: str, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """A chunk of no upload. One that was the last of an upload that is finished, sent again because its answer was
-        lost with a leader, gets that answer."""
+        """Answer a chunk of no upload; a last chunk, sent again as its answer was lost with a leader, gets that."""
         aborted = self._aborted.get(nonce)
         if aborted is not None:
             self._host.refuse(reply, aborted)
@@ -220,7 +216,7 @@ class Uploads:
             self._host.refuse(reply, by_code(UPLOAD_NOT_FOUND))
 
     def _is_duplicate(self, reply: bytes, headers: bytes) -> bool:
-        """A chunk that is stored already is acked as such, wherever its upload is by now."""
+        """Ack a chunk that is stored already as a duplicate, whatever became of its upload; False for any other."""
         msg_id = header_block.get(headers, MSG_ID) if headers else None
         seq = self._host.seq_of_id(msg_id) if msg_id else None
         if seq is None:
@@ -257,10 +253,10 @@ class Uploads:
         self._waiting[token] = _Waiting(upload, reply, payload)
         return token
 
-    # ---- what became of it
+    # ---- outcomes
 
     def answered(self, token: bytes, headers: bytes, body: bytes) -> None:
-        """Called from inside apply: looked at when that is over."""
+        """Note an answer, inside apply; it is handled after that."""
         if not self._answers:
             self._host.call_soon(self._look_at_answers)
         self._answers.append((token, headers, body))
@@ -302,11 +298,11 @@ class Uploads:
         if seq:
             upload.record_seq = seq
             self._settle(upload)
-        else:  # refused, or a duplicate by its Nats-Msg-Id: there is no such upload
+        else:  # refused, or a duplicate by its Nats-Msg-Id: the upload does not exist
             self._fail(upload, by_code(UPLOAD_NOT_FOUND), remember=False)
 
     def _settle(self, upload: Upload) -> None:
-        """Decides what can be decided now: the end of a full upload, chunks that waited."""
+        """Do what is possible now: end a full upload, submit waiting chunks."""
         if upload.undecided():
             return
         if upload.state is UploadState.OPEN and upload.full:
@@ -320,7 +316,7 @@ class Uploads:
                 self._turn_away(upload)
 
     def _join(self, upload: Upload) -> bool:
-        """The last chunk once more: its answer will be that of the first one. False for any other chunk."""
+        """Let a repeated last chunk wait for the answer to the first one; False for any other chunk."""
         if upload.state not in (UploadState.COMPLETE, UploadState.FINISHING) or not upload.last_seq:
             return False
         last = self._store.get(upload.last_seq)
@@ -330,7 +326,7 @@ class Uploads:
         return True
 
     def _turn_away(self, upload: Upload) -> None:
-        """A chunk too many. What is complete does not suffer from it; any other upload cannot become right any more."""
+        """Refuse a surplus chunk. A complete upload is unaffected; any other fails."""
         reply, headers, _ = upload.held[0]
         if self._is_duplicate(reply, headers):
             self._unhold(upload)
@@ -344,7 +340,7 @@ class Uploads:
     # ---- the end of an upload
 
     def _complete(self, upload: Upload) -> None:
-        """All chunks are stored: is it what was announced?"""
+        """Check the content of a full upload against its metadata, and finish or fail it."""
         wrong = upload.mismatch()
         stored = self._store.count_of(self._chunks(upload))
         if not wrong and stored != upload.count:
@@ -371,7 +367,7 @@ class Uploads:
 
     def _finish_answered(self, upload: Upload, info: bytes, result: int | ApiError | None) -> None:
         if result is None or self._closed:
-            return  # the next leader ends it
+            return  # the next leader ends the upload
         upload.state = UploadState.COMPLETE
         if not isinstance(result, ApiError):
             self._finished(upload, info, result)
@@ -398,11 +394,11 @@ class Uploads:
             self._host.tell(reply, answer)
 
     def _final_answer(self, info: Info) -> bytes:
-        """The info, and what a client that expects a PubAck looks for."""
+        """Return the info, with the fields that a client expects in a PubAck."""
         return dump({**info.wire(), **self._host.keys, "seq": info.seq})
 
     def _fail(self, upload: Upload, error: ApiError, *, remember: bool = True) -> None:
-        """The upload ends here. What is stored of it goes as soon as nothing more of it can be stored."""
+        """End the upload with an error. Its stored parts go as soon as no more of them can be stored."""
         upload.state = UploadState.FAILED
         if remember:
             self._aborted[upload.meta.nonce] = by_code(UPLOAD_ABORTED, err=error.description)
@@ -444,7 +440,7 @@ class Uploads:
 
 
 def _stored_as(ack: bytes) -> int:
-    """Sequence of the message a PubAck is for; 0 when it was not stored now: refused, or a duplicate."""
+    """Return the sequence in a PubAck; 0 when the message was not stored now: refused, or a duplicate."""
     if not ack:
         return 0
     fields = load(ack)

@@ -1,5 +1,5 @@
-"""The message store of a stream: blocks, indexes of subjects, the key-value store under them.
+"""The message store of a stream: blocks, subject indexes, and the key-value store under them.
 
-Promise: what a call acknowledged is there after a crash once the next flush is through; damage is found by checksums
-and told as `DamagedError`, never returned as data.
+Promise: a write survives a crash once the next flush has ended. Checksums find damage, which is raised as
+`DamagedError` and never returned as data.
 """

@@ -1,7 +1,7 @@
-"""Values that a store of messages takes and gives (`block_store.BlockStore`), and its errors.
+"""Values that a message store takes and returns (`block_store.BlockStore`), and its errors.
 
-Sequences are u64 and start at 1, times are Unix nanoseconds, subjects and payloads are bytes. `headers` is the
-whole block from `NATS/1.0` to the empty line, b"" when the message has none.
+Sequences are u64 and start at 1, times are Unix nanoseconds, subjects and payloads are bytes. `headers` is the whole
+block from `NATS/1.0` to the empty line, b"" when the message has none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from jetcluster.errors import DiskError, PassingError
 
 
 class Msg(NamedTuple):
+    """A stored message."""
+
     seq: int
     ts: int
     subject: bytes
@@ -20,7 +22,7 @@ class Msg(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Messages in ascending order, one list per field of `Msg`, all of one length."""
+    """Messages in ascending order: one list per field of `Msg`, all of the same length."""
 
     seqs: list[int]
     times: list[int]
@@ -29,23 +31,27 @@ class Columns(NamedTuple):
     payloads: list[bytes]
 
     def head(self, count: int) -> Columns:
-        """The first `count` messages."""
+        """Return the first `count` messages."""
         return Columns(
             self.seqs[:count], self.times[:count], self.subjects[:count], self.headers[:count], self.payloads[:count]
         )
 
 
 class SubjectState(NamedTuple):
+    """Number of messages of one subject, its first and its last sequence."""
+
     count: int  # type: ignore[assignment]  # hides tuple.count, on purpose
     first: int
     last: int
 
 
 class StoreState(NamedTuple):
+    """Totals of a stream, as STREAM.INFO shows them."""
+
     messages: int
     bytes: int
-    """Sum of record sizes as nats-server counts them: file 30 + subject + payload (+ 4 + header block when
-    there is one), memory 16 + subject + header block + payload."""
+    """Sum of record sizes as nats-server counts them: file 30 + subject + payload (+ 4 + header block when there is
+    one), memory 16 + subject + header block + payload."""
     first_seq: int
     first_ts: int
     last_seq: int
@@ -55,7 +61,7 @@ class StoreState(NamedTuple):
 
 
 class DamagedError(DiskError):
-    """A stored record failed its checksum. Never to be answered as "not found" (promise 2)."""
+    """A stored record failed its checksum. It must never be answered as "not found" (promise 2)."""
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
         super().__init__(f"damaged block holding sequences {first_seq}..{last_seq}")
@@ -64,4 +70,4 @@ class DamagedError(DiskError):
 
 
 class LostViewError(PassingError):
-    """Messages of a view were removed and could not be kept for it: what it gave so far is not all."""
+    """Messages of a view were removed and could not be kept for it: what it returned so far is incomplete."""

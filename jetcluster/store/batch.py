@@ -1,18 +1,18 @@
 """`Batch`: n messages in columns, as one byte string.
 
-The same bytes are the body of a Raft entry and the value of a RocksDB record: a follower stores what it
-received. Layout, little-endian:
+The same bytes are the body of a Raft entry and the value of a RocksDB record: a follower stores what it received.
+Layout, little-endian:
 
-    u8 version | u8 flags | u16 count | u32 CRC-32 of everything but itself | u32 length of what follows
+    u8 version | u8 flags | u16 count | u32 CRC-32 of version, flags, count and the rest | u32 length of the rest
     u16 number of distinct subjects | u16 length of each | the subjects, in order of first appearance
-    MANY_SUBJECTS: count x (u8, or u16 when there are more than 256 subjects) number of the message's subject
+    MANY_SUBJECTS: count x (u8, or u16 with more than 256 subjects) number of the message's subject
     HEADERS:       count x u32 length of the header block, 0 when the message has none
     SAME_LENGTH:   u32 payload length of every message; else count x u32
     per message: header block, payload
 
-Only the columns are looked at when a batch is decoded; a message costs something when it is asked for. The first ones
-asked for are found by sums over the columns: random reads of a large stream take few messages out of a block and may
-not pay for the others. After FEW of them, or for `unpack`, subjects and offsets of all are worked out.
+Decoding reads only the columns; a message is cut out when it is requested. The first messages are found by sums over
+the columns: random reads of a large stream take few messages out of a block and should not pay for the others. After
+MESSAGES_BEFORE_UNPACK of them, or `unpack`, the subjects and offsets of all messages are computed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ VERSION = 1
 
 MAX_COUNT = 65_535
 MAX_BYTES = (64 + 8) << 20
-"""nats-server's largest max_payload (64 MiB) on top of a batch that was almost full (8 MiB)."""
+"""nats-server's largest max_payload (64 MiB) plus an almost full batch (8 MiB)."""
 MAX_SUBJECT = 65_535
 
 FILE_RECORD = 30
 FILE_HEADER_LENGTH = 4
 MEMORY_RECORD = 16
-"""Bytes that nats-server counts per message besides its own bytes."""
+"""Bytes that nats-server adds to each message's own."""
 
 _MANY_SUBJECTS = 1
 _HEADERS = 2
@@ -45,8 +45,8 @@ _SAME_LENGTH = 4
 _WIDE_INDEX = 8
 _KNOWN_FLAGS = _MANY_SUBJECTS | _HEADERS | _SAME_LENGTH | _WIDE_INDEX
 
-FEW = 6
-"""Messages taken out of a batch before it is unpacked."""
+MESSAGES_BEFORE_UNPACK = 6
+"""Messages read from a batch before it is unpacked."""
 
 _FIXED = struct.Struct("<BBHII")
 _START = struct.Struct("<BBH")
@@ -58,15 +58,15 @@ assert array("H").itemsize == 2 and array("I").itemsize == 4
 
 
 class BatchError(PeerError):
-    """The bytes are no batch: wrong checksum, version or lengths."""
+    """Bytes that are no batch: wrong checksum, version or lengths."""
 
 
 class UnknownBatchError(BatchError):
-    """A batch of a newer version, or with flags of one."""
+    """A batch of an unknown version, or with unknown flags."""
 
 
 class Batch:
-    """Read-only view of an encoded batch."""
+    """A read-only view of an encoded batch."""
 
     __slots__ = (
         "_asked",
@@ -94,15 +94,15 @@ class Batch:
     """Length of `raw`."""
     has_headers: bool
     single: list[bytes] | None
-    """`subjects` where there is only one."""
+    """`subjects` if there is only one, else None."""
     subject_count: int
     """`len(subjects)`."""
 
     @staticmethod
     def encode(subjects: Sequence[bytes], headers: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
-        """One encoded batch of `len(subjects)` messages, 1..MAX_COUNT.
+        """Return an encoded batch of `len(subjects)` messages, 1..MAX_COUNT.
 
-        `headers[i]` is a whole header block or b""; an empty `headers` means that no message has any.
+        `headers[i]` is a whole header block or b""; an empty `headers` means that no message has one.
         """
         count = len(subjects)
         assert 0 < count <= MAX_COUNT, count
@@ -147,10 +147,10 @@ class Batch:
 
     @classmethod
     def decode(cls, raw: bytes, offset: int = 0, *, verify: bool = True) -> Batch:
-        """The batch that starts at `offset` of `raw` and reaches to the end of it.
+        """Return the batch that starts at `offset` of `raw` and reaches to its end.
 
-        `verify=False` skips the checksum, for bytes that another checksum has just covered (journal, wire);
-        lengths are checked in any case. Raises BatchError.
+        `verify=False` skips the checksum, for bytes that another checksum has just covered (journal, wire); lengths are
+        always checked. Raises BatchError.
         """
         try:
             return cls(raw, offset, verify)
@@ -202,7 +202,7 @@ class Batch:
         self._ends: list[int] | None = None
         self._asked = 0
         if verify:
-            return  # a checksum vouches for the columns too
+            return  # the checksum covers the columns too
         size = self._payload_length * count if not flags & _HEADERS and flags & _SAME_LENGTH else self._bodies(count)
         if size != len(raw) - at:
             raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {size}")
@@ -227,17 +227,17 @@ class Batch:
 
     @property
     def raw(self) -> bytes:
-        """The encoded batch; copies only when it was decoded from the middle of a longer string."""
+        """The encoded batch; a copy only if it was decoded from the middle of a longer string."""
         return self._buffer[self._start :] if self._start else self._buffer
 
     @property
     def body_bytes(self) -> int:
-        """Header blocks and payloads of all messages together."""
+        """Bytes of all header blocks and payloads."""
         return self._end - self._body
 
     def message(self, i: int) -> tuple[bytes, bytes, bytes]:
-        """Subject, header block (b"" when none), payload of message `i`, 0 <= i < count."""
-        if self._asked >= FEW:
+        """Return subject, header block (b"" for none) and payload of message `i`, 0 <= i < count."""
+        if self._asked >= MESSAGES_BEFORE_UNPACK:
             start, end = self._span(i)
             subject = (self._subjects or self.subjects)[0 if self._index is None else self._index[i]]
         else:
@@ -250,16 +250,16 @@ class Batch:
         return subject, self._buffer[start:middle], self._buffer[middle:end]
 
     def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        self._asked = FEW
+        self._asked = MESSAGES_BEFORE_UNPACK
         return map(self.message, range(self.count))
 
     def columns(self, low: int, high: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        """Subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
+        """Return subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
         raw, count = self._buffer, high - low
         subjects = self.single or self.subjects
         index = self._index
         found = subjects * count if index is None else [subjects[number] for number in index[low:high]]
-        self._span(high - 1)  # for its bounds, and the offsets
+        self._span(high - 1)  # checks the bounds, and computes the offsets
         ends = self._ends
         if ends is None:
             size = self._payload_length
@@ -276,15 +276,15 @@ class Batch:
         return found, headers, payloads
 
     def unpack(self) -> Batch:
-        """Says that many messages will be asked for; returns itself."""
-        self._asked = FEW
+        """Prepare for reads of many messages; returns the batch itself."""
+        self._asked = MESSAGES_BEFORE_UNPACK
         return self
 
     def subject_of(self, i: int) -> bytes:
         return self.subjects[0 if self._index is None else self._index[i]]
 
     def subject_number(self, i: int) -> int:
-        """Position of message `i`'s subject in `subjects`."""
+        """Return the position of message `i`'s subject in `subjects`."""
         return 0 if self._index is None else self._index[i]
 
     def headers_of(self, i: int) -> bytes:
@@ -294,12 +294,12 @@ class Batch:
         return self._buffer[start : start + self._header_lengths[i]]
 
     def size_of(self, i: int) -> int:
-        """Header block and payload of message `i`, bytes."""
+        """Return the bytes of message `i`'s header block and payload."""
         start, end = self._span(i)
         return end - start
 
     def positions(self) -> list[list[int]]:
-        """For every subject of `subjects`, the ascending positions of its messages."""
+        """Return, for every subject of `subjects`, the ascending positions of its messages."""
         if self._index is None:
             return [list(range(self.count))]
         result: list[list[int]] = [[] for _ in self.subjects]
@@ -308,20 +308,20 @@ class Batch:
         return result
 
     def positions_of(self, number: int) -> list[int]:
-        """The ascending positions of the messages with subject `subjects[number]`."""
+        """Return the ascending positions of the messages with subject `subjects[number]`."""
         if self._index is None:
             return list(range(self.count))
         return [position for position, other in enumerate(self._index) if other == number]
 
     def record_size(self, i: int, *, memory: bool = False) -> int:
-        """Bytes that nats-server would count for message `i`."""
+        """Return the bytes that nats-server would count for message `i`."""
         size = self.size_of(i) + len(self.subject_of(i))
         if memory:
             return size + MEMORY_RECORD
         return size + FILE_RECORD + (FILE_HEADER_LENGTH if self._header_length(i) else 0)
 
     def bytes_of(self, indices: Sequence[int], subjects: Iterable[bytes], *, memory: bool = False) -> int:
-        """Sum of `record_size` over the messages at `indices`, whose subjects are known."""
+        """Return the sum of `record_size` over the messages at `indices`, which have these `subjects`."""
         total = sum(map(len, subjects)) + len(indices) * (MEMORY_RECORD if memory else FILE_RECORD)
         if self._payload_lengths is None:
             total += len(indices) * self._payload_length
@@ -335,7 +335,7 @@ class Batch:
         return total
 
     def record_bytes(self, *, memory: bool = False) -> int:
-        """Sum of `record_size` over all messages; no step per message for one subject and no headers."""
+        """Return the sum of `record_size` over all messages; `uniform` batches take no step per message."""
         total = self._end - self._body + self.count * (MEMORY_RECORD if memory else FILE_RECORD)
         if self._index is None:
             total += len((self.single or self.subjects)[0]) * self.count
@@ -348,11 +348,11 @@ class Batch:
 
     @property
     def uniform(self) -> bool:
-        """True when `range_bytes` needs no step per message: one subject and no headers."""
+        """True if `range_bytes` needs no step per message: one subject and no headers."""
         return self._index is None and self._header_lengths is None
 
     def range_bytes(self, start: int, end: int, *, memory: bool = False) -> int:
-        """Sum of `record_size` over messages start..end-1."""
+        """Return the sum of `record_size` over messages start..end-1."""
         if start == 0 and end == self.count:
             return self.record_bytes(memory=memory)
         if start >= end:
@@ -363,8 +363,8 @@ class Batch:
         return self._span(end - 1)[1] - self._span(start)[0] + (end - start) * per_message
 
     def erased(self, indices: Iterable[int], subjects: Iterable[int] = ()) -> Batch:
-        """The same batch with zeros for header block and payload of the messages at `indices`, and for the
-        subjects with the numbers `subjects`. Lengths stay: at any size this is one copy and one checksum."""
+        """Return the batch with zeros for header block and payload of the messages at `indices`, and for the subjects
+        with the numbers `subjects`. Lengths stay, so this costs one copy and one checksum."""
         raw = bytearray(self.raw)
         spans = [self._span(i) for i in indices]
         if self._subjects is not None and len(self._subjects) == 1:
@@ -381,7 +381,7 @@ class Batch:
         return Batch.decode(bytes(raw), verify=False)
 
     def select(self, indices: Sequence[int]) -> Batch:
-        """A new batch of the messages at `indices`, in that order; at least one."""
+        """Return a new batch of the messages at `indices` (at least one), in that order."""
         messages = list(map(self.message, indices))
         headers = [headers for _, headers, _ in messages] if self.has_headers else []
         return Batch.of([subject for subject, _, _ in messages], headers, [payload for _, _, payload in messages])
@@ -400,13 +400,13 @@ class Batch:
         return self._ends[i], self._ends[i + 1]
 
     def _bodies(self, i: int) -> int:
-        """Bytes of the first `i` messages, by the columns."""
+        """Return the bytes of the first `i` messages, by the columns."""
         headers, payloads = self._header_lengths, self._payload_lengths
         size = self._payload_length * i if payloads is None else sum(payloads[:i])
         return size if headers is None else size + sum(headers[:i])
 
     def _first_span(self, i: int) -> tuple[int, int]:
-        """As `_span`, without the offsets of all messages."""
+        """Return `_span(i)` without computing the offsets of all messages."""
         if self._ends is not None or not 0 <= i < self.count:
             return self._span(i)
         headers, payloads = self._header_lengths, self._payload_lengths
@@ -423,7 +423,7 @@ class Batch:
         return self._buffer[start : start + lengths[number]]
 
     def _message_ends(self) -> list[int]:
-        """Offset of the first message, then where each one ends."""
+        """Return the offset of the first message, then the end of each one."""
         headers, payloads = self._header_lengths, self._payload_lengths
         if headers is None:
             assert payloads is not None

@@ -1,7 +1,7 @@
 """Reading a stream's messages, with every checksum on the way verified.
 
-`BlockReader` finds messages by their sequences, through the cache. `messages` gives those of a stream as of one commit,
-from a snapshot of the `RocksKv`, while the stream goes on.
+`BlockReader` finds messages by sequence, through the cache. `messages` yields all messages as of one commit, from a
+snapshot of the `RocksKv`, while the stream changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jetcluster.store import keys
 from jetcluster.store.api import Columns, DamagedError, Msg
-from jetcluster.store.batch import FEW, Batch
+from jetcluster.store.batch import MESSAGES_BEFORE_UNPACK, Batch
 from jetcluster.store.blocks import BlockCache, BlockTable, decode_block, decode_info, decode_state
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks import Snapshot
@@ -20,22 +20,23 @@ from jetcluster.store.rocks_kv import RocksKv
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""
 
-
-OVERHEAD = 200
-"""Bytes that a message takes besides its own, in `BlockReader.take`: most of a reply's headers."""
+OVERHEAD_BYTES = 200
+"""Bytes that `BlockReader.take` adds to each message's own: mostly a reply's headers."""
 
 
 class BlockReader:
+    """The messages of one stream by sequence."""
+
     def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable, cache: BlockCache) -> None:
         self._kv = kv
         self._stream = stream
         self._blocks = blocks
         self._cache = cache
         self.version = 0
-        """Raised by the store at every mutation: what was looked up before it must be looked up again."""
+        """Incremented by the store at every mutation: earlier look-ups are void."""
 
     def batch(self, at: int) -> Batch:
-        """The batch of block number `at` of the table. Raises DamagedError."""
+        """Return the batch of block `at` of the table. Raises DamagedError."""
         first = self._blocks.firsts[at]
         batch = self._cache.get(self._stream, first)
         return batch if batch is not None else self._load(at)
@@ -51,7 +52,7 @@ class BlockReader:
         return _new_tuple(Msg, (seq, blocks.times[at] + position, *batch.message(position)))
 
     def messages(self, seqs: Iterable[int]) -> Iterator[Msg]:
-        """The messages at ascending `seqs`, all live at the first step; those deleted between steps are left out."""
+        """Yield the messages at ascending `seqs`, all live at the first step; skips those deleted between steps."""
         blocks = self._blocks
         version = self.version
         first = end = shift = 0
@@ -61,7 +62,7 @@ class BlockReader:
             if seq >= end:
                 at = blocks.find(seq)
                 if at < 0:
-                    raise DamagedError(seq, seq)  # the index leads astray
+                    raise DamagedError(seq, seq)  # the index is wrong
                 first = blocks.firsts[at]
                 end = first + blocks.counts[at]
                 shift = blocks.times[at] - first
@@ -69,7 +70,7 @@ class BlockReader:
             yield _new_tuple(Msg, (seq, shift + seq, *message(seq - first)))
 
     def read(self, seqs: Iterable[int]) -> list[Msg]:
-        """The messages at the ascending `seqs`; those that are not stored are left out."""
+        """Return the messages at the ascending `seqs` that are stored."""
         found = []
         for seqs_here, shift, batch, first in self._by_block(seqs):
             message = batch.unpack().message
@@ -95,7 +96,7 @@ class BlockReader:
         return columns
 
     def take(self, seqs: Sequence[int], size: int) -> Columns:
-        """The first of the messages at the ascending `seqs`, which are all live: about `size` bytes, one at least."""
+        """Return the first messages at the ascending live `seqs`: about `size` bytes, at least one."""
         blocks = self._blocks
         columns = found, times, subjects, headers, payloads = Columns([], [], [], [], [])
         begin, total = 0, len(seqs)
@@ -103,25 +104,25 @@ class BlockReader:
             seq = seqs[begin]
             at = blocks.find(seq)
             if at < 0:
-                raise DamagedError(seq, seq)  # the index leads astray
+                raise DamagedError(seq, seq)  # the index is wrong
             first = blocks.firsts[at]
             shift = blocks.times[at] - first
             batch = self._cache.get(self._stream, first) or self._load(at)
             behind = first + blocks.counts[at]
             count = 1
             if begin + 1 < total and seqs[begin + 1] < behind:
-                each = batch.body_bytes // batch.count + OVERHEAD
+                each = batch.body_bytes // batch.count + OVERHEAD_BYTES
                 count = bisect_left(seqs, behind, begin + 1, min(begin + size // each + 1, total)) - begin
                 size -= (count - 1) * each
             here = seqs[begin : begin + count] if count > 1 else (seq,)
             begin += count
-            if count > FEW and here[-1] - seq == count - 1:
+            if count > MESSAGES_BEFORE_UNPACK and here[-1] - seq == count - 1:
                 found += here
                 times += range(shift + seq, shift + seq + count)
                 three = batch.unpack().columns(seq - first, seq - first + count)
                 for column, more in zip(columns[2:], three, strict=True):
                     column += more
-                size -= len(payloads[-1]) + OVERHEAD
+                size -= len(payloads[-1]) + OVERHEAD_BYTES
                 continue
             for seq in here:
                 subject, stored, payload = batch.message(seq - first)
@@ -130,12 +131,11 @@ class BlockReader:
                 subjects.append(subject)
                 headers.append(stored)
                 payloads.append(payload)
-            size -= len(payload) + OVERHEAD
+            size -= len(payload) + OVERHEAD_BYTES
         return columns
 
     def _by_block(self, seqs: Iterable[int]) -> list[tuple[list[int], int, Batch, int]]:
-        """Parts of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch,
-        and its first sequence."""
+        """Return `seqs` (ascending) by block: the stored ones, time minus sequence, batch, and first sequence."""
         blocks = self._blocks
         found: list[tuple[list[int], int, Batch, int]] = []
         ordered = list(seqs)
@@ -170,13 +170,12 @@ class BlockReader:
         return batch
 
 
-PAUSE_EVERY = 2048
-"""Records looked at between two pauses."""
+RECORDS_PER_STEP = 2048
+"""Records read between two pauses."""
 
 
 def messages(snapshot: Snapshot, stream: int) -> Iterator[list[Msg]]:
-    """All live messages, ascending, block by block. An empty list is a pause: a good place to let others run.
-    Every block is verified; raises DamagedError."""
+    """Yield all live messages, ascending, by block; an empty list is a pause. Verifies all; raises DamagedError."""
     try:
         yield from _messages(snapshot, stream)
     except KvDamagedError as error:
@@ -197,7 +196,7 @@ def _messages(snapshot: Snapshot, stream: int) -> Iterator[list[Msg]]:
         bits = decode_info(key, value)[3]
         if bits:
             dead[keys.seq_of(key)] = bits
-        if number % PAUSE_EVERY == 0:
+        if number % RECORDS_PER_STEP == 0:
             yield []
     found = 0
     for key, value in snapshot.scan(keys.stream_prefix(keys.BLOCK, stream), keys.stream_end(keys.BLOCK, stream)):

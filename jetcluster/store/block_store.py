@@ -1,8 +1,7 @@
-"""`BlockStore`: the messages of one stream as blocks in a `RocksKv`, with the small things that commit beside them.
+"""`BlockStore`: the messages of one stream as blocks in a `RocksKv`, and small records that commit with them.
 
-Writes go into the node's open write batch (`RocksKv.commit` makes them visible to a crash, all together), so after a
-crash the messages, the machine's state and the side tables are those of one applied index. Reads see them at once.
-Everything is deterministic.
+Writes go into the node's open write batch, which reads see at once, so after a crash the messages, the machine's state
+and the side tables are those of one applied index. Everything is deterministic.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.IN
 
 
 class BlockStore:
-    """Opens stream `stream` in `kv`, empty when it holds nothing yet. Raises DamagedError when its records disagree.
+    """The messages of stream `stream` in `kv`. Raises DamagedError when its records disagree.
 
-    `memory` only chooses how bytes are counted (StoreState.bytes); where they live is the kv's business. All stores
-    of a kv share one cache unless `cache` says otherwise.
+    `memory` chooses only how bytes are counted (StoreState.bytes), not where they are. All stores of a kv share one
+    cache unless `cache` is given.
     """
 
     def __init__(self, kv: RocksKv, stream: int, *, memory: bool, cache: BlockCache | None = None) -> None:
@@ -46,7 +45,7 @@ class BlockStore:
         self.queries = Queries(self.reader, self._blocks, self._index, self._matches)
         self.next_seqs = self.queries.next_seqs
         self.read_columns = self.reader.read_columns
-        """As `read`, in columns: several times cheaper for neighbours, as nothing is made per message but slices."""
+        """Read messages as columns, at several times less cost for adjacent ones, as it only makes slices."""
         self._views = Views(kv, stream, self._blocks, self.reader, self.queries)
         self._writer = BlockWriter(
             kv, stream, self._blocks, self._index, self.reader, self._cache, self._matches, memory
@@ -56,17 +55,16 @@ class BlockStore:
         self.last_ts = 0
         self._added = 0
         self.dirty = False
-        """The state record will be written in the next commit."""
+        """True when the next commit will write the state record."""
         self._machine_state: bytes | Callable[[], bytes] | None = None
         self._import: transfer.Taker | None = None
         self.incomplete = kv.get(keys.stream_prefix(keys.INSTALLING, stream)) is not None
-        """An import was begun, maybe by a process before this one, and not ended. What there is of it lies on disk for
-        the next import to go on from; the store shows nothing, side tables neither (their rows may be of two
-        histories), and must not be written to."""
+        """True while an import, maybe of a previous process, has not ended. Its records stay on disk for the next one;
+        until then reads find nothing, in side tables too (rows may be of two histories), and writes are forbidden."""
         self.removed = False
         self.unwritable = ""
-        """Why the state could not be written at a commit: what had been written since the one before was taken back, so
-        that on disk the stream is as of there. What is in memory stays ahead of it; the owner must stop."""
+        """Why the state could not be written at a commit: the stream's writes since the previous one were taken back.
+        Memory stays ahead of the disk, so the owner must stop."""
         if not self.incomplete:
             self._load()
 
@@ -93,7 +91,7 @@ class BlockStore:
 
     @property
     def first_ts(self) -> int:
-        """Time of the first message, 0 when there is none."""
+        """Time of the first message, 0 without one."""
         blocks = self._blocks
         if not blocks.messages:
             return 0
@@ -110,8 +108,7 @@ class BlockStore:
 
     @property
     def removals(self) -> int:
-        """Counts up with every message removed, for any reason, and when everything was loaded anew; begins
-        anywhere. What was counted at another value may have to be counted again."""
+        """A number, arbitrary at first, that grows with every removal and reload: counts of before may be outdated."""
         return self._added - self._blocks.messages
 
     @property
@@ -130,9 +127,8 @@ class BlockStore:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        """Stores all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`, `ts + 1`, ...
-        `first_seq` is above the last sequence. Times must not go back from one append to the next, or seq_at_time
-        cannot bisect."""
+        """Store all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`, `ts + 1`, ...
+        `first_seq` must be above the last sequence, and times must not go back: `seq_at_time` bisects."""
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         assert first_seq + batch.count <= MAX_SEQ
         self.reader.version += 1
@@ -144,8 +140,7 @@ class BlockStore:
         self.last_ts = ts + batch.count - 1
 
     def delete(self, seq: int) -> bool:
-        """Removes one message; False when it was not there. Its bytes are overwritten in its block; for what the block
-        was before see `RocksKv.outdated`."""
+        """Remove one message and overwrite its bytes in its block (see also `RocksKv.outdated`); False without one."""
         if self._blocks.find(seq) < 0:
             return False
         self._removing(seq, seq)
@@ -153,14 +148,14 @@ class BlockStore:
         return True
 
     def delete_all(self, seqs: Sequence[int]) -> int:
-        """Removes the messages at the ascending `seqs`, as far as they are there; returns how many."""
+        """Remove the messages at the ascending `seqs` that exist; returns their number."""
         live = [seq for seq in seqs if self._blocks.find(seq) >= 0]
         if live:
             self._delete(live)
         return len(live)
 
     def purge(self, filter: bytes = b">", keep: int = 0) -> int:
-        """Removes matching messages, or all but the newest `keep`; returns how many."""
+        """Remove all matching messages except the newest `keep`; returns their number."""
         if self._index.covers_all(filter):
             if keep:
                 return self._keep_newest(keep)
@@ -173,8 +168,8 @@ class BlockStore:
         return len(doomed)
 
     def compact(self, first_seq: int) -> int:
-        """Removes everything below `first_seq` and makes it the first sequence (also beyond the last one: then the next
-        message gets `first_seq`); returns how many messages went."""
+        """Remove everything below `first_seq` and make it the first sequence (also beyond the last one: then the next
+        message gets `first_seq`); returns the number of removed messages."""
         before = self._blocks.messages
         if first_seq <= self._blocks.first_seq:
             return 0
@@ -194,10 +189,10 @@ class BlockStore:
         max_per_subject: int = -1,
         touched_subjects: Sequence[bytes] = (),
     ) -> int:
-        """Discards the oldest messages until all limits hold (<= 0: no limit); returns how many.
+        """Remove the oldest messages until all limits hold (<= 0: no limit); returns their number.
 
-        Per subject first, then of the whole stream, as nats-server's store does. `touched_subjects`: those appended
-        to since the last call, all others are within their limit.
+        Limits per subject come first, then those of the stream, as in nats-server's store. `touched_subjects`: the
+        subjects appended to since the last call; all others are within their limit.
         """
         before = self._blocks.messages
         if max_per_subject > 0:
@@ -209,21 +204,21 @@ class BlockStore:
         return before - self._blocks.messages
 
     def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
-        """As `enforce` for limits of the whole stream, but at most one piece (`slices.Step`): how many messages went,
-        and whether that was all."""
+        """Enforce limits of the whole stream, at most by one piece (`slices.Step`). Returns the number of removed
+        messages, and whether that was all."""
         target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
         return self.slices.cut(min(target, self.last_seq + 1)) if target else (0, True)
 
     def remove(self) -> None:
-        """Deletes the stream with everything it has, also its state record; the store is of no use afterwards."""
+        """Delete all records of the stream. The store must not be used afterwards."""
         self._wipe()
         self.removed = True
 
     def abandon(self) -> None:
-        """After a command failed in its middle: takes this stream back to the last commit, on disk and in memory.
+        """Take this stream back to the last commit, on disk and in memory, after a command failed in its middle.
 
-        Without it the next commit of the node would make half of the command durable, and a restart would apply it
-        to that once more. Raises DamagedError like opening.
+        Otherwise the node's next commit would make half of the command durable, and a restart would apply it on top of
+        that. Raises DamagedError, as opening does.
         """
         self._kv.discard(self._stream)
         if not self.incomplete:
@@ -235,57 +230,57 @@ class BlockStore:
         return self.reader.get(seq)
 
     def contains(self, seq: int) -> bool:
-        """True when there is a message at `seq`: a look-up in memory."""
+        """Return True if a message exists at `seq`: a look-up in memory."""
         return self._blocks.find(seq) >= 0
 
     def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
-        """See `LastSearch`."""
+        """Return the steps of a `LastSearch`."""
         return LastSearch(self.queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
 
     def width(self, filter: bytes) -> int:
-        """Number of subjects that may have to be looked at to find those that match."""
+        """Return the number of subjects that a search for this filter may have to read."""
         return self._index.kept.width(filter)
 
     def find_lasts(self, filters: Iterable[bytes]) -> None:
-        """See `LastOfEach.find`: `last_seq_matching` of each of these wildcards is quick then."""
+        """Prepare `last_seq_matching` of each of these wildcards, as `LastOfEach.find` does."""
         self._index.lasts.find(filters)
 
     def last_seq_matching(self, filter: bytes) -> int:
-        """Last sequence of the subjects that match a wildcard, 0 when there is none: looked for in memory."""
+        """Return the last sequence of the subjects that match a wildcard, 0 for none; searches in memory."""
         return self._index.lasts.last(filter)
 
     def view(self, filter: bytes, seq: int) -> View:
-        """The messages from `seq` to the last one of now that match `filter`, as of now."""
+        """Return the messages from `seq` to the current last one that match `filter`, as of now."""
         return View(self._views, filter, max(seq, self._blocks.first_seq), self.last_seq)
 
     def view_of(self, seqs: Sequence[int]) -> View:
-        """The messages at the ascending `seqs`, all of which are there, as of now."""
+        """Return the messages at the ascending `seqs`, which must all exist, as of now."""
         return View(self._views, b"", 0, self.last_seq, seqs)
 
     def last_seq_of(self, subject: bytes) -> int:
-        """Last sequence of a literal subject, 0 when it holds no message: one look-up in memory."""
+        """Return the last sequence of a literal subject, 0 without a message: one look-up in memory."""
         return self._index.last_of(subject)
 
     def count_of(self, subject: bytes) -> int:
-        """Messages of a literal subject: one look-up in memory."""
+        """Return the number of messages of a literal subject: one look-up in memory."""
         return self._index.count_of(subject)
 
     def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
-        """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last. With a `limit` the
-        search ends as soon as there are more."""
+        """Return the last sequence (at or below `up_to`) of every matching subject, ascending (multi_last). The search
+        ends as soon as it has found more than `limit`."""
         return self.queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to, MAX_SEQ if limit is None else limit)
 
     def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
-        """The same for every subject that matches one of the filters."""
+        """Return `last_seqs` of the subjects that match one of the filters."""
         return self.queries.last_seqs_any(filters, MAX_SEQ if up_to is None else up_to)
 
     def seq_at_time(self, ts: int) -> int:
-        """First sequence with time >= `ts`; last_seq + 1 when there is none."""
+        """Return the first sequence with time >= `ts`; last_seq + 1 for none."""
         found = self._blocks.seq_at_time(ts)
         return self.last_seq + 1 if found is None else found
 
     def deleted(self, limit: int) -> list[int]:
-        """Interior deleted sequences, ascending, at most `limit`."""
+        """Return interior deleted sequences, ascending, at most `limit`."""
         blocks = self._blocks
         found: list[int] = []
         expected = blocks.first_seq
@@ -301,27 +296,27 @@ class BlockStore:
         found += range(expected, min(self.last_seq + 1, expected + max(limit - len(found), 0)))
         return found[:limit]
 
-    # -- what the state machine keeps with the messages -----------------------------------------------------------
+    # -- the state machine's own records --------------------------------------------------------------------------
 
     def load_machine_state(self) -> bytes | None:
-        """State that was saved with the newest commit, None when nothing ever was."""
+        """Return the state saved with the newest commit, None for none."""
         return self._machine_state() if callable(self._machine_state) else self._machine_state
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
-        """Writes `state` in the next commit. A callable is asked at that commit, and again at every later one in
-        which this store has changes, so it needs to be given only once."""
+        """Write `state` in the next commit. A callable is called at that commit and at every later one in which this
+        store has changes, so it must be given only once."""
         self._machine_state = state
         if not self.dirty:
             self.touch()
 
     def touch(self) -> None:
-        """Has the state record written in the next commit."""
+        """Have the next commit write the state record."""
         if not self.dirty:
             self.dirty = True
             self._kv.at_commit(self._write_state)
 
     def side_put(self, table: int, key: bytes, value: bytes) -> None:
-        """A table of the owner's own (0..255) besides the messages, in the same commits."""
+        """Put a pair into one of the owner's tables (0..255), in the same commits as the messages."""
         self._kv.put(keys.side(self._stream, table, key), value)
 
     def side_get(self, table: int, key: bytes) -> bytes | None:
@@ -331,7 +326,7 @@ class BlockStore:
         self._kv.delete(keys.side(self._stream, table, key))
 
     def side_scan(self, table: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """The pairs of a table from key `start` on, in key order. Not to be continued after a write to it."""
+        """Yield the pairs of a table from key `start` on, in key order. Must not be continued after a write to it."""
         if self.incomplete:
             return
         first = keys.side(self._stream, table, start)
@@ -341,15 +336,14 @@ class BlockStore:
     # -- catch-up -------------------------------------------------------------------------------------------------
 
     def export(self) -> transfer.Giver:
-        """The whole stream as of now; later changes do not show in it. Commits, so it may only be called between
-        commands."""
+        """Return the whole stream as of now. Commits, so it may only be called between commands."""
         self.touch()
         return transfer.Giver(self._kv.snapshot(), self._stream)
 
     def import_begin(self) -> transfer.Taker:
-        """Taker that makes this store's records equal to those of a giver. From here on, also over a restart, the store
-        shows nothing, until `import_end`; nothing else may be called before, and a callable given to
-        `save_machine_state` is forgotten. Commits; what the taker does is to be committed by the caller."""
+        """Return a taker that makes this store's records equal to a giver's. Until `import_end`, also over a restart,
+        the store is empty and no other method may be called; it forgets a callable given to `save_machine_state`.
+        Commits now; the caller must commit what the taker does."""
         self.incomplete = True
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()
@@ -358,19 +352,19 @@ class BlockStore:
         return self._import
 
     def import_wipe(self) -> None:
-        """Deletes what there is of an import. Commits; `reclaim` frees it."""
+        """Delete all records of an import. Commits; `reclaim` frees the space."""
         self._wipe()
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()
         self._import = None
 
     async def reclaim(self) -> None:
-        """Has what this stream has deleted leave the disk, durably. Raises KvError."""
+        """Flush, and free the disk space of this stream's deleted records. Raises KvError."""
         await self._kv.reclaim([(keys.stream_prefix(k, self._stream), keys.stream_end(k, self._stream)) for k in BULKY])
 
     def import_end(self) -> Iterator[None]:
-        """Takes over what was imported, in steps of some milliseconds; to be exhausted. Commits. Raises DamagedError
-        when something is missing; the store stays incomplete then."""
+        """Load the imported records, in steps of some milliseconds; must be exhausted. Commits. Raises DamagedError
+        when something is missing; the store then stays incomplete."""
         assert self._import is not None
         self._import.finish()
         try:
@@ -390,7 +384,7 @@ class BlockStore:
         self.touch()
 
     def _removing(self, low: int, high: int) -> None:
-        """Before messages within low..high go."""
+        """Prepare the removal of messages within low..high."""
         self._mutating()
         if self._views.held:
             self._views.removing(low, high)
@@ -417,7 +411,7 @@ class BlockStore:
             pass
 
     def _loading(self) -> Iterator[None]:
-        """Everything in memory from the records, piece by piece; reads neither blocks nor messages."""
+        """Rebuild memory from the records, piece by piece; reads neither blocks nor messages."""
         removals = self.removals
         key = keys.stream_prefix(keys.STATE, self._stream)
         value = self._kv.get(key)

@@ -1,4 +1,4 @@
-"""`BlockWriter`: every change to a stream's blocks, with postings, table and counters kept in step."""
+"""`BlockWriter`: every change to a stream's blocks, and to their postings, table and counters."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from jetcluster.store.search.matches import Matches
 from jetcluster.store.search.subject_index import SubjectIndex
 
 REWRITE_BYTES = 4096
-"""Blocks smaller than this are not rewritten to give the room of deleted messages back."""
+"""Smaller blocks are not rewritten to free the space of deleted messages."""
 
 BLOCK_COST = 16.0
 POSTING_COST = 1.2
 SCAN_COST = 0.8
-"""Microseconds: dropping a block by itself, each of its postings, and passing one posting in a scan of them all."""
+"""Microseconds: dropping a block by itself, each of its postings, and passing one posting in a scan of all."""
 
-REST = 1_024
-ANEW = 8
-"""So many messages at most are indexed anew, when so many times more before them go."""
+MAX_REST_MESSAGES = 1_024
+REINDEX_RATIO = 8
+"""The most messages that a cut indexes anew, and how many times more must go."""
 
-MANY_BLOCKS = 64
-"""A cut of fewer blocks is not worth the estimate."""
+MIN_SCAN_BLOCKS = 64
+"""For a cut of fewer blocks the estimate costs too much."""
 
 
 class BlockWriter:
+    """The changes to one stream's blocks."""
+
     def __init__(
         self,
         kv: RocksKv,
@@ -66,7 +68,7 @@ class BlockWriter:
         self._cache.put(self._stream, first_seq, batch)
 
     def clear(self, first_seq: int) -> None:
-        """Removes all messages; the next one gets at least `first_seq`."""
+        """Remove all messages; the next one gets at least `first_seq`."""
         if self._blocks.messages:
             for kind in (keys.BLOCK, keys.INFO, keys.POSTING):
                 start = keys.stream_prefix(kind, self._stream)
@@ -78,10 +80,10 @@ class BlockWriter:
         self._blocks.first_seq = first_seq
 
     def cut(self, target: int) -> None:
-        """Removes all messages below live sequence `target`."""
+        """Remove all messages below live sequence `target`."""
         blocks = self._blocks
         head_first = blocks.firsts[blocks.find(target)]
-        if little_stays(blocks, target, REST):
+        if little_stays(blocks, target, MAX_REST_MESSAGES):
             self._cut_to_rest(target, blocks.find(target))
             return
         if self._one_scan_is_cheaper(head_first):
@@ -104,8 +106,8 @@ class BlockWriter:
             self._uncount(batch, first, gone)
 
     def delete(self, seqs: Sequence[int], last_seq: int, *, erase: bool = False) -> None:
-        """Removes messages at the ascending live `seqs`, from wherever they are. With `erase` their blocks are written
-        anew without their bytes, or else once they are mostly dead."""
+        """Remove the messages at the ascending live `seqs`. With `erase` their bytes are overwritten now, otherwise
+        when their block is rewritten, which is each time that its live messages have halved."""
         blocks = self._blocks
         self._matches.removed(seqs)
         start = 0
@@ -117,8 +119,8 @@ class BlockWriter:
         self._settle_first(last_seq)
 
     def delete_replaced(self, replaced: dict[int, bytes], last_seq: int) -> list[bytes]:
-        """As `delete`, for what `SubjectIndex.replaced` found. Returns the subjects where that takes a closer look, for
-        a message that does not live or has another one behind or before it in its posting; nothing was done there."""
+        """Delete what `SubjectIndex.replaced` found. Returns the subjects left to do one by one: their message is not
+        live, or may share its posting with others."""
         blocks = self._blocks
         seqs = sorted(replaced)
         left: list[bytes] = []
@@ -141,7 +143,7 @@ class BlockWriter:
         return left
 
     def _delete_singles(self, at: int, gone: list[int], subjects: list[bytes]) -> bool:
-        """False when the block is no such: some are gone already, or were cut off and are still in postings."""
+        """Delete them and return True; False when some are gone already, or cut off but still in postings."""
         blocks = self._blocks
         first, lives, count = blocks.firsts[at], blocks.lives[at], blocks.counts[at]
         old = blocks.bits.get(first, 0)
@@ -165,7 +167,7 @@ class BlockWriter:
         return True
 
     def _settle_first(self, last_seq: int) -> None:
-        """Moves the first sequence up to the first live message."""
+        """Move the first sequence up to the first live message."""
         blocks = self._blocks
         target = blocks.next_live(blocks.first_seq)
         if target is None:
@@ -174,7 +176,7 @@ class BlockWriter:
             blocks.cut(target, 0)
 
     def first_within(self, max_bytes: int) -> int | None:
-        """The lowest sequence from which on the stream takes at most `max_bytes`; None when there is none."""
+        """Return the lowest sequence from which on the stream takes at most `max_bytes`; None without one."""
         blocks = self._blocks
         excess = blocks.bytes - max_bytes
         at = blocks.live_from(0)
@@ -199,14 +201,14 @@ class BlockWriter:
         self._drop_records(at)
 
     def _drop_records(self, at: int) -> None:
-        """All of the block but its postings."""
+        """Drop all records of the block except its postings."""
         first = self._blocks.firsts[at]
         self._kv.delete_each((keys.block(self._stream, first), keys.info(self._stream, first)))
         self._cache.drop(self._stream, first)
         self._blocks.drop(at)
 
     def _uncount(self, batch: Batch, first: int, gone: Sequence[int]) -> None:
-        """Takes the ascending sequences `gone` of one block out of the subject table; postings are up to date."""
+        """Take the ascending sequences `gone` of one block out of the subject table; postings are up to date."""
         if not gone:
             return
         if len(batch.subjects) == 1:
@@ -241,14 +243,14 @@ class BlockWriter:
             self._erase(at, batch, gone)
 
     def _rewrite_if_halved(self, at: int, batch: Batch, before: int) -> bool:
-        """`before`: live messages of the block before some were deleted."""
+        """Rewrite the block if its live messages, `before` in number until now, have halved."""
         if batch.encoded_bytes <= REWRITE_BYTES or not _halved(batch.count, before, self._blocks.lives[at]):
             return False
         self._rewrite(at, batch)
         return True
 
     def _erase(self, at: int, batch: Batch, gone: Sequence[int]) -> None:
-        """Zeros for what the messages at `gone` were, also for a subject that no live message of the block has."""
+        """Overwrite the messages at `gone` with zeros, and each subject that no live message of the block has."""
         first = self._blocks.firsts[at]
         number_of = batch.subject_number
         alive = {number_of(seq - first) for seq in self._blocks.live_seqs(at)}
@@ -259,19 +261,19 @@ class BlockWriter:
         self._cache.put(self._stream, first, erased)
 
     def _rewrite(self, at: int, batch: Batch) -> None:
-        """Writes the block without the bodies of its dead messages; their places stay."""
+        """Write the block without the bodies of its dead messages; their positions stay."""
         blocks = self._blocks
         first, ts, size = blocks.firsts[at], blocks.times[at], blocks.sizes[at]
         old, dead = blocks.bits.get(first, 0), blocks.dead_bits(at)
         alive = [seq - first for seq in blocks.live_seqs(at)]
         message = batch.unpack().message
-        # the dead ones cost nothing here, or the last rewrites of a block would cost as much as the first
+        # Dead messages cost nothing here, or the last rewrites of a block would cost as much as the first.
         subjects = [batch.subject_of(alive[0])] * batch.count
         headers, payloads = [b""] * batch.count, [b""] * batch.count
         for position in alive:
             subjects[position], headers[position], payloads[position] = message(position)
         smaller = Batch.of(subjects, headers if batch.has_headers else (), payloads)
-        if old != dead or smaller.subject_count == 1:  # else its live messages have the same postings
+        if old != dead or smaller.subject_count == 1:  # else the postings stay the same
             self._index.delete_postings(batch, first, old)
             self._index.put_postings(smaller, first, dead)
         key = keys.block(self._stream, first)
@@ -281,7 +283,7 @@ class BlockWriter:
         self._cache.drop(self._stream, first)
 
     def _cut_to_rest(self, target: int, at: int) -> None:
-        """As `cut`; reads only what stays, from block `at` on."""
+        """Do `cut` by reading only what stays, from block `at` on."""
         blocks, stream = self._blocks, self._stream
         head_first = blocks.firsts[at]
         gone = blocks.live_seqs(at, 0, target - 1)
@@ -298,17 +300,18 @@ class BlockWriter:
             self._index.add_rest(batch, first, blocks.bits.get(first, 0), blocks.dead_bits(blocks.find_block(first)))
 
     def _one_scan_is_cheaper(self, head_first: int) -> bool:
-        """For a cut that drops a large part of many blocks, as when an old stream expires after a pause."""
+        """Return True for a cut of a large part of many blocks, as when an old stream expires after a pause."""
         blocks = self._blocks
         live = len(blocks.firsts) - blocks.live_from(0)
         dropped = blocks.find_block(head_first) - blocks.live_from(0)
         per_block = blocks.messages / live if len(self._index.table) > 1 else 1.0
         return (
-            dropped > MANY_BLOCKS and dropped * (BLOCK_COST + POSTING_COST * per_block) > live * per_block * SCAN_COST
+            dropped > MIN_SCAN_BLOCKS
+            and dropped * (BLOCK_COST + POSTING_COST * per_block) > live * per_block * SCAN_COST
         )
 
     def _cut_in_one_scan(self, target: int, head_first: int) -> None:
-        """As `cut`, but without reading the dropped blocks: their postings say what they held."""
+        """Do `cut` without reading the dropped blocks: their postings name the messages."""
         blocks = self._blocks
         at = blocks.find_block(head_first)
         gone_bytes = 0
@@ -328,7 +331,7 @@ class BlockWriter:
         return sum(batch.record_size(seq - first, memory=self._memory) for seq in seqs)
 
     def _running_sums(self, batch: Batch, first: int, live: list[int] | range) -> Sequence[int]:
-        """For every live message of a block: the record bytes up to and with it."""
+        """Return, for every live message of a block, the record bytes up to its end."""
         if batch.uniform and isinstance(live, range):
             start = live.start - first
             return _Sums(lambda i: batch.range_bytes(start, start + i + 1, memory=self._memory), len(live))
@@ -336,7 +339,7 @@ class BlockWriter:
 
 
 class _Sums(Sequence[int]):
-    """Running sums that are worked out when asked for, as bisection asks for few."""
+    """Running sums that are computed on access, as bisection needs few."""
 
     def __init__(self, at: Callable[[int], int], size: int) -> None:
         self._at = at
@@ -355,13 +358,13 @@ class _Sums(Sequence[int]):
 
 
 def little_stays(blocks: BlockTable, target: int, rest: int) -> bool:
-    """At most `rest` messages from `target` on, and so many go that it is cheaper to index those anew."""
+    """Return True if at most `rest` messages stay, from `target` on, and indexing them anew is cheaper than a cut."""
     stays = blocks.live_at_or_above(target)
-    return stays <= rest and blocks.messages - stays > ANEW * stays + MANY_BLOCKS
+    return stays <= rest and blocks.messages - stays > REINDEX_RATIO * stays + MIN_SCAN_BLOCKS
 
 
 def _bits_of(seqs: list[int], first: int) -> int:
-    """Ascending sequences as bits from `first`."""
+    """Return ascending sequences as bits from `first`."""
     count = len(seqs)
     if seqs[-1] - seqs[0] == count - 1:
         return ((1 << count) - 1) << (seqs[0] - first)
@@ -372,5 +375,5 @@ def _bits_of(seqs: list[int], first: int) -> int:
 
 
 def _halved(count: int, before: int, after: int) -> bool:
-    """True when the live share of a block fell below 1/2, 1/4, 1/8, ... by this: rewriting stays linear in all."""
+    """Return True when the live share of a block fell below 1/2, 1/4, 1/8, ...: rewriting is linear in total."""
     return (count // before).bit_length() != (count // after).bit_length()

@@ -1,10 +1,8 @@
-"""The sequences that a stream holds: the table of its blocks in memory, and the records it is rebuilt from.
+"""The blocks of a stream: their table in memory, the records it is rebuilt from, and the cache of their batches.
 
-A block is one `Batch` as it was appended. It keeps its place and its count for life; messages deleted from its middle
-are bits, those cut off in front are only known from the stream's first sequence.
-
-`BlockCache` has decoded batches of all streams of a node; the least recently used ones are dropped first. The state
-record has a stream's counters and its state machine's own bytes; it is written at most once per commit.
+A block is one `Batch` as it was appended. It keeps its place and its count for life: messages deleted from its middle
+are bits, and those cut off at its beginning are known only from the stream's first sequence. The state record holds a
+stream's counters and its state machine's own bytes; it is written at most once per commit.
 """
 
 from __future__ import annotations
@@ -29,20 +27,20 @@ _INFO_FIXED = 4 + _INFO.size
 _CRC = struct.Struct("<I")
 
 VALUE_HEAD = _VALUE_HEAD.size
-"""Bytes in front of the batch in a stored block."""
+"""Bytes before the batch in a stored block."""
 
 _BATCH_START = 12
-"""The batch's fixed part holds its checksum, so a check over it vouches for all of the batch."""
+"""Length of the batch's fixed part. It holds the batch's checksum, so a check over it covers the whole batch."""
 
 
 def encode_block(key: bytes, ts: int, batch: bytes) -> bytes:
-    """The stored value: check over key, time and the batch's own checksum, so that it also tells a swapped value.
-    Checks leave the stream's id out: an export may be imported under another one."""
+    """Return the stored value. Its check covers key, time and the batch's checksum, so that it detects a swapped value,
+    but not the stream's id: an export may be imported under another one."""
     return _VALUE_HEAD.pack(crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, batch[:_BATCH_START])), ts) + batch
 
 
 def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:
-    """Time of the first message, and the verified batch. Raises DamagedError."""
+    """Return the time of the first message, and the verified batch. Raises DamagedError."""
     try:
         check, ts = _VALUE_HEAD.unpack_from(value)
         batch = Batch.decode(value, VALUE_HEAD)
@@ -57,13 +55,13 @@ def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:
 
 
 def encode_info(key: bytes, ts: int, count: int, size: int, bits: int) -> bytes:
-    """`size`: record bytes of the messages that `bits` leaves, as StoreState.bytes counts them."""
+    """Return the stored value. `size`: record bytes of the live messages, as StoreState.bytes counts them."""
     rest = _INFO.pack(ts, count, size) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     return _CRC.pack(crc32(rest, crc32(key[keys.STREAM_PREFIX :]))) + rest
 
 
 def decode_info(key: bytes, value: bytes) -> tuple[int, int, int, int]:
-    """Time, count, size, bits of deleted messages. Raises DamagedError."""
+    """Return time, count, size, and the bits of deleted messages. Raises DamagedError."""
     if len(value) < _INFO_FIXED or _CRC.unpack_from(value)[0] != crc32(value[4:], crc32(key[keys.STREAM_PREFIX :])):
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq)
@@ -72,15 +70,15 @@ def decode_info(key: bytes, value: bytes) -> tuple[int, int, int, int]:
     return ts, count, size, bits
 
 
-ROW = 24
+ROW_BYTES = 24
 """Bytes of memory per block in a `BlockTable`."""
 
 
 class BlockTable:
-    """Sorted columns of blocks: first sequence, count, live messages, their record bytes, time. 24 bytes each.
+    """Sorted columns of blocks: first sequence, count, live messages, their record bytes, time. 24 bytes per block.
 
-    Dropped blocks stay in the columns with no live message until they are an eighth of them, as taking one out of the
-    middle of a million moves megabytes. An index into the columns holds until the next mutation.
+    Dropped blocks stay in the columns, without live messages, until they are an eighth of all: removing one from the
+    middle of a million moves megabytes. An index into the columns is valid until the next mutation.
     """
 
     def __init__(self) -> None:
@@ -90,9 +88,9 @@ class BlockTable:
         self.sizes = array("I")
         self.times = array("q")
         self.bits: dict[int, int] = {}
-        """First sequence of a block -> bits of messages deleted from its middle; only where there are any."""
+        """First sequence of a block -> bits of messages deleted from its middle; only for blocks with any."""
         self.first_seq = 1
-        """Messages below are gone; kept by the store. Only the first live block can reach below it."""
+        """Messages below are gone; set by the store. Only the first live block can reach below it."""
         self.messages = 0
         self.bytes = 0
         """Sum of the record bytes of all live messages."""
@@ -104,7 +102,7 @@ class BlockTable:
         return len(self.firsts) - self._dropped
 
     def add(self, first: int, count: int, ts: int, size: int, bits: int = 0) -> None:
-        """Appends a block behind all others; `first_seq` must be set right before."""
+        """Append a block after all others; `first_seq` must be set before."""
         self.firsts.append(first)
         self.sizes.append(size)
         self.bytes += size
@@ -119,13 +117,13 @@ class BlockTable:
         self.messages += live
 
     def add_records(self, records: list[KeyValue]) -> None:
-        """As `add`, for the INFO records of further blocks, ascending. Raises DamagedError."""
+        """Add the blocks of further INFO records, ascending. Raises DamagedError."""
         values = [value for _, value in records]
         tails = [key[keys.STREAM_PREFIX :] for key, _ in records]
         firsts = array("Q", b"".join(tails))
         firsts.byteswap()
         if set(map(len, values)) == {_INFO_FIXED} and firsts[0] >= self.first_seq:
-            # whole blocks, as nearly all are: in columns
+            # Nearly all blocks are whole: they are added as columns.
             joined = b"".join(values)
             checks = array("I", map(crc32, [value[4:] for value in values], map(crc32, tails)))
             if checks == _column("I", joined, 0):
@@ -143,7 +141,7 @@ class BlockTable:
             self.add(keys.seq_of(key), count, ts, size, bits)
 
     def find(self, seq: int) -> int:
-        """Index of the block that holds live message `seq`, or -1."""
+        """Return the index of the block that holds live message `seq`, or -1."""
         at = bisect_right(self.firsts, seq) - 1
         if at < self._head or seq < self.first_seq:
             return -1
@@ -155,27 +153,27 @@ class BlockTable:
         return at
 
     def find_block(self, first: int) -> int:
-        """Index of the block that begins at `first`; there must be one."""
+        """Return the index of the block that begins at `first`, which must exist."""
         at = bisect_right(self.firsts, first) - 1
         assert at >= 0 and self.firsts[at] == first
         return at
 
     def containing(self, seq: int) -> int:
-        """Index of the block with room for `seq`, whether or not that message is live; -1 when none."""
+        """Return the index of the block that covers `seq`, whether or not that message is live; -1 for none."""
         at = bisect_right(self.firsts, seq) - 1
         if at < self._head or not self.lives[at] or seq - self.firsts[at] >= self.counts[at]:
             return -1
         return at
 
     def from_seq(self, seq: int) -> int:
-        """Index of the first live block that ends at or behind `seq`; len(firsts) when none."""
+        """Return the index of the first live block that ends at or after `seq`; len(firsts) for none."""
         at = max(bisect_right(self.firsts, seq) - 1, self._head)
         if at < len(self.firsts) and self.firsts[at] + self.counts[at] <= seq:
             at += 1
         return self.live_from(at)
 
     def live_from(self, at: int) -> int:
-        """First index >= `at` of a live block; len(firsts) when none."""
+        """Return the first index >= `at` of a live block; len(firsts) for none."""
         lives = self.lives
         at = max(at, self._head)
         while at < len(lives) and not lives[at]:
@@ -183,20 +181,20 @@ class BlockTable:
         return at
 
     def live_back(self, at: int) -> int:
-        """Last index <= `at` of a live block; -1 when none."""
+        """Return the last index <= `at` of a live block; -1 for none."""
         lives = self.lives
         while at >= self._head and not lives[at]:
             at -= 1
         return at if at >= self._head else -1
 
     def dead_bits(self, at: int) -> int:
-        """Bits of the messages of block `at` that are gone, for either reason."""
+        """Return the bits of the messages of block `at` that are deleted or cut off."""
         first = self.firsts[at]
         bits = self.bits.get(first, 0)
         return bits | self._cut(first) if first < self.first_seq else bits
 
     def live_seqs(self, at: int, low: int = 0, high: int = keys.MAX_SEQ) -> list[int] | range:
-        """Live sequences of block `at` within low..high, ascending."""
+        """Return the live sequences of block `at` within low..high, ascending."""
         first = self.firsts[at]
         low = max(low, first, self.first_seq)
         high = min(high, first + self.counts[at] - 1)
@@ -206,7 +204,7 @@ class BlockTable:
         return [seq for seq in range(low, high + 1) if not bits >> (seq - first) & 1]
 
     def first_live(self, seq: int, end: int, want: int) -> list[int]:
-        """The first `want` live sequences in seq..end-1, ascending."""
+        """Return the first `want` live sequences in seq..end-1, ascending."""
         found: list[int] = []
         at = self.from_seq(seq)
         while at < len(self.firsts) and self.firsts[at] < end:
@@ -217,7 +215,7 @@ class BlockTable:
         return found
 
     def next_live(self, seq: int) -> int | None:
-        """Lowest live sequence >= `seq`."""
+        """Return the lowest live sequence >= `seq`."""
         at = self.from_seq(seq)
         while at < len(self.firsts):
             first = self.firsts[at]
@@ -229,7 +227,7 @@ class BlockTable:
         return None
 
     def prev_live(self, seq: int) -> int | None:
-        """Highest live sequence <= `seq`."""
+        """Return the highest live sequence <= `seq`."""
         at = self.live_back(bisect_right(self.firsts, seq) - 1)
         while at >= 0:
             first = self.firsts[at]
@@ -241,7 +239,7 @@ class BlockTable:
         return None
 
     def nth_oldest(self, n: int) -> int:
-        """The live sequence with exactly `n` live ones below it, 0 <= n < messages."""
+        """Return the live sequence with exactly `n` live ones below it, 0 <= n < messages."""
         assert 0 <= n < self.messages
         at = self.live_from(0)
         while n >= self.lives[at]:
@@ -250,7 +248,7 @@ class BlockTable:
         return self.live_seqs(at)[n]
 
     def nth_newest(self, n: int) -> int:
-        """The live sequence with exactly `n` live ones above it, 0 <= n < messages."""
+        """Return the live sequence with exactly `n` live ones above it, 0 <= n < messages."""
         assert 0 <= n < self.messages
         at = self.live_back(len(self.firsts) - 1)
         while n >= self.lives[at]:
@@ -259,7 +257,7 @@ class BlockTable:
         return self.live_seqs(at)[-1 - n]
 
     def live_at_or_above(self, seq: int) -> int:
-        """Number of live sequences >= `seq`; sums over the shorter side."""
+        """Return the number of live sequences >= `seq`; sums over the shorter side."""
         if seq <= self.first_seq:
             return self.messages
         at = self.from_seq(seq)
@@ -271,14 +269,14 @@ class BlockTable:
         return inside + sum(self.lives[at + 1 :])
 
     def seq_at_time(self, ts: int) -> int | None:
-        """Lowest live sequence with time >= `ts`; times must not go back."""
+        """Return the lowest live sequence with time >= `ts`; times must not go back."""
         at = self.live_from(bisect_right(self.times, ts, lo=self._head) - 1)
         if at == len(self.firsts):
             return None
         return self.next_live(self.firsts[at] + min(max(ts - self.times[at], 0), self.counts[at]))
 
     def set_bits(self, at: int, bits: int, size: int) -> None:
-        """Replaces the bits of deleted messages; some message must stay live, `size` is what the live ones take."""
+        """Replace the bits of deleted messages; some must stay live, and `size` is the live ones' record bytes."""
         self.bits[self.firsts[at]] = bits
         self._shrink(at, size)
 
@@ -294,7 +292,7 @@ class BlockTable:
             self._squeeze()
 
     def drop_below(self, at: int) -> None:
-        """Drops all blocks in front of block `at`."""
+        """Drop all blocks before block `at`."""
         self.messages -= sum(self.lives[:at])
         self.bytes -= sum(self.sizes[:at])
         for first in [first for first in self.bits if first < self.firsts[at]]:
@@ -305,15 +303,14 @@ class BlockTable:
         self._head = 0
 
     def cut(self, first_seq: int, gone_bytes: int) -> None:
-        """Moves the first sequence up, within the first live block or to its beginning; `gone_bytes` of that block
-        go with it."""
+        """Move the first sequence up to the first live block or into it, which then loses `gone_bytes` record bytes."""
         self.first_seq = first_seq
         at = self.live_from(0)
         if at < len(self.firsts) and self.firsts[at] < first_seq:
             self._shrink(at, self.sizes[at] - gone_bytes)
 
     def settle(self, total: int) -> None:
-        """After a load: what of the first block was cut off is only known from the total of all."""
+        """End a load: `total` yields the size of the first block, which may be cut. Raises DamagedError."""
         at = self.live_from(0)
         if at < len(self.firsts):
             size = total - (self.bytes - self.sizes[at])
@@ -331,7 +328,7 @@ class BlockTable:
         self.sizes[at] = size
 
     def part(self, low: int, high: int) -> BlockTable:
-        """A copy of the rows low..high-1, which shares nothing with this table; without its sums."""
+        """Return an independent copy of the rows low..high-1, without the sums."""
         part = BlockTable()
         for name in ("firsts", "counts", "lives", "sizes", "times"):
             setattr(part, name, getattr(self, name)[low:high])
@@ -359,7 +356,7 @@ class BlockTable:
 
 
 def _column(code: str, records: bytes, at: int) -> array[int]:
-    """The numbers at offset `at` of all INFO records, which have no bits."""
+    """Return the numbers at offset `at` of all INFO records, which have no bits."""
     width = array(code).itemsize
     raw = bytearray(len(records) // _INFO_FIXED * width)
     for byte in range(width):
@@ -367,23 +364,24 @@ def _column(code: str, records: bytes, at: int) -> array[int]:
     return array(code, bytes(raw))
 
 
-MOST_BYTES = 192 << 20
+MAX_CACHE_BYTES = 192 << 20
 SHARE_OF_RAM = 50
-"""A node's cache: a fiftieth of the machine's memory, 32 MiB at least, MOST_BYTES at most. A miss costs three times a
-hit, so what is read at random should fit; the rest of the memory is the page cache's, which saves the disk."""
+"""A node's cache takes a fiftieth of the machine's memory, at least 32 MiB and at most MAX_CACHE_BYTES. A miss costs
+three times a hit, so random reads should fit; the page cache needs the rest of the memory."""
 
 _of_kv: WeakKeyDictionary[object, BlockCache] = WeakKeyDictionary()
 
 
 class BlockCache:
-    """Bounded by the memory of the batches, about; a batch larger than a quarter of that is not kept."""
+    """Decoded batches of all streams, the least recently used ones dropped first. `max_bytes` bounds their memory,
+    roughly; a batch larger than a quarter of it is not kept."""
 
     def __init__(self, max_bytes: int = 32 << 20) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
         self._of_stream: dict[int, set[int]] = {}
-        """First sequences by stream: one that goes costs what it has here, not a look at everybody's batches."""
+        """First sequences by stream, so that dropping a stream does not walk all batches."""
 
     def get(self, stream: int, first_seq: int) -> Batch | None:
         found = self._batches.get((stream, first_seq))
@@ -393,7 +391,7 @@ class BlockCache:
         return found[0]
 
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
-        # what the objects around the bytes take, about: columns, and with the second message subjects and offsets
+        # Plus the objects around the bytes, roughly: columns, and after unpacking subjects and offsets.
         size = batch.encoded_bytes + 500 + 64 * batch.subject_count + 10 * batch.count
         if (stream, first_seq) in self._batches:
             self.drop(stream, first_seq)
@@ -420,8 +418,7 @@ class BlockCache:
 
 
 def cache_of(kv: object, memory: int = 0) -> BlockCache:
-    """The cache that all streams of `kv` share, so that the bound holds for the node and not for each stream. Who asks
-    first makes it; `memory`: bytes that the machine has."""
+    """Return the cache that all streams of `kv` share. The first call makes it for a machine of `memory` bytes."""
     cache = _of_kv.get(kv)
     if cache is None:
         cache = _of_kv[kv] = BlockCache(bytes_of(memory))
@@ -429,8 +426,8 @@ def cache_of(kv: object, memory: int = 0) -> BlockCache:
 
 
 def bytes_of(memory: int) -> int:
-    """The cache of a machine with so much memory."""
-    return max(32 << 20, min(memory // SHARE_OF_RAM, MOST_BYTES))
+    """Return the cache's bytes on a machine with `memory` bytes."""
+    return max(32 << 20, min(memory // SHARE_OF_RAM, MAX_CACHE_BYTES))
 
 
 _FIXED = struct.Struct("<IBQQQQq")
@@ -438,6 +435,8 @@ _HAS_MACHINE_STATE = 1
 
 
 class Counters(NamedTuple):
+    """The counters in a stream's state record."""
+
     messages: int
     bytes: int
     first_seq: int
@@ -452,7 +451,7 @@ def encode_state(counters: Counters, machine_state: bytes | None) -> bytes:
 
 
 def decode_state(value: bytes) -> tuple[Counters, bytes | None]:
-    """Raises DamagedError over all sequences."""
+    """Return counters and the state machine's bytes. Raises DamagedError over all sequences."""
     if len(value) < _FIXED.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[4:]):
         raise DamagedError(0, (1 << 64) - 1)
     _, flags, *numbers = _FIXED.unpack_from(value)

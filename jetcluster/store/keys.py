@@ -1,6 +1,6 @@
-"""Keys of the data store: `kind u8 | stream id u32 | rest`, big-endian, so that byte order is number order.
+"""Keys of the data store: `kind u8 | stream id u32 | rest`, big-endian, so that byte order is numeric order.
 
-Stream ids are never reused, so a late write to a deleted stream cannot show up in another one.
+Stream ids are never reused, so a late write to a deleted stream cannot appear in another one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from functools import partial
 BLOCK = 1
 """stream | first sequence -> check u32, time i64, the encoded batch."""
 INFO = 2
-"""stream | first sequence -> what memory keeps of the block: time, count, bits of deleted messages."""
+"""stream | first sequence -> the block's row in memory: time, count, record bytes, bits of deleted messages."""
 POSTING = 3
-"""stream | u16 length of subject | subject | first sequence of it in a block -> its other sequences in the block."""
+"""stream | u16 length of subject | subject | its first sequence in a block -> its other sequences in the block."""
 STATE = 4
 """stream -> counters and the state machine's own bytes."""
 SIDE = 5
 """stream | u8 table | key of the owner -> value of the owner."""
 INSTALLING = 6
-"""stream -> empty; there while an import is under way."""
+"""stream -> empty; present while an import is in progress."""
 
 MAX_SEQ = (1 << 64) - 1
 
@@ -31,13 +31,13 @@ _STREAM_SUBJECT = struct.Struct(">BIH")
 _SEQ = struct.Struct(">Q")
 
 stream_prefix = _STREAM.pack
-"""(kind, stream id) -> first 5 bytes of all its keys."""
+"""(kind, stream id) -> first 5 bytes of all such keys."""
 
 STREAM_PREFIX = _STREAM.size
 
 
 def stream_end(kind: int, stream: int) -> bytes:
-    """First key behind those of this kind and stream."""
+    """Return the lowest key above all keys of this kind and stream."""
     return _STREAM.pack(kind, stream + 1) if stream < 0xFFFF_FFFF else bytes([kind + 1])
 
 
@@ -47,18 +47,18 @@ info = partial(_STREAM_SEQ.pack, INFO)
 
 
 def seq_of(key: bytes) -> int:
-    """The sequence that a BLOCK, INFO or POSTING key ends with."""
+    """Return the sequence at the end of a BLOCK, INFO or POSTING key."""
     seq: int = _SEQ.unpack_from(key, len(key) - 8)[0]
     return seq
 
 
 def posting_prefix(stream: int, subject: bytes) -> bytes:
-    """The length comes first, so that no subject's keys fall among another's, with any bytes in it."""
+    """Return the prefix of a subject's postings. The length comes first, so that no two subjects' keys mix."""
     return _STREAM_SUBJECT.pack(POSTING, stream, len(subject)) + subject
 
 
 def postings(stream: int, subjects: Iterable[bytes], seqs: Iterable[int]) -> list[bytes]:
-    """The posting keys of the pairs."""
+    """Return the posting keys of (subject, sequence) pairs."""
     heads: dict[int, bytes] = {}
     found = []
     for subject, seq in zip(subjects, seqs, strict=True):

@@ -1,12 +1,12 @@
-"""`OpenWrites` and `Commits`: the one open write batch of the data store (`RocksKv`), ordered bytes to bytes.
+"""`OpenWrites` and `Commits`: the open write batch of the data store (`RocksKv`), which maps bytes to bytes in order.
 
-Writes collect in memory and become visible to a crash in `commit`, all together. The owner of the node commits once
-per event loop turn, *between* commands, so a crash never shows half a command. A commit never waits for a disk: where
-it would have to, the writes stay open, and all reads see them. There is no write-ahead log below: the Raft log is one.
-`flush` makes everything committed so far durable; after a crash exactly the state of some commit at or behind the last
-flush is there, over all streams.
+Writes collect in memory until `commit` hands them to RocksDB as one batch. The node commits once per turn of the event
+loop, *between* commands, so a crash never shows half a command. A commit never waits for a disk: if it would have to,
+the writes stay open, and all reads see them. The store keeps no write-ahead log: the Raft log is one. `flush` makes all
+commits so far durable; after a crash the store holds, for all streams, the state of one commit, the last flushed one or
+a later one.
 
-`MemRecords` is either side of a transfer (`store.transfer`) of a state that is small enough to be in memory.
+`MemRecords` is either side of a transfer (`store.transfer`) of a state that is small enough for memory.
 """
 
 from __future__ import annotations
@@ -18,50 +18,47 @@ from itertools import islice
 from jetcluster.errors import DiskError
 
 KeyValue = tuple[bytes, bytes]
-CHUNK = 8192
+CHUNK_PAIRS = 8192
 
-MOST_OPEN_BYTES = 8 << 20
-MOST_OPEN_WRITES = 32_768
-"""Open writes that could not be committed: with more of them than either nothing more is to be applied for now."""
-HELD_BYTES = 1 << 20
-HELD_WRITES = 4096
-"""An open batch as large as either is committed at the end of the turn: to write it takes some milliseconds."""
+MAX_OPEN_BYTES = 8 << 20
+MAX_OPEN_WRITES = 32_768
+"""Open writes that could not be committed: from either bound on, nothing more is applied until a commit succeeds."""
+PRESSING_BYTES = 1 << 20
+PRESSING_WRITES = 4096
+"""An open batch that reaches either bound is committed at the end of the turn: writing it takes some milliseconds."""
 EAGER_COMMITS = 4
-"""After a search among the open writes, which has to sort them, so many turns each end with a commit: where searches
-come all the time there is little to sort. A single one, such as a stream that is deleted, is over soon."""
+"""Turns that each end with a commit after a search of the open writes: it must sort them, so they are kept few."""
 
 
 class KvError(DiskError):
-    """The store below failed: disk full, I/O error, or damage that it found itself. Nothing was lost from memory: a
-    failed commit keeps the open writes and can be repeated."""
+    """RocksDB failed: disk full, I/O error or damage. A failed commit keeps the open writes and can be repeated."""
 
 
 class KvDamagedError(KvError):
-    """Bytes on disk that fail the checksum of the store below, or a file of it that is gone."""
+    """Bytes on disk that fail RocksDB's checksum, or a missing file of its own."""
 
 
 class KvFullError(KvError):
-    """The disk is too full to write; reads go on, and so do writes once there is room."""
+    """The disk is too full to write; reads go on, and writes succeed again once there is room."""
 
 
 class OpenWrites:
     """The open batch as an overlay: key -> value, None for a deleted key, over ranges that were deleted first.
 
-    Reads in the middle of a command need its earlier writes, and committing them right there would let a crash see
-    half a command, therefore this overlay.
+    Reads in the middle of a command need its earlier writes, and a commit there would let a crash see half a command.
     """
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
         self._new: set[bytes] = set()
-        """Keys that the store below does not hold, for sure: nothing has to be deleted there."""
+        """Keys that RocksDB certainly does not hold: it needs no tombstone for them."""
         self.searched = False
-        """The keys were asked for in order."""
+        """True once the keys were needed in order."""
         self.ranges: list[tuple[bytes, bytes]] = []
         self.size = 0
         self.pressing = False
-        """They should be committed at the end of this turn. Else that may wait a while, for what later turns delete or
-        overwrite again is then never written. Cleared by the owner alone."""
+        """True when the writes should be committed at the end of this turn. Otherwise they may wait: what later turns
+        delete or overwrite is then never written. Only the owner clears it."""
         self._sorted: list[bytes] = []
         self._unsorted: list[bytes] = []
 
@@ -73,7 +70,7 @@ class OpenWrites:
             self._unsorted.append(key)
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
-        if self.size >= HELD_BYTES or len(self.values) >= HELD_WRITES:
+        if self.size >= PRESSING_BYTES or len(self.values) >= PRESSING_WRITES:
             self.pressing = True
 
     def put_new(self, pairs: dict[bytes, bytes]) -> None:
@@ -81,7 +78,7 @@ class OpenWrites:
         self._new.update(pairs)
         self._unsorted += pairs
         self.size += sum(map(len, pairs)) + sum(map(len, pairs.values()))
-        if self.size >= HELD_BYTES or len(self.values) >= HELD_WRITES:
+        if self.size >= PRESSING_BYTES or len(self.values) >= PRESSING_WRITES:
             self.pressing = True
 
     def delete_each(self, keys: Iterable[bytes]) -> None:
@@ -96,11 +93,11 @@ class OpenWrites:
                     self._unsorted.append(key)
                 values[key] = None
                 self.size += len(key)
-        if self.size >= HELD_BYTES or len(values) >= HELD_WRITES:
+        if self.size >= PRESSING_BYTES or len(values) >= PRESSING_WRITES:
             self.pressing = True
 
     def written(self) -> None:
-        """The store below may hold everything from here on, as after a commit that failed halfway."""
+        """Note that RocksDB may hold any of the writes, as after a commit that failed halfway."""
         self._new.clear()
 
     def delete_range(self, start: bytes, end: bytes) -> None:
@@ -113,30 +110,30 @@ class OpenWrites:
         self.pressing = True
 
     def covers(self, key: bytes) -> bool:
-        """True when the stored value of `key`, if there is one, no longer counts."""
+        """Return True when these writes replace or delete the stored value of `key`."""
         return key in self.values or self.in_range(key)
 
     def in_range(self, key: bytes) -> bool:
         return any(start <= key < end for start, end in self.ranges)
 
     def keys(self) -> list[bytes]:
-        """All keys of `values`, ascending."""
+        """Return all keys of `values`, ascending."""
         self.searched = self.pressing = True
         if self._unsorted:
             self._sorted += self._unsorted
-            self._sorted.sort()  # timsort: linear, as the list is two runs or few
+            self._sorted.sort()  # timsort: linear for a list of few runs
             self._unsorted.clear()
-        if len(self._sorted) > len(self.values):  # new ones were deleted again
+        if len(self._sorted) > len(self.values):  # new keys were deleted again
             self._sorted = sorted(self.values)
         return self._sorted
 
     def span(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes | None]]:
-        """Overlay entries with start <= key < end, ascending."""
+        """Return overlay entries with start <= key < end, ascending."""
         keys = self.keys()
         return [(key, self.values[key]) for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]]
 
     def floor(self, key: bytes, low: bytes) -> bytes | None:
-        """The greatest key in low..key that is not deleted here."""
+        """Return the greatest key in low..key that has a value here."""
         keys = self.keys()
         at = bisect_right(keys, key) - 1
         while at >= 0 and keys[at] >= low:
@@ -155,13 +152,13 @@ class OpenWrites:
         return None
 
     def present(self, key: bytes) -> bytes:
-        """Value of a key that `floor` or `ceiling` has found."""
+        """Return the value of a key that `floor` or `ceiling` has found."""
         value = self.values[key]
         assert value is not None
         return value
 
     def copy(self) -> OpenWrites:
-        """A copy of what reads need."""
+        """Return a copy of what reads need."""
         copied = OpenWrites()
         copied.values = dict(self.values)
         copied.ranges = list(self.ranges)
@@ -169,8 +166,8 @@ class OpenWrites:
         return copied
 
     def over(self, pairs: Iterator[KeyValue], start: bytes, end: bytes) -> Iterator[KeyValue]:
-        """`pairs` (ascending, start <= key < end) as these writes leave them. What is written later does not show: a
-        commit during the scan empties the open writes, and the cursor still shows what was there before them."""
+        """Return `pairs` (ascending, start <= key < end) as these writes leave them. Later writes do not show: a commit
+        during the scan empties the overlay, and the cursor still shows the state before these writes."""
         entries = self.span(start, end)
         hidden = {key for key, _ in entries}
         ranges = [(low, high) for low, high in self.ranges if low < end and start < high]
@@ -178,7 +175,7 @@ class OpenWrites:
         return _merge(newer, _without(pairs, hidden, ranges))
 
     def discard(self, prefix: bytes) -> None:
-        """Forgets entries whose key has `prefix` behind its first byte."""
+        """Forget entries whose key has `prefix` after its first byte."""
         at = slice(1, 1 + len(prefix))
         for key in [key for key in self.values if key[at] == prefix]:
             value = self.values.pop(key)
@@ -206,7 +203,7 @@ def _without(pairs: Iterator[KeyValue], hidden: set[bytes], ranges: list[tuple[b
 
 
 def _merge(newer: list[KeyValue], stored: Iterator[KeyValue]) -> Iterator[KeyValue]:
-    """Both ascending and without a key in common."""
+    """Merge two ascending sequences without a common key."""
     position = 0
     for pair in stored:
         while position < len(newer) and newer[position][0] < pair[0]:
@@ -217,41 +214,40 @@ def _merge(newer: list[KeyValue], stored: Iterator[KeyValue]) -> Iterator[KeyVal
 
 
 def chunked(pairs: Iterator[KeyValue]) -> Iterator[list[KeyValue]]:
-    while chunk := list(islice(pairs, CHUNK)):
+    while chunk := list(islice(pairs, CHUNK_PAIRS)):
         yield chunk
 
 
 class Commits:
-    """Hooks, counters and callbacks around `commit` and `flush`; one per store."""
+    """The hooks, counters and callbacks of one store's `commit` and `flush`."""
 
     def __init__(self) -> None:
         self.writes = OpenWrites()
-        """The open batch; stays empty in a store without one."""
+        """The open batch."""
         self.before_flush: Callable[[], Awaitable[None]] | None = None
-        """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
+        """Awaited by `flush` before it makes commits durable. Nothing is committed meanwhile."""
         self.on_held: Callable[[], None] = lambda: None
-        """Called when a commit could not be carried out for now: writes may pile up."""
+        """Called when a commit is postponed or fails: writes may pile up."""
         self.commits = 0
         """Number of commits that have written something."""
         self.durable = 0
-        """The newest commit that a crash of the machine cannot undo; `commits` once a flush has caught up."""
+        """The newest commit that a crash of the machine cannot undo; equals `commits` once a flush has caught up."""
         self.wants_flush = False
-        """Space is short, and a flush would free some."""
+        """True when space is short and a flush would free some."""
         self.damage = ""
-        """Damage that the store below has found in its own files, "" while nothing is. Other streams than the one that
-        was read are in these files too, and writes will fail before long."""
+        """Damage that RocksDB found in its files, "" for none. It affects all streams, and writes will soon fail."""
         self.unwritable = ""
-        """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
-        refusing all writes when the disk is well again, until it is opened anew."""
+        """Why RocksDB refused the last commit or flush, if not for damage; "" when it did not. Until it is opened
+        again it may refuse all writes, even when the disk has recovered."""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 
     def at_commit(self, hook: Callable[[], None]) -> None:
-        """Calls `hook` once, at the start of the next commit, to add what its owner left dirty."""
+        """Call `hook` once, at the start of the next commit, to write what its owner left dirty."""
         self._hooks.append(hook)
 
     def on_durable(self, callback: Callable[[int], None]) -> None:
-        """Calls `callback(commit)` whenever `durable` has advanced; owners then compact their Raft log."""
+        """Call `callback(commit)` whenever `durable` has advanced; owners then compact their Raft log."""
         self._callbacks.append(callback)
 
     def _run_hooks(self) -> None:
@@ -267,7 +263,7 @@ class Commits:
 
 
 class MemSnapshot:
-    """`pairs` ascending."""
+    """A fixed view of ascending `pairs`."""
 
     def __init__(self, pairs: list[KeyValue]) -> None:
         self._pairs = pairs
@@ -281,7 +277,7 @@ class MemSnapshot:
 
 
 class MemRecords:
-    """The pairs of one state, and no other: a `transfer.Taker` writes to it."""
+    """The records of one state in memory, for a `transfer.Taker`."""
 
     overloaded = False
 
@@ -299,7 +295,7 @@ class MemRecords:
         self.delete_each([key for key in self._values if start <= key < end])
 
     def commit(self) -> int:
-        """All is in memory already."""
+        """Return 0: a state in memory has nothing to commit."""
         return 0
 
     def snapshot(self) -> MemSnapshot:

@@ -1,9 +1,9 @@
-"""`Progress`: what a data store is doing and for how long, and what failed; the node's health asks.
+"""`Progress`: how long a data store's flush or commit has taken, and what failed, for the node's health.
 
-A commit is in memory and quick, but now and then it has to wait: while a flush begins, while so much is written that a
-flush has to end first, or because RocksDB says so. A flush is done by a thread, and may not return at all.
+A commit is quick, but must wait while a flush begins, while too much is written before a flush has ended, or when
+RocksDB stalls writes. A flush runs in a thread, and may never return.
 
-`probe` looks at a disk that failed a write: does it keep one now?
+`probe` tests whether a disk that failed a write takes one now.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Final
 from jetcluster.files import Files
 from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 
-COMMIT_HANGS: Final = 2.0
-"""Commits that wait for so long: replicas here apply little more."""
-FLUSH_HANGS: Final = 10.0
-"""A memtable takes seconds on a slow disk."""
-READ_FAILED: Final = 5.0
-"""A read that failed counts for so long."""
+COMMIT_HANG_SECONDS: Final = 2.0
+"""Wait of a commit that counts as trouble: replicas on this node apply little more."""
+FLUSH_HANG_SECONDS: Final = 10.0
+"""Duration of a flush that counts as trouble; a memtable takes seconds on a slow disk."""
+READ_FAILURE_SECONDS: Final = 5.0
+"""Time for which a failed read counts as trouble."""
 
 
 class Progress:
-    """One per store. `monotonic`: a clock's."""
+    """The progress of one store. `monotonic` is a clock's."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.held_since: float | None = None
-        """Since when there are open writes that could not be committed."""
+        """Monotonic seconds since which open writes could not be committed."""
         self.flush_since: float | None = None
         self._monotonic = monotonic
         self._failures: dict[str, str] = {}
@@ -42,18 +42,18 @@ class Progress:
 
     @property
     def failing(self) -> str:
-        """Why the last commit, the last flush or a read of the last seconds failed; "" when none did."""
-        if "read" in self._failures and self._monotonic() - self._read_failed >= READ_FAILED:
+        """Why the last commit, the last flush or a recent read failed; "" when none did."""
+        if "read" in self._failures and self._monotonic() - self._read_failed >= READ_FAILURE_SECONDS:
             del self._failures["read"]
         return next(iter(self._failures.values()), "")
 
     def trouble(self) -> str:
-        """Trouble of the moment; "" when nothing is."""
+        """Return the current trouble, "" for none."""
         now = self._monotonic()
-        if self.flush_since is not None and now - self.flush_since >= FLUSH_HANGS:
+        if self.flush_since is not None and now - self.flush_since >= FLUSH_HANG_SECONDS:
             return f"a flush has not returned for {now - self.flush_since:.1f} s"
         failing = self.failing
-        if not failing and self.held_since is not None and now - self.held_since >= COMMIT_HANGS:
+        if not failing and self.held_since is not None and now - self.held_since >= COMMIT_HANG_SECONDS:
             return f"nothing could be committed for {now - self.held_since:.1f} s"
         return failing
 
@@ -62,7 +62,7 @@ class Progress:
         self._failures.pop("commit", None)
 
     def held(self) -> None:
-        """A commit has to wait."""
+        """Note that a commit must wait."""
         if self.held_since is None:
             self.held_since = self._monotonic()
 
@@ -88,21 +88,21 @@ class Progress:
         self._note("read", error)
 
     def _note(self, what: str, error: KvError) -> None:
-        """A full disk and damage are looked after by others."""
+        """Note a failure; a full disk and damage are watched elsewhere."""
         if not isinstance(error, KvFullError | KvDamagedError):
             self._failures[what] = str(error) or repr(error)
 
 
-NAME: Final = "probe"
-SIZE: Final = 1 << 16
+PROBE_NAME: Final = "probe"
+PROBE_BYTES: Final = 1 << 16
 
 
 def probe(directory: Path, files: Files = os) -> None:
-    """Makes a file of SIZE bytes durable in `directory`, and removes it. Blocks; raises OSError."""
-    path = directory / NAME
+    """Make a file of PROBE_BYTES durable in `directory`, and remove it. Blocks; raises OSError."""
+    path = directory / PROBE_NAME
     descriptor = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        files.pwrite(descriptor, bytes(SIZE), 0)
+        files.pwrite(descriptor, bytes(PROBE_BYTES), 0)
         files.fsync(descriptor)
     finally:
         files.close(descriptor)

@@ -1,4 +1,4 @@
-"""RocksDB as `RocksKv` and its snapshots share it: its options, its errors, and a fixed view of it."""
+"""RocksDB's options, its errors and a fixed view of it, for `RocksKv`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any, Final
 
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, MemSnapshot, OpenWrites
 
-MEMTABLE = 32 << 20
-"""On a small disk less: a full memtable needs that much room to be flushed."""
-TABLE_FILE = 64 << 20
-"""On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
-disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
-NO_LIMIT = 1 << 30
-"""Bytes of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for
-it at half as much again. So there are never more than twice that, one being flushed and one being written."""
+MEMTABLE_BYTES = 32 << 20
+"""Less on a small disk: a full memtable needs that much room to be flushed."""
+TABLE_FILE_BYTES = 64 << 20
+"""Less on a small disk: a compaction writes whole new files before it deletes the old ones. After one that met a full
+disk, RocksDB refuses all others as large as the free space, including those that would free some."""
+UNLIMITED_BYTES = 1 << 30
+"""RocksDB's memtable limit if the owner flushes: at MEMTABLE_BYTES a flush is due, at 1.5 times that commits wait. So a
+memtable in its flush and one that is written hold about three times as much at most."""
 
-MEMTABLES = 3
-BLOCK_CACHE = 32 << 20
-"""Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
-with index and filter blocks among them. The cache of decoded batches (`blocks.BlockCache`) stands above."""
+MAX_MEMTABLES = 3
+BLOCK_CACHE_BYTES = 32 << 20
+"""Bounds of RocksDB's memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks, which
+include index and filter blocks. Decoded batches have a cache of their own (`blocks.BlockCache`)."""
 
 
 def options_of(rocks: Any, memtable: int, table_file: int) -> Any:
-    """`rocks`: the module. Bytes of a memtable, and of a table file, at most."""
+    """Return options with the bounds in bytes of a memtable and of a table file. `rocks`: the module."""
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(memtable)
     options.set_target_file_size_base(table_file)
-    options.set_max_write_buffer_number(MEMTABLES)
+    options.set_max_write_buffer_number(MAX_MEMTABLES)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
     options.set_keep_log_file_num(2)
@@ -36,10 +36,10 @@ def options_of(rocks: Any, memtable: int, table_file: int) -> Any:
     options.set_stats_dump_period_sec(0)
     options.set_compression_type(rocks.DBCompressionType.lz4())
     options.set_level_compaction_dynamic_level_bytes(True)
-    # a stream with limits leaves runs of tombstones at its head; have such files compacted early
+    # A stream with limits leaves runs of tombstones at its head: such files are compacted early.
     options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
     table = rocks.BlockBasedOptions()
-    table.set_block_cache(rocks.Cache(BLOCK_CACHE))
+    table.set_block_cache(rocks.Cache(BLOCK_CACHE_BYTES))
     table.set_block_size(16 << 10)
     table.set_bloom_filter(10, False)
     table.set_cache_index_and_filter_blocks(True)
@@ -49,13 +49,12 @@ def options_of(rocks: Any, memtable: int, table_file: int) -> Any:
 
 
 class RocksSnapshot:
-    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
-
-    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
+    """A fixed view: one iterator, for which RocksDB keeps the state of its creation. (rocksdict 0.3.29's own Snapshot
+    shows later writes.) It allows one scan at a time, and pins replaced table files: it must not be kept for long.
     """
 
     def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
-        """`newer`: what could not be committed."""
+        """`newer`: writes that could not be committed."""
         self._cursor = cursor
         self._newer = newer
 
@@ -72,7 +71,7 @@ class RocksSnapshot:
             yield pair
 
     def close(self) -> None:
-        """Scans raise KvError from here on."""
+        """End the view: later scans raise KvError."""
         self._cursor = self._newer = None
 
 
@@ -83,8 +82,7 @@ Snapshot = RocksSnapshot | MemSnapshot
 def pairs_of(
     cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
 ) -> Iterator[KeyValue]:
-    """Pairs from `start` on. `bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it
-    is gone first."""
+    """Yield pairs from `start` on. `bounds` is only kept alive, as rocksdict's iterator points into it."""
     try:
         cursor.seek(start)
         valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
@@ -97,12 +95,11 @@ def pairs_of(
 
 
 _GONE: Final = "IO error: No such file or directory: While open a file for random read"
-"""A table file that the manifest names is not there. An opening calls that a corruption; a read, of a store that was
-opened with the files that are there, does not. But it will never succeed either."""
+"""RocksDB's text for a missing table file: corruption, which it reports as such only on opening."""
 
 
 def failure_of(error: Exception) -> KvError:
-    """The KvError for what rocksdict raised: it has bare exceptions with RocksDB's status as text."""
+    """Return the KvError for an exception of rocksdict, which has RocksDB's status only as text."""
     text = str(error)
     if text.startswith(("Corruption", _GONE)):
         return KvDamagedError(text)

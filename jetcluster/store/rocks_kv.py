@@ -1,13 +1,12 @@
-"""`RocksKv`: the data store of a node, on RocksDB: ordered bytes to bytes with one open write batch.
+"""`RocksKv`: the data store of a node, on RocksDB: ordered bytes to bytes, with one open write batch.
 
-One column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in order,
-each with a synced table file and a synced manifest record: so after any crash the content is that of some commit.
+It has one column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in
+order, each with a synced table file and a synced manifest record: so after any crash the content is that of one commit.
 
-rocksdict holds the interpreter's lock while it writes, so a write that waits for a disk stops the process, whichever
-thread does it. (A flush and a compaction give the lock back.) A batch goes into memory, which takes no disk, unless
-RocksDB begins a new memtable by itself or has writers wait. Neither happens to a store whose owner flushes: the only
-limit of its memtable is kept here, nothing is written while a flush begins, and RocksDB is told to refuse rather than
-to wait. What cannot be written for now stays open.
+rocksdict holds the interpreter's lock while it writes (not in a flush or a compaction), so a write that waits for a
+disk stops the process, in whichever thread. A batch goes into memory and needs no disk, unless RocksDB begins a new
+memtable by itself or makes writers wait. Neither happens when the owner flushes: this module keeps the memtable's only
+limit, writes nothing while a flush begins, and has RocksDB refuse rather than wait. Refused writes stay open.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
 from jetcluster.store.kv import (
     EAGER_COMMITS,
-    MOST_OPEN_BYTES,
-    MOST_OPEN_WRITES,
+    MAX_OPEN_BYTES,
+    MAX_OPEN_WRITES,
     Commits,
     KeyValue,
     KvDamagedError,
@@ -39,43 +38,49 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress, probe
-from jetcluster.store.rocks import MEMTABLE, NO_LIMIT, TABLE_FILE, RocksSnapshot, failure_of, options_of, pairs_of
+from jetcluster.store.rocks import (
+    MEMTABLE_BYTES,
+    TABLE_FILE_BYTES,
+    UNLIMITED_BYTES,
+    RocksSnapshot,
+    failure_of,
+    options_of,
+    pairs_of,
+)
 
-_SWITCH_LOOK = 0.001
-_STALL_LOOK = 0.1
-"""Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
-_COMPACTION_LOOK = 0.02
-"""For how long nothing is committed once RocksDB compacts: it first looks whether memory holds any of the keys."""
+_SWITCH_POLL_SECONDS = 0.001
+_STALL_POLL_SECONDS = 0.1
+"""Intervals at which to check whether a flush has begun, and whether RocksDB takes writes again."""
+_COMPACTION_START_SECONDS = 0.02
+"""Time without commits after a compaction began: RocksDB first checks whether memory holds any of its keys."""
 
-RESERVE = 64 << 20
-"""Free bytes of the file system, or a tenth of it if that is less: the journal takes no publishes below. Commits and
-flushes are refused only where a flush of all that is in memory might not fit any more, for they are what frees space
-(a purge; the journal's segments). RocksDB, once it has run into a full disk, takes no more writes until it is opened
-again; refusing early heals by itself when there is room again."""
-MARGIN = 1 << 20
+RESERVE_BYTES = 64 << 20
+"""Free bytes of the file system, or a tenth of it if that is less, below which the journal takes no publishes. Commits
+and flushes free space (a purge; the journal's segments), so they are refused only where a flush of all that is in
+memory might not fit. RocksDB takes no more writes after it has met a full disk until it is opened again; an early
+refusal ends by itself once there is room."""
+FLUSH_MARGIN_BYTES = 1 << 20
 """Bytes that a flush writes besides the data."""
 
-COMPACTION = 512 << 20
-"""A compaction writes anew what it reads before it deletes that: all there is, or about two levels of files, which is
-not more than this."""
-MAX_GARBAGE = 64
+MAX_COMPACTION_BYTES = 512 << 20
+"""Most bytes that a compaction writes before it deletes what it read: all files, or about two levels of them."""
+MAX_GARBAGE_RANGES = 64
 """Key ranges remembered for a compaction that frees space."""
-MAX_OUTDATED = 16
-"""Keys per flush whose older values are compacted away: each one rewrites a file of some levels. Those of others go
-when RocksDB compacts by itself."""
+MAX_OUTDATED_KEYS = 16
+"""Keys per flush whose older values are compacted away: each rewrites a file of some levels."""
 
 _WOULD_WAIT = "Result incomplete"
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
-ROOM_CHECK = 1 << 20
-"""The free space is looked up once per so many written bytes."""
+ROOM_CHECK_BYTES = 1 << 20
+"""Written bytes after which the free space is looked up again."""
 
 
 class RocksKv(Commits):
-    """Opens or makes the database in directory `path`. Raises KvError when that fails.
+    """The database in directory `path`, opened or created. Raises KvError.
 
-    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks `files`.
-    `owner_flushes`: RocksDB flushes nothing by itself, the owner does, not later than when `due`.
-    `rocks`: the module `rocksdict`, loaded here unless given, as a server without file streams need not load it.
+    `free_bytes` returns the free space of the file system, `total_bytes` is its size; the default asks `files`.
+    `owner_flushes`: RocksDB flushes nothing by itself; the owner does, at the latest when `due`.
+    `rocks`: the module `rocksdict`, imported here unless given: a server without file streams need not load it.
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class RocksKv(Commits):
         files: Files = os,
         rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
+        """`salvage`: open for reads only, even when files are missing; each read then succeeds or raises."""
         super().__init__()
         self._path = path
         self._files = files
@@ -107,27 +112,29 @@ class RocksKv(Commits):
         self._owner_flushes = owner_flushes
         self._progress = Progress(monotonic)
         self._stalled = False
-        """RocksDB has refused a write, as it would have had to wait."""
+        """True after RocksDB has refused a write that would have had to wait."""
         self._active = 0
         """Bytes of the memtable that is written to."""
         self._switching = False
-        """A flush begins: what is written now might still get into it."""
+        """True while a flush begins: a write now might become part of it."""
         self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
         self._free_bytes = free_bytes or (lambda: free_of(path, files))
-        self._unchecked = ROOM_CHECK
+        self._unchecked = ROOM_CHECK_BYTES
         self._tight = False
-        """Little free space is left: what is deleted is to be freed at once."""
+        """True when little free space is left: deleted data must be freed at once."""
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
-        """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
+        """While space is tight: kind and stream -> bounds of the keys deleted since the last flush."""
         self._outdated: set[bytes] = set()
         make_folder(path, files)
         total = size_of(path, files) if total_bytes is None else total_bytes
-        self._reserve = min(RESERVE, total // 10)
-        self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
+        self._reserve = min(RESERVE_BYTES, total // 10)
+        self._memtable, table_file = (
+            min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE_BYTES, TABLE_FILE_BYTES)
+        )
         try:
-            options = options_of(rocks, NO_LIMIT if owner_flushes else self._memtable, table_file)
+            options = options_of(rocks, UNLIMITED_BYTES if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
@@ -139,14 +146,13 @@ class RocksKv(Commits):
         return self._rocks.Rdict(str(self._path), options)
 
     def check_files(self) -> None:
-        """Notes in `damage` a table file that is gone or has another size than it was written with: a look at each
-        file, no reading."""
+        """Note in `damage` a table file that is missing or has another size than was written. Reads no file."""
         for file in self._db.live_files():
             name, size = str(file["name"]).lstrip("/"), int(file["size"])
             try:
                 found = self._files.stat(self._path / name).st_size
             except FileNotFoundError:
-                # Unless a compaction has just replaced it.
+                # A compaction may have just replaced it.
                 found = size if all(str(f["name"]).lstrip("/") != name for f in self._db.live_files()) else 0
             if found != size:
                 self.damage = self.damage or f"{name} has {found} bytes, {size} were written"
@@ -169,16 +175,16 @@ class RocksKv(Commits):
 
     @property
     def busy_since(self) -> float | None:
-        """Monotonic seconds when the oldest flush or commit that is under way began; None: none is."""
+        """Monotonic seconds when the oldest flush or commit in progress began; None without one."""
         return self._progress.busy_since
 
     @property
     def failing(self) -> str:
-        """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
+        """Why the last commit, the last flush or a recent read failed; "" when none did."""
         return self._progress.failing
 
     async def probe(self) -> None:
-        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
+        """Make a file durable beside those of the store. Raises KvError when the disk does not take it."""
         if self.spare_bytes <= 0:
             raise KvFullError("there is no room on the disk yet")
         try:
@@ -192,26 +198,25 @@ class RocksKv(Commits):
         probe(self._path, self._files)
 
     def trouble(self) -> str:
-        """Trouble of the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
+        """Return, for the node's health, what fails or takes too long; "" for nothing."""
         return self._progress.trouble()
 
     @property
     def overloaded(self) -> bool:
-        """Writes pile up that cannot be committed for now: nothing more should be applied until a commit succeeds."""
+        """True when too many writes wait for a commit: nothing more should be applied until one succeeds."""
         held = self._open
         return self._progress.held_since is not None and (
-            held.size >= MOST_OPEN_BYTES or len(held.values) >= MOST_OPEN_WRITES
+            held.size >= MAX_OPEN_BYTES or len(held.values) >= MAX_OPEN_WRITES
         )
 
     @property
     def due(self) -> bool:
-        """So much was committed since the last flush that the next one should come at once: commits will have to wait
-        for it soon."""
+        """True when the next flush should begin at once: commits will soon have to wait for it."""
         return self._owner_flushes and self._active >= self._memtable
 
     @property
     def open_bytes(self) -> int:
-        """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
+        """Size of the open writes; when it grows large, the owner commits before the end of the turn."""
         return self._open.size if self._open else 0
 
     def get(self, key: bytes) -> bytes | None:
@@ -238,18 +243,17 @@ class RocksKv(Commits):
         self._open.delete_each(keys)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Deletes start <= key < end."""
+        """Delete keys with start <= key < end."""
         if start < end:
             self._open.delete_range(start, end)
 
     def outdated(self, key: bytes) -> None:
-        """Has what `key` held before its newest write leave the disk too: with one of the next flushes, or later when
-        many are asked for or space is short."""
-        if len(self._outdated) < MAX_OUTDATED:
+        """Have a coming flush remove the previous value of `key` from the disk; RocksDB later, for too many keys."""
+        if len(self._outdated) < MAX_OUTDATED_KEYS:
             self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
-        """The pair with the greatest key in low..key."""
+        """Return the pair with the greatest key in low..key."""
         stored = self._stored_floor(key, low)
         newer = self._open.floor(key, low) if self._open else None
         if newer is None or (stored is not None and stored[0] > newer):
@@ -257,7 +261,7 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def ceiling(self, key: bytes, end: bytes) -> KeyValue | None:
-        """The pair with the smallest key in key..end, `end` excluded."""
+        """Return the pair with the smallest key in key..end, `end` excluded."""
         pairs = self._pairs(key, end)
         if not self._open:
             return next(pairs, None)
@@ -269,19 +273,19 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
+        """Return pairs with start <= key < end, ascending. Writes made after the call may or may not show."""
         pairs = self._pairs(start, end)
         return self._open.over(pairs, start, end) if self._open else pairs
 
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
-        """As `scan`, for very many pairs at once: lists of up to CHUNK."""
+        """Return the pairs of `scan` as lists of up to CHUNK_PAIRS."""
         if self._open or start >= end:
             return chunked(self.scan(start, end))
         return self._stored_chunks(start, end)
 
     def _stored_chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
-        """rocksdict's own iterator over pairs takes half the time of a cursor, but ends without a word where RocksDB
-        fails: a cursor tells whether that was the end."""
+        """Yield pairs by rocksdict's own iterator, which takes half the time of a cursor but ends silently where
+        RocksDB fails: a cursor then checks that it was the end."""
         bounds = self._rocks.ReadOptions()
         bounds.set_iterate_upper_bound(end)
         try:
@@ -294,8 +298,8 @@ class RocksKv(Commits):
         yield from chunked(self._pairs(start, end))
 
     def commit(self) -> int:
-        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails. Keeps it, too,
-        where the store would have to wait for its disk (`open_bytes`): it is to be tried again soon."""
+        """Write the open batch and return `commits`. Raises KvError and keeps the batch when the write fails. Keeps it
+        too when RocksDB would wait for its disk: the owner must try again soon."""
         self._run_hooks()
         if not self._open:
             return self.commits
@@ -305,7 +309,7 @@ class RocksKv(Commits):
             return self.commits
         try:
             self._unchecked += self._open.size
-            if self._unchecked >= ROOM_CHECK:
+            if self._unchecked >= ROOM_CHECK_BYTES:
                 self._check_room(self._open.size)
             if not self._write():
                 self._progress.held()
@@ -326,9 +330,9 @@ class RocksKv(Commits):
         return self.commits
 
     def _write(self) -> bool:
-        """Hands the open writes to RocksDB. False: it would have to wait. Raises KvError."""
+        """Hand the open writes to RocksDB; False when it would have to wait. Raises KvError."""
         batch = self._rocks.WriteBatch(raw_mode=True)
-        for start, end in self._open.ranges:  # first: what was put after a range was deleted must stay
+        for start, end in self._open.ranges:  # first: values put after a range was deleted must stay
             batch.delete_range(start, end)
         for key, value in self._open.values.items():
             if value is None:
@@ -350,12 +354,12 @@ class RocksKv(Commits):
     def _must_wait(self) -> bool:
         if self._held_back or (self._switching and not self._has_switched()):
             return True
-        if self._stalled:  # looked up first, as the batch would be made in vain
+        if self._stalled:  # checked first, or the batch would be built in vain
             self._stalled = any(self._db.property_int_value(name) for name in _STALLS)
         return self._stalled or 2 * self._active >= 3 * self._memtable
 
     def _has_switched(self) -> bool:
-        """True when what is written from now on is not part of the flush that began."""
+        """Return True when writes from now on are no part of the flush that began."""
         if self._switching and not self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
             self._switching, self._active = False, 0
         return not self._switching
@@ -364,11 +368,11 @@ class RocksKv(Commits):
         return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
 
     def discard(self, stream: int) -> None:
-        """Takes the open writes of one stream back; those of the others stay."""
+        """Take back the open writes of one stream; those of other streams stay."""
         self._open.discard(keys.stream_prefix(0, stream)[1:])
 
     def snapshot(self) -> RocksSnapshot:
-        """Commits, then a fixed view of everything, what stays open included. Only between commands."""
+        """Commit, and return a fixed view of everything, including writes that stay open. Only between commands."""
         self.commit()
         newer = self._open.copy() if self._open else None
         try:
@@ -379,18 +383,18 @@ class RocksKv(Commits):
         return snapshot
 
     def pinned_bytes(self) -> int:
-        """Memory of writes that are not flushed yet, or that snapshots keep from being freed."""
+        """Return the memory of writes that are not flushed yet, or that snapshots keep from being freed."""
         return self._db.property_int_value("rocksdb.size-all-mem-tables") or 0
 
     @property
     def spare_bytes(self) -> int:
-        """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
-        frees what was deleted is not among it. Negative when that is touched already."""
+        """Free space that something large may fill, without the reserve for flushes, the journal and a compaction that
+        frees deleted data. Negative when the reserve is in use already."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
-        """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
+        """Flush, then free the deleted data in `ranges`, except what snapshots pin. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             await self._compact(ranges)
@@ -399,31 +403,31 @@ class RocksKv(Commits):
         with self._progress.flushing():
             while True:
                 commit = self.commit()
-                left = bool(self._open)  # it has to wait for a flush
+                left = bool(self._open)  # the rest must wait for a flush
                 if commit > self.durable:
                     await self._flush_committed()
                     self._set_durable(commit)
                 elif left:
-                    await asyncio.sleep(_STALL_LOOK)
+                    await asyncio.sleep(_STALL_POLL_SECONDS)
                 if not left:
                     return
 
     async def _flush_committed(self) -> None:
-        """Exactly what is committed: what comes meanwhile stays open until the flush has begun."""
+        """Flush exactly what is committed: writes made meanwhile stay open until the flush has begun."""
         self._switching = self._owner_flushes
         try:
             if self.before_flush is not None:
                 await self.before_flush()
             flushing = asyncio.ensure_future(asyncio.to_thread(self._flush_memtable))
             while not flushing.done() and not self._has_switched():  # noqa: ASYNC110 - RocksDB has no event for it
-                await asyncio.sleep(_SWITCH_LOOK)
+                await asyncio.sleep(_SWITCH_POLL_SECONDS)
         finally:
             self._switching = False
         await flushing
         self._active = self._size_active()
 
     async def flush(self) -> None:
-        """Commits, then makes all committed data durable, off the event loop. Raises KvError."""
+        """Commit, then make all committed data durable, off the event loop. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             if self._outdated and not self._tight:
@@ -439,7 +443,7 @@ class RocksKv(Commits):
                 try:
                     done = await self._compact(list(garbage.values()))
                 finally:
-                    if not done:  # no room, says RocksDB for now: the next flush tries again
+                    if not done:  # RocksDB had no room: the next flush tries again
                         self._garbage, self.wants_flush = garbage | self._garbage, True
 
     def flush_now(self) -> None:
@@ -453,17 +457,17 @@ class RocksKv(Commits):
             self.flush_now()
 
     def close(self) -> None:
-        """Open writes are gone, as in a crash; what was committed RocksDB flushes here, as it has no log."""
+        """Drop open writes, as in a crash, and have RocksDB flush the committed ones, as it has no log."""
         self._open.clear()
         for snapshot in list(self._snapshots):
-            snapshot.close()  # RocksDB stays open, and locked, as long as there is an iterator
+            snapshot.close()  # RocksDB stays open, and locked, as long as an iterator exists
         try:
             self._db.close()
         except Exception as error:
             raise self._failed(error) from error
 
     def memory_bytes(self) -> int:
-        """Bytes that RocksDB holds in memtables and its block cache."""
+        """Return the bytes that RocksDB holds in memtables and its block cache."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
@@ -474,15 +478,15 @@ class RocksKv(Commits):
             raise KvError(str(error)) from error
 
     def _check_room(self, more: int) -> None:
-        """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
+        """Raise KvFullError unless the memtables and `more` bytes could be flushed."""
         free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
         if self._tight:
             self._open.pressing = True
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        needed = min(self._reserve, unflushed + more + MARGIN)
+        needed = min(self._reserve, unflushed + more + FLUSH_MARGIN_BYTES)
         if free < needed:
-            self._unchecked = ROOM_CHECK  # look again next time
+            self._unchecked = ROOM_CHECK_BYTES  # the next commit checks again
             raise KvFullError(f"{free} bytes free, {needed} are needed")
         self._unchecked = 0
 
@@ -496,13 +500,12 @@ class RocksKv(Commits):
         self.unwritable = ""
 
     def compaction_bytes(self) -> int:
-        """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
-        the node refuses publishes before."""
+        """Return the free space that a compaction needs to free deleted data: the node refuses publishes before."""
         files: int = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
-        return min(files, COMPACTION)
+        return min(files, MAX_COMPACTION_BYTES)
 
     def _note_garbage(self) -> None:
-        """Blocks only: what else is deleted is small and comes with every write."""
+        """Note deleted blocks only: other deleted records are small, and every write deletes some."""
         deleted = [(key, key + b"\0") for key, value in self._open.values.items() if value is None]
         for start, end in self._open.ranges + deleted:
             if start[0] != keys.BLOCK:
@@ -512,12 +515,12 @@ class RocksKv(Commits):
             self.wants_flush = True
             if known is not None:
                 start, end = min(start, known[0]), max(end, known[1])
-            elif len(self._garbage) >= MAX_GARBAGE:
+            elif len(self._garbage) >= MAX_GARBAGE_RANGES:
                 continue
             self._garbage[prefix] = start, end
 
     async def _compact(self, ranges: list[tuple[bytes, bytes]]) -> bool:
-        """RocksDB does not tell whether it did. A compaction takes what was flushed last from the top level."""
+        """Compact `ranges`; True when RocksDB did. It reports nothing, but the top level then has fewer files."""
         before = self._level0()
         for start, end in ranges:
             await self._compact_range(start, end)
@@ -525,8 +528,8 @@ class RocksKv(Commits):
         return after == 0 or after < before
 
     async def _compact_range(self, start: bytes, end: bytes) -> None:
-        """A compaction flushes the whole memtable when that holds anything of its keys. So it waits for what flushes
-        wait for, and finds nothing in memory: nothing is committed until it has looked."""
+        """Compact one range. RocksDB first flushes the whole memtable if that holds any of its keys. So, as before a
+        flush, `before_flush` is awaited, and nothing is committed until RocksDB has checked the empty memtable."""
         begun = threading.Event()
 
         def run() -> None:
@@ -544,9 +547,9 @@ class RocksKv(Commits):
                     self._active = self._size_active()
             running = asyncio.ensure_future(asyncio.to_thread(run))
             while self._held_back and not (begun.is_set() or running.done()):  # noqa: ASYNC110 - set by a thread
-                await asyncio.sleep(_SWITCH_LOOK)
+                await asyncio.sleep(_SWITCH_POLL_SECONDS)
             if self._held_back:
-                await asyncio.wait({running}, timeout=_COMPACTION_LOOK)
+                await asyncio.wait({running}, timeout=_COMPACTION_START_SECONDS)
         finally:
             self._held_back = False
         await running
@@ -555,7 +558,7 @@ class RocksKv(Commits):
         return int(self._db.property_value("rocksdb.num-files-at-level0") or 0)
 
     def _stored_floor(self, key: bytes, low: bytes) -> KeyValue | None:
-        """Bounds are checked here: rocksdict 0.3.29 takes a lower bound for an upper one."""
+        """Return the stored pair. The bound is checked here: rocksdict 0.3.29 takes a lower bound for an upper one."""
         covers = self._open.covers if self._open else None
         try:
             faults.point("store.read")
@@ -574,7 +577,7 @@ class RocksKv(Commits):
         return None
 
     def _pairs(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        """With a bound a seek stops at the range's end, also among the tombstones of what lies behind it."""
+        """Yield stored pairs. With an upper bound a seek stops at the range's end, even among tombstones beyond it."""
         if start >= end:
             return iter(())
         bounds = self._rocks.ReadOptions()

@@ -1,7 +1,6 @@
-"""`RocksReader`: a node's data store as it lies on the disk of a server that is stopped. Nothing there is changed.
+"""`RocksReader`: the data store of a stopped server, read without changing it.
 
-What is written to it stays in memory, beside what is stored: so a state machine can be asked where it would stand after
-more commands than it has applied.
+Writes stay in memory, over what is stored: so a state machine can apply further commands to show its state after them.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ _CONFIG: Final = "rocksdict-config.json"
 
 
 class RocksReader(RocksKv):
-    """Opens directory `path`, as far as its files can be used. Raises KvError."""
+    """A reader of directory `path`, as far as its files can be used. Raises KvError."""
 
     def __init__(self, path: Path) -> None:
-        # rocksdict writes its configuration anew when it opens, so it is given a folder of links instead.
+        # rocksdict rewrites its configuration when it opens, so it gets a folder of links instead.
         self._links = tempfile.TemporaryDirectory(prefix="jetcluster-read-")
         try:
             self._link(path, Path(self._links.name))
@@ -43,7 +42,7 @@ class RocksReader(RocksKv):
         return self._rocks.Rdict(str(self._path), options, access_type=self._rocks.AccessType.read_only())
 
     def commit(self) -> int:
-        """Nothing is: what was written is there for this process alone."""
+        """Write nothing: all writes stay in this process."""
         return self.commits
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""`Slices`: removals from a stream that may be long, in pieces whose cost is bounded.
+"""`Slices`: long removals from a stream, in pieces of bounded cost.
 
-A piece is bounded by counts (`Step`): subjects and messages looked at, messages removed, blocks and bytes touched. All
-of them follow from the commands applied, never from time, caches or what the process did before: every replica cuts
-its pieces at the same places. Who asks keeps the place, and asks again from there (`stream.apply.jobs`).
+Counts bound a piece (`Step`): subjects and messages looked at, messages removed, blocks and bytes touched. They follow
+from the applied commands alone, never from time, caches or the process's history: every replica cuts its pieces at the
+same places. The caller keeps the place, and continues from there (`stream.apply.jobs`).
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import NamedTuple
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.block_writer import REST, little_stays
+from jetcluster.store.block_writer import MAX_REST_MESSAGES, little_stays
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.search import filters
-from jetcluster.store.search.filters import FEW, FilterSet
+from jetcluster.store.search.filters import MAX_SEPARATE_FILTERS, FilterSet
 from jetcluster.store.search.subject_index import SubjectIndex
 
-SCATTERED = 4
-"""Messages per block of the stream above which all blocks are walked, instead of each subject looked up."""
+MAX_SCATTERED_PER_BLOCK = 4
+"""Messages per block of the stream above which all blocks are walked instead of looking up each subject."""
 
 
 class Step(NamedTuple):
     """The bounds of one piece. One subject, one block and one message are always allowed."""
 
     subjects: int = 10_000
-    """Looked at in the index."""
+    """Subjects looked at in the index."""
     messages: int = 2_000
-    """Removed one by one, from wherever they are."""
+    """Messages removed one by one, at any place."""
     looked: int = 20_000
     """Messages in the blocks that are walked."""
     blocks: int = 256
-    """Read, of which messages are removed or which are walked."""
+    """Blocks that are read, to walk them or to remove messages."""
     size: int = 16 << 20
     """Bytes of their messages."""
     cut: int = 8_192
-    """Messages removed from the stream's beginning, which costs less each."""
+    """Messages removed from the stream's beginning, where each costs less."""
     cut_blocks: int = 1_024
-    rest: int = REST
-    """Where only so few messages stay, all before them goes in one piece: it costs what stays, not what goes."""
+    rest: int = MAX_REST_MESSAGES
+    """When at most this number of messages stays, one piece removes all before them: its cost depends on the rest."""
 
 
 STEP = Step()
@@ -49,7 +49,7 @@ STEP = Step()
 
 
 class Slices:
-    """`remove` and `compact` are the store's."""
+    """The removals from one stream. `remove` and `compact` are the store's."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Slices:
     # -- from the beginning ---------------------------------------------------------------------------------------
 
     def cut(self, target: int) -> tuple[int, bool]:
-        """Removes messages below sequence `target`, oldest first; how many went, and whether that was all. When it was
-        all, the stream begins at `target` or behind it."""
+        """Remove messages below sequence `target`, oldest first. Returns their number, and whether that was all: the
+        stream then begins at `target` or after it."""
         blocks, step = self._blocks, self.step
         live = blocks.next_live(target)
         if live is None or little_stays(blocks, live, step.rest):
@@ -80,7 +80,7 @@ class Slices:
         while blocks.firsts[at] + blocks.counts[at] <= live:
             messages += blocks.lives[at]
             size += blocks.sizes[at]
-            # Live blocks: one without a message is known for a while to who removed it, and to nobody who starts.
+            # Only live blocks count: a replica that restarts does not know the dropped ones.
             if seen and (messages > step.cut or size > step.size or seen >= step.cut_blocks):
                 return self._compact(blocks.firsts[at]), False
             seen += 1
@@ -88,8 +88,7 @@ class Slices:
         return self._compact(target), True
 
     def excess(self, max_msgs: int, max_bytes: int, first_within: Callable[[int], int | None]) -> int:
-        """The sequence below which messages go when only so many or so large a rest may stay (<= 0: no limit); 0 when
-        nothing has to go."""
+        """Return the sequence below which messages exceed these limits of the stream (<= 0: no limit); 0 for none."""
         blocks = self._blocks
         target = 0
         if 0 < max_msgs < blocks.messages:
@@ -99,7 +98,7 @@ class Slices:
         return target
 
     def newest(self, keep: int, end: int) -> int:
-        """The lowest sequence of the `keep` newest messages below `end`; 0 when there are not more."""
+        """Return the lowest sequence of the `keep` newest messages below `end`; 0 when there are no older ones."""
         later = self._blocks.live_at_or_above(end)
         if self._blocks.messages - later <= keep:
             return 0
@@ -108,11 +107,11 @@ class Slices:
     # -- by subject -----------------------------------------------------------------------------------------------
 
     def spans_all(self, subject_filter: bytes) -> bool:
-        """True when all subjects match, as far as it takes no look at each."""
+        """Return True when all subjects match, as far as that needs no look at each."""
         return self._index.spans_all(subject_filter)
 
     def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]:
-        """Matching subjects from `cursor` on, in byte order, and where to go on; None: there are no more."""
+        """Return matching subjects from `cursor` on, in byte order, and the next cursor, None at the end."""
         subjects, behind = self._index.from_cursor(subject_filter, cursor, self.step.subjects)
         return filters.select(subject_filter, subjects), behind
 
@@ -120,11 +119,11 @@ class Slices:
         return sum(map(self._index.count_of, subjects))
 
     def is_scattered(self, messages: int) -> bool:
-        """True when it is cheaper to look the messages' subjects up than to walk through all blocks."""
-        return messages <= SCATTERED * self._blocks.live_blocks
+        """Return True when looking up the messages' subjects is cheaper than walking all blocks."""
+        return messages <= MAX_SCATTERED_PER_BLOCK * self._blocks.live_blocks
 
     def few(self, subjects: Sequence[bytes], end: int) -> list[int]:
-        """All messages below `end` of subjects that have few, ascending."""
+        """Return all messages below `end` of subjects that have few, ascending."""
         found: list[int] = []
         for subject in subjects:
             found += self._index.seqs(subject, 0, end, MAX_SEQ)
@@ -132,7 +131,7 @@ class Slices:
         return found
 
     def remove_few(self, seqs: list[int]) -> bool:
-        """Removes the ascending live `seqs`, unless they take more than one piece."""
+        """Remove the ascending live `seqs`, unless they take more than one piece."""
         if len(seqs) > self.step.messages or self._affordable(seqs, _Spent()) < len(seqs):
             return False
         if seqs:
@@ -142,8 +141,8 @@ class Slices:
     def remove_subjects(
         self, subject_filter: bytes, cursor: bytes, seq: int, end: int
     ) -> tuple[list[int], bytes | None, int]:
-        """Removes messages below `end` of the matching subjects, one subject after the other, from subject `cursor` and
-        its sequence `seq` on. What went, ascending, and where to go on."""
+        """Remove messages below `end` of the matching subjects, one subject after the other, from subject `cursor` and
+        its sequence `seq` on. Returns the removed sequences, ascending, and the next subject and sequence."""
         subjects, behind = self.survey(subject_filter, cursor)
         doomed: list[int] = []
         spent = _Spent()
@@ -165,7 +164,7 @@ class Slices:
         return doomed, behind, place
 
     def _affordable(self, seqs: Sequence[int], spent: _Spent) -> int:
-        """Number of the live `seqs` that can go before too many blocks are touched."""
+        """Return how many of the live `seqs` can go before too many blocks are touched."""
         blocks, step = self._blocks, self.step
         for i, seq in enumerate(seqs):
             if spent.first <= seq < spent.behind:
@@ -183,7 +182,7 @@ class Slices:
     # -- block by block -------------------------------------------------------------------------------------------
 
     def remove_matching(self, subject_filter: bytes, seq: int, end: int) -> tuple[list[int], int | None]:
-        """Removes messages within seq..end-1 that match, oldest first. What went, and where to go on."""
+        """Remove matching messages within seq..end-1, oldest first. Returns their sequences, and the next `seq`."""
         matches = filters.matcher(subject_filter)
 
         def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
@@ -192,8 +191,8 @@ class Slices:
         return self._walk(seq, end, choose)
 
     def remove_excess(self, limit: int, seq: int, end: int) -> tuple[list[int], int | None]:
-        """Removes messages within seq..end-1 whose subject has more than `limit`, oldest first. As long as nothing
-        below `seq` is such a message, what goes are always the oldest of their subjects."""
+        """Remove messages within seq..end-1 whose subject has more than `limit`, oldest first: if there are none below
+        `seq`, these are the oldest of their subjects. Returns their sequences, and the next `seq`."""
         count_of = self._index.count_of
         left: dict[bytes, int] = {}
 
@@ -214,11 +213,11 @@ class Slices:
     def remove_unwanted(
         self, subject_filters: Sequence[bytes], seq: int, end: int, wanted: Callable[[int, bytes], bool], weight: int
     ) -> tuple[list[int], int | None]:
-        """Removes messages within seq..end-1 that match one of the filters and are not `wanted`, oldest first. What
-        went, and where to go on. One that is looked at counts for `weight`."""
+        """Remove messages within seq..end-1 that match one of the filters and are not `wanted`, oldest first. Each
+        message looked at counts as `weight`. Returns the removed sequences, and the next `seq`."""
         literal = {one for one in subject_filters if filters.is_literal(one)}
         wild = [one for one in subject_filters if one not in literal]
-        matches = FilterSet(wild).matches if len(wild) > FEW else _any_of(wild)
+        matches = FilterSet(wild).matches if len(wild) > MAX_SEPARATE_FILTERS else _any_of(wild)
 
         def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
             subjects, number = batch.subjects, batch.subject_number
@@ -229,8 +228,8 @@ class Slices:
         return self._walk(seq, end, choose, weight)
 
     def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
-        """Looks for the `nth` newest matching message below `end`. (0, its sequence), or (how many are still to be
-        found, where to go on), with the sequence 0 when there are not so many."""
+        """Look for the `nth` newest matching message below `end`. Returns (0, its sequence), or (number still to find,
+        next `end`), which is 0 when the stream has no more."""
         blocks, step = self._blocks, self.step
         matches = filters.matcher(subject_filter)
         looked = size = seen = 0
@@ -279,7 +278,7 @@ class Slices:
 
 
 class _Spent:
-    """Account of a piece, for messages that are looked up: blocks in turn, their bytes, and where the last one lies."""
+    """Blocks and bytes that a piece has touched by look-ups, and the bounds of the last block."""
 
     def __init__(self) -> None:
         self.blocks = self.size = 0
@@ -292,7 +291,7 @@ def _any_of(wild: Sequence[bytes]) -> filters.Matcher:
 
 
 def _on_subjects(batch: Batch, first: int, live: Sequence[int], wanted: set[int]) -> Sequence[int]:
-    """Those of the sequences `live` of a block that are on the `wanted` of its subjects, by number."""
+    """Return the sequences of `live`, of one block, whose subject numbers are `wanted`."""
     if not wanted:
         return ()
     if len(wanted) == len(batch.subjects):

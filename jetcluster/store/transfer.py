@@ -1,22 +1,20 @@
-"""Finds what two replicas of a stream do not have in common: all that catch-up has to ship.
+"""The comparison of two replicas of a stream, so that catch-up ships only what differs.
 
-The giver walks through a fixed view of its records and announces them as **ranges**: where each one ends, how much is
-in it, a digest of it. The receiver makes the digest of what it has between the same bounds, asks for the ranges that
-differ, and puts what comes in the place of what it has there. Nothing is remembered on either side: a transfer that
-broke off goes on because what has come is equal by then, with any giver, and a replica that was away fetches what
-changed.
+The giver walks a fixed view of its records and announces them as **ranges**: the end, size and digest of each. The
+receiver computes the digest of its own records between the same bounds, requests the ranges that differ, and replaces
+its records there. Neither side remembers anything: an interrupted transfer continues, with any giver, because finished
+ranges are equal, and a replica that was away fetches only what changed.
 
 A **place** is `rank of the kind u8 | key without kind and stream`: its byte order is the order of the walk, in which
-the state record comes last. The stream's id is left out, so that the receiver may know the stream under another one.
-Ranges follow each other without gaps from START to END and never span two kinds; so what the giver does not have
-belongs to a range as well, and goes from the receiver with it.
+the state record comes last. It has no stream id, as the receiver may know the stream under another one. Ranges follow
+each other without gaps from START to END and never span two kinds: so records that the giver lacks lie in a range too,
+and the receiver deletes them with it.
 
 A range as bytes is `u32 length of key | u32 length of value | key | value` for each pair. Its digest is SHA-256 cut to
-128 bits: no two contents have the same one by accident, and with the instructions that processors have for it, it costs
-no more than to read the records.
+128 bits: it has no accidental collisions and, with the processor's instructions for it, costs no more than reading.
 
-`Scrub` reads everything that a stream has on disk, piece by piece, and verifies every checksum. Reads for requests
-touch what is asked for; what nobody asks for may rot unseen until the replica is needed.
+`Scrub` reads all records of a stream from disk, piece by piece, and verifies every checksum. Without it, records that
+no request reads could decay unnoticed until the replica is needed.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.subject_index import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
-"""Kinds of a stream's records; the one that vouches for the others comes last."""
+"""Kinds of a stream's records; the state record, which covers the others, comes last."""
 
 
 class Scrub:
-    """One pass over stream `stream` of `kv`. What is written or removed meanwhile may be seen or not."""
+    """One pass over stream `stream` of `kv`. It may or may not see concurrent writes and removals."""
 
     def __init__(self, kv: RocksKv, stream: int) -> None:
         self._kv = kv
@@ -52,8 +50,7 @@ class Scrub:
         return self._kind >= len(KINDS)
 
     def step(self, max_bytes: int) -> int:
-        """Verifies about `max_bytes` more, at least one record while there are any; how many it were. Raises
-        DamagedError."""
+        """Verify about `max_bytes` more, at least one record, and return the bytes verified. Raises DamagedError."""
         total = 0
         while not self.done and total < max_bytes:
             kind = KINDS[self._kind]
@@ -76,8 +73,7 @@ class Scrub:
 
 
 def verify(kind: int, key: bytes, value: bytes) -> None:
-    """Raises DamagedError. Records of the other kinds have only the checksums of the store below, which reading has
-    verified."""
+    """Raise DamagedError if a record is damaged. Other kinds have only RocksDB's checksums, which reading verifies."""
     if kind == keys.BLOCK:
         decode_block(key, value)
     elif kind == keys.INFO:
@@ -89,11 +85,10 @@ def verify(kind: int, key: bytes, value: bytes) -> None:
 START = b"\0"
 END = bytes([len(KINDS)])
 RANGE_BYTES = 32 << 10
-"""A range ends with the record that makes it as large as this. A change of one byte ships about so much; to announce it
-takes 0.1 to 0.2 % of it."""
+"""A range ends with the record that makes it this large. A change of one byte ships that; announcing takes 0.2 %."""
 PAIR_COST = 1 << 10
-"""Handling a pair takes as long as so many bytes more in it."""
-MAX_RANGE = 128 << 20
+"""Bytes that take as long to read as the handling of a pair."""
+MAX_RANGE_BYTES = 128 << 20
 
 _PAIR = struct.Struct("<II")
 _RANGE = struct.Struct("<HII16s")
@@ -101,26 +96,27 @@ _PLACE = struct.Struct("<H")
 
 
 class Range(NamedTuple):
+    """Announced records from place `start` up to `end`, excluded."""
+
     start: bytes
     end: bytes
-    """Places; the first one behind it."""
     size: int
-    """Bytes as they are shipped."""
+    """Bytes as shipped."""
     pairs: int
     digest: bytes
 
     @property
     def cost(self) -> int:
-        """Time that it takes to read and sum up, in bytes of large records."""
+        """Time to read and digest the range, in bytes of large records."""
         return self.size + self.pairs * PAIR_COST
 
 
 class WantedRange(NamedTuple):
-    """A range that the receiver has otherwise."""
+    """A range whose content differs at the receiver."""
 
     range: Range
     keys: list[bytes] | None
-    """Keys that the receiver has there, without kind and stream; None: a lot, or it cannot be read."""
+    """The receiver's keys there, without kind and stream; None when there are many or some cannot be read."""
 
 
 class Giver:
@@ -131,8 +127,8 @@ class Giver:
         self._stream = stream
 
     def announce(self, start: bytes, budget: int) -> list[Range]:
-        """Ranges from place `start` on, one at least, about so many that they cost `budget`. Every record is verified.
-        Raises DamagedError, KvError."""
+        """Return ranges from place `start` on, at least one, that cost about `budget`; verifies every record. Raises
+        DamagedError, KvError."""
         found: list[Range] = []
         while start != END and budget > 0:
             for one in self._ranges(start):
@@ -144,7 +140,7 @@ class Giver:
         return found
 
     def read(self, spans: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """The ranges between these places, as bytes. Raises DamagedError, KvError."""
+        """Return the ranges between these places as bytes. Raises DamagedError, KvError."""
         parts: list[bytes] = []
         for start, end in spans:
             for key, value in _records(self._snapshot, self._stream, start, end):
@@ -152,7 +148,7 @@ class Giver:
         return b"".join(parts)
 
     def _ranges(self, start: bytes) -> Iterator[Range]:
-        """The rest of one kind."""
+        """Yield the ranges of the rest of one kind."""
         parts: list[bytes] = []
         size = pairs = 0
         kind_end = bytes([start[0] + 1])
@@ -171,22 +167,22 @@ class Giver:
 
 
 class Taker:
-    """Makes the records of stream `stream` in `kv` equal to a giver's."""
+    """The receiver, which makes the records of stream `stream` in `kv` equal to a giver's."""
 
     def __init__(self, kv: RocksKv | MemRecords, stream: int) -> None:
         self._kv = kv
         self._stream = stream
         self.place = START
-        """Up to there own records were compared."""
+        """End of the ranges compared so far."""
         self._missing = 0
 
     def view(self) -> Snapshot:
-        """The own records, to be compared with the ranges announced next; commits what is open."""
+        """Commit, and return the own records, to compare with the ranges announced next."""
         return self._kv.snapshot()
 
     def compare(self, announced: Range, view: Snapshot) -> WantedRange | None:
-        """None when the own records are the same, else what to fetch for `take`. Ranges come in order. What cannot be
-        read is another content. Reads no more than about as much as was announced. Raises KvError."""
+        """Return None when the own records are equal, else what to fetch for `take`; unreadable records differ. Ranges
+        come in order. Reads about as much as was announced at most. Raises KvError, and DamagedError out of order."""
         if announced.start != self.place:
             raise _malformed()
         self.place = announced.end
@@ -197,7 +193,7 @@ class Taker:
         return WantedRange(announced, own[0] if own is not None else None)
 
     def _own(self, announced: Range, view: Snapshot) -> tuple[list[bytes], bytes] | None:
-        """Keys and digest of the own records; None when there are more than announced, or some cannot be read."""
+        """Return keys and digest of the own records; None when they are larger than announced or unreadable."""
         found: list[bytes] = []
         parts: list[bytes] = []
         size = 0
@@ -212,8 +208,7 @@ class Taker:
         return found, _digest(b"".join(parts))
 
     def take(self, wanted: WantedRange, data: bytes) -> None:
-        """Puts the giver's content of a range in the place of the own one. Raises DamagedError when it is not what was
-        announced; nothing is written then."""
+        """Replace a range by the giver's content. Raises DamagedError, without a write, unless it is as announced."""
         announced, old = wanted
         if len(data) != announced.size or _digest(data) != announced.digest:
             raise _malformed()
@@ -232,16 +227,16 @@ class Taker:
         self._missing -= 1
 
     def commit(self) -> None:
-        """Commits what was taken so far. Raises KvError."""
+        """Commit what was taken so far. Raises KvError."""
         self._kv.commit()
 
     @property
     def overloaded(self) -> bool:
-        """Nothing more should be taken until a commit succeeds."""
+        """True when nothing more should be taken until a commit succeeds."""
         return self._kv.overloaded
 
     def give_up_rest(self) -> None:
-        """Deletes all own records that were not compared yet: there is no room for them beside the giver's."""
+        """Delete all own records that are not compared yet: the disk has no room for them beside the giver's."""
         start = self.place
         while start != END:
             end = bytes([start[0] + 1])
@@ -249,13 +244,13 @@ class Taker:
             start = end
 
     def finish(self) -> None:
-        """Raises DamagedError unless all was announced, and all that was missing taken."""
+        """Raise DamagedError unless all ranges were announced and all differing ones taken."""
         if self.place != END or self._missing:
             raise _malformed()
 
 
 def copy(snapshot: Snapshot, stream: int) -> Iterator[KeyValue]:
-    """All records of a stream, verified, in the order of the walk. Raises DamagedError, KvError."""
+    """Yield all records of a stream, verified, in the order of the walk. Raises DamagedError, KvError."""
     for rank, kind in enumerate(KINDS):
         for key, value in _records(snapshot, stream, bytes([rank]), bytes([rank + 1])):
             verify(kind, key, value)
@@ -263,7 +258,7 @@ def copy(snapshot: Snapshot, stream: int) -> Iterator[KeyValue]:
 
 
 def encode_ranges(ranges: Iterable[Range]) -> bytes:
-    """Without their starts: each begins where the one before it ends."""
+    """Encode ranges without their starts: each begins at the end of the previous one."""
     parts: list[bytes] = []
     for one in ranges:
         parts += (_RANGE.pack(len(one.end), one.size, one.pairs, one.digest), one.end)
@@ -271,7 +266,7 @@ def encode_ranges(ranges: Iterable[Range]) -> bytes:
 
 
 def decode_ranges(start: bytes, data: bytes) -> list[Range]:
-    """Ranges that `encode_ranges` was given; the first one begins at `start`. Raises DamagedError."""
+    """Decode ranges, of which the first begins at `start`. Raises DamagedError."""
     found: list[Range] = []
     at = 0
     try:
@@ -279,10 +274,10 @@ def decode_ranges(start: bytes, data: bytes) -> list[Range]:
             length, size, pairs, digest = _RANGE.unpack_from(data, at)
             at += _RANGE.size + length
             end = data[at - length : at]
-            if at > len(data) or not start < end <= END or end[0] > start[0] + 1 or size > MAX_RANGE:
+            if at > len(data) or not start < end <= END or end[0] > start[0] + 1 or size > MAX_RANGE_BYTES:
                 raise _malformed()
             if end[0] != start[0] and len(end) > 1:
-                raise _malformed()  # it would span two kinds
+                raise _malformed()  # the range would span two kinds
             found.append(Range(start, end, size, pairs, digest))
             start = end
     except struct.error as error:
@@ -295,7 +290,7 @@ def encode_places(places: Iterable[bytes]) -> bytes:
 
 
 def decode_places(data: bytes) -> list[bytes]:
-    """Raises DamagedError."""
+    """Decode what `encode_places` returned. Raises DamagedError."""
     found: list[bytes] = []
     at = 0
     while at < len(data):
@@ -311,7 +306,7 @@ def decode_places(data: bytes) -> list[bytes]:
 
 
 def _bounds(stream: int, start: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """The keys between two places of one kind."""
+    """Return the bounds of the keys between two places of one kind."""
     kind = KINDS[start[0]]
     prefix = keys.stream_prefix(kind, stream)
     return prefix + start[1:], prefix + end[1:] if end[0] == start[0] else keys.stream_end(kind, stream)

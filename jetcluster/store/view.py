@@ -1,9 +1,8 @@
-"""Messages of a stream as of one moment, read piece by piece while the stream goes on.
+"""Messages of a stream as of one moment, read piece by piece while the stream changes.
 
-Sequences are never used twice, so as long as nothing of what is ahead is removed the live store shows the same as at
-that moment, up to the last sequence of then. A reader of a `View` that pauses says so (`hold`), which costs a snapshot
-of the data store; the first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of
-its part of the block table. A reader that never pauses pays for none of it.
+Sequences are never reused, so up to the view's last sequence the live store equals the view until a message ahead is
+removed. A reader that pauses calls `View.hold`, which costs a snapshot of the data store; the first removal ahead of a
+held view makes it *frozen*: it goes on from that snapshot and a copy of its part of the block table.
 
 `LastSearch` finds the last message of every subject that matches one of many filters, as of one moment, in steps.
 """
@@ -17,23 +16,23 @@ from weakref import WeakSet
 
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.blocks import ROW, BlockCache, BlockTable
+from jetcluster.store.blocks import ROW_BYTES, BlockCache, BlockTable
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search import filters
-from jetcluster.store.search.filters import FEW, FilterSet, Wanted
-from jetcluster.store.search.queries import FIRST_WINDOW, WINDOW, Queries, is_literal
+from jetcluster.store.search.filters import MAX_SEPARATE_FILTERS, FilterSet, Wanted
+from jetcluster.store.search.queries import FIRST_WINDOW_MESSAGES, MAX_WINDOW_MESSAGES, Queries, is_literal
 from jetcluster.store.search.subject_index import SubjectIndex
 
 MAX_FROZEN_BYTES = 64 << 20
-"""Copied block tables of all frozen views of one stream; what goes beyond is lost instead."""
+"""Memory of all frozen views of one stream; a view that exceeds it is lost instead."""
 MAX_PINNED_BYTES = 256 << 20
-"""No view is frozen while RocksDB holds more than this in memtables, those that only snapshots need among them."""
-FROZEN_CACHE = 1 << 20
+"""No view is frozen while RocksDB holds more than this in memtables, including those that only snapshots need."""
+FROZEN_CACHE_BYTES = 1 << 20
 BLOCKS_PER_STEP = 256
-"""Blocks that a frozen view looks through for a wildcard before it lets others run."""
+"""Blocks that a frozen view searches for a wildcard before a pause."""
 
 
 class Views:
@@ -49,7 +48,7 @@ class Views:
         self._frozen: WeakSet[View] = WeakSet()
 
     def removing(self, low: int, high: int) -> None:
-        """Messages at low..high, or some of them, are about to be removed; nothing is changed yet."""
+        """Freeze the views that need messages of low..high. Called before any of them is removed."""
         for view in list(self.held):
             if view.reaches(low, high):
                 self.held.discard(view)
@@ -68,8 +67,8 @@ class Views:
 
 
 class View:
-    """The messages from `start` to the last sequence of now that match `subject_filter`, or those at `seqs`
-    (ascending, all of them live). Ends with `close`."""
+    """The messages from `start` to sequence `ceiling` that match `subject_filter`, or those at `seqs` (ascending, all
+    live). Ends with `close`."""
 
     def __init__(
         self, views: Views, subject_filter: bytes, start: int, ceiling: int, seqs: Sequence[int] | None = None
@@ -79,21 +78,21 @@ class View:
         self._ceiling = ceiling
         self._ahead: Sequence[int] = seqs or ()
         self._at = 0
-        """Sequences found and not yet given: `_ahead[_at:]`."""
+        """Position of the first sequence in `_ahead` not taken yet."""
         self._next = start if seqs is None else ceiling + 1
-        """From where on to look for more."""
+        """Sequence from which to search for more."""
         self._snapshot: Snapshot | None = None
         self._frozen: _FrozenBlocks | None = None
         self._lost = False
 
     @property
     def frozen(self) -> bool:
-        """It holds old data in memory and on disk, so it should end soon."""
+        """True when the view holds old data in memory and on disk, and should end soon."""
         return self._frozen is not None
 
     @property
     def lost(self) -> bool:
-        """Something of it was removed and not kept; also after `close`."""
+        """True when some of its messages were removed and not kept, and after `close`."""
         return self._lost
 
     @property
@@ -102,13 +101,13 @@ class View:
 
     @property
     def ended(self) -> bool:
-        """All messages were given."""
+        """True when all messages were taken."""
         return self._at >= len(self._ahead) and self._next > self._ceiling
 
     def first(self) -> Msg | None:
-        """The message that comes next, None when there is none. Right after the view was made only."""
+        """Return the next message, None for none. Only right after the view was made."""
         if self._at >= len(self._ahead):
-            self._find(FIRST_WINDOW)
+            self._find(FIRST_WINDOW_MESSAGES)
         if self._at >= len(self._ahead):
             return None
         seq = self._ahead[self._at]
@@ -118,10 +117,10 @@ class View:
         return found
 
     def take(self, want: int, size: int) -> Columns:
-        """The following messages: at most `want`, about `size` bytes with OVERHEAD for each. None may come before
-        `ended`, as a good moment to `hold` and let others run.
+        """Return the next messages: at most `want`, about `size` bytes with OVERHEAD_BYTES for each. An empty answer
+        before `ended` is a pause, to `hold` and let other work run.
 
-        Raises DamagedError, KvError, or LostViewError when what was removed could not be kept."""
+        Raises DamagedError, KvError, or LostViewError when removed messages could not be kept."""
         if self._lost:
             raise LostViewError
         self._views.held.discard(self)
@@ -133,13 +132,13 @@ class View:
         return columns
 
     def hold(self) -> None:
-        """Others run now, who may change the stream. Commits, so only between commands. Again after a while of
-        waiting, so that old data can go as long as nothing of it is needed."""
+        """Hold the view before other work, which may change the stream, runs. Commits, so only between commands. A long
+        pause needs further calls: each takes a new snapshot, so that old data can go while none of it is needed."""
         if self._frozen is not None or self._lost or self.ended:
             return
         try:
             self._snapshot = self._views.kv.snapshot()
-        except KvError:  # a full disk: reads go on, but what is removed now cannot be kept
+        except KvError:  # a full disk: reads go on, but messages removed now cannot be kept
             self._snapshot = None
         self._views.held.add(self)
 
@@ -149,30 +148,30 @@ class View:
         self._lost = True
 
     def reaches(self, low: int, high: int) -> bool:
-        """True when one of the messages low..high may be among those to come."""
+        """Return True when messages still to come may lie in low..high."""
         at = bisect_left(self._ahead, low, self._at)
         if at < len(self._ahead) and self._ahead[at] <= high:
             return True
         return max(low, self._next) <= min(high, self._ceiling)
 
     def freeze(self, room: int) -> None:
-        """Called before the removal. Takes at most `room` bytes of memory, or else is lost."""
+        """Freeze the view, before the removal; it is lost if that takes more than `room` bytes of memory."""
         blocks = self._views.blocks
         start = self._ahead[self._at] if self._at < len(self._ahead) else self._next
         low, high = blocks.from_seq(start), bisect_right(blocks.firsts, self._ceiling)
-        if self._snapshot is None or (high - low) * ROW > room:
+        if self._snapshot is None or (high - low) * ROW_BYTES > room:
             self._lost = True
             return
         self._frozen = _FrozenBlocks(self._snapshot, self._views.stream, blocks.part(low, high))
         self._snapshot = None
 
     def _find(self, want: int) -> None:
-        """Fills `_ahead` unless there is no more, or a frozen view has looked long enough."""
+        """Fill `_ahead`; it stays empty at the end, and when a frozen view has searched one step in vain."""
         if self._next > self._ceiling:
             return
         found: Sequence[int]
         if self._frozen is None:
-            found = self._views.queries.window(self._filter, self._next, min(want, WINDOW))
+            found = self._views.queries.window(self._filter, self._next, min(want, MAX_WINDOW_MESSAGES))
             self._next = found[-1] + 1 if found else self._ceiling + 1
         else:
             found, self._next = self._frozen.window(self._filter, self._next, self._ceiling)
@@ -182,18 +181,17 @@ class View:
 
 
 class _FrozenBlocks:
-    """Blocks and postings of a snapshot, with a copy of the block table of its time."""
+    """Blocks and postings of a snapshot, with a copy of that moment's block table."""
 
     def __init__(self, snapshot: Snapshot, stream: int, blocks: BlockTable) -> None:
         kv = cast(RocksKv, _SnapshotKv(snapshot))
         self._blocks = blocks
         self._index = SubjectIndex(kv, stream, blocks)
-        self.reader = BlockReader(kv, stream, blocks, BlockCache(FROZEN_CACHE))
-        self.size = len(blocks.firsts) * ROW + FROZEN_CACHE
+        self.reader = BlockReader(kv, stream, blocks, BlockCache(FROZEN_CACHE_BYTES))
+        self.size = len(blocks.firsts) * ROW_BYTES + FROZEN_CACHE_BYTES
 
     def window(self, subject_filter: bytes, seq: int, ceiling: int) -> tuple[list[int] | range, int]:
-        """Matching sequences >= `seq`, ascending and without gaps, and from where on to go on. None may be found
-        before that place."""
+        """Return the next matching sequences >= `seq`, ascending, maybe none, and the sequence to continue from."""
         if filters.is_literal(subject_filter):
             return self._literal(subject_filter, seq, ceiling)
         blocks = self._blocks
@@ -220,13 +218,13 @@ class _FrozenBlocks:
         found: list[int] = []
         for part in self._index.walk(subject, seq, ceiling + 1):
             found += part
-            if len(found) >= WINDOW:
+            if len(found) >= MAX_WINDOW_MESSAGES:
                 return found, found[-1] + 1
         return found, ceiling + 1
 
 
 class _SnapshotKv:
-    """The part of a `RocksKv` that `BlockReader` and the walk over postings use, on a snapshot."""
+    """A snapshot in the place of a `RocksKv`, for `BlockReader` and the walk over postings."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.scan = snapshot.scan
@@ -237,15 +235,15 @@ class _SnapshotKv:
         return None
 
 
-SEEKS: Final = 64
-"""Subjects whose postings may have to be asked, in a step."""
-LOOKS: Final = 1024
-"""Literal subjects looked up in a step."""
-TRIES: Final = 3
+SEEKS_PER_STEP: Final = 64
+"""Subjects whose postings one step may read."""
+LOOKUPS_PER_STEP: Final = 1024
+"""Literal subjects that one step looks up."""
+MAX_ATTEMPTS: Final = 3
 
 
 class LastSearch:
-    """For one search."""
+    """One search for the last messages of many subjects."""
 
     def __init__(self, queries: Queries, index: SubjectIndex, views: Views, blocks: BlockTable) -> None:
         self._queries = queries
@@ -256,16 +254,16 @@ class LastSearch:
     def steps(
         self, subject_filters: Iterable[bytes], up_to: int | None, limit: int
     ) -> Generator[None, None, list[int] | None]:
-        """Ascending sequences, each the last at or below `up_to` (None: of all) of a subject; None when there are more
-        than `limit`. They are of the moment when the search ends; where `up_to` leaves out what came later, messages
-        at or below it are the same all the time."""
+        """Return, ascending, the last sequence at or below `up_to` (None: of all) of each subject; None when there are
+        more than `limit`. The result is of the moment when the search ends; with an `up_to` no later message changes
+        it, and a removal that does begins the search anew."""
         parts = yield from self._arranged(list(dict.fromkeys(subject_filters)))
         if up_to is None:
             for wanted in parts:
                 if not is_literal(wanted) and not (yield from self._index.kept.finding(wanted, limit)):
                     return None
             return self._found(parts, MAX_SEQ, limit)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             watch = View(self._views, b">", self._blocks.first_seq, up_to)
             self._views.held.add(watch)
             try:
@@ -279,20 +277,20 @@ class LastSearch:
     def _arranged(self, subject_filters: list[bytes]) -> Generator[None, None, list[Wanted]]:
         parts: list[Wanted] = []
         wild: list[bytes] = []
-        for start in range(0, len(subject_filters), LOOKS):
-            for one in subject_filters[start : start + LOOKS]:
+        for start in range(0, len(subject_filters), LOOKUPS_PER_STEP):
+            for one in subject_filters[start : start + LOOKUPS_PER_STEP]:
                 (parts if filters.is_literal(one) else wild).append(one)
             if start:
                 yield
-        if len(wild) <= FEW:
+        if len(wild) <= MAX_SEPARATE_FILTERS:
             return [*parts, *wild]
-        for start in range(0, len(wild), LOOKS):
-            parts.append(FilterSet(wild[start : start + LOOKS]))
+        for start in range(0, len(wild), LOOKUPS_PER_STEP):
+            parts.append(FilterSet(wild[start : start + LOOKUPS_PER_STEP]))
             yield
         return parts
 
     def _found(self, parts: Iterable[Wanted], up_to: int, limit: int) -> list[int] | None:
-        """All at once."""
+        """Search without a pause."""
         found: set[int] = set()
         for wanted in parts:
             found.update(self._queries.last_seqs(wanted, up_to, limit))
@@ -303,7 +301,7 @@ class LastSearch:
     def _below(
         self, parts: Iterable[Wanted], up_to: int, limit: int, watch: View
     ) -> Generator[None, None, list[int] | None]:
-        """Subject by subject; void when `watch` has lost what it looks at."""
+        """Search subject by subject; the result is void when `watch` is lost."""
         found: set[int] = set()
         last = self._index.last_at_or_before
         for number, subject in enumerate(self._subjects(parts), 1):
@@ -312,14 +310,14 @@ class LastSearch:
                 found.add(seq)
                 if len(found) > limit:
                     return None
-            if not subject or not number % SEEKS:
+            if not subject or not number % SEEKS_PER_STEP:
                 yield
                 if watch.lost:
                     return None
         return sorted(found)
 
     def _subjects(self, parts: Iterable[Wanted]) -> Generator[bytes, None, None]:
-        """Matching subjects that there are, and b"" after so much work."""
+        """Yield existing matching subjects, and b"" at each pause."""
         there = self._index.table.__contains__
         looked = 0
         for wanted in parts:
@@ -327,7 +325,7 @@ class LastSearch:
                 looked += 1
                 if there(wanted):
                     yield wanted
-                if not looked % LOOKS:
+                if not looked % LOOKUPS_PER_STEP:
                     yield b""
                 continue
             for subjects in self._index.kept.walk(wanted):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps, Work
+from jetcluster.budget import MAX_PER_KEY, QUANTUM_SECONDS, SLICE_SECONDS, BusyError, LoopBudget, Steps, Work
 from jetcluster.clock import SystemClock
 from testkit.twins.time import ManualTime
 
@@ -42,7 +42,7 @@ class Bench:
         self.worked: list[Hashable] = []
         self.results: list[object] = []
 
-    def steps(self, name: Hashable, count: int, seconds: float = QUANTUM) -> Steps[Hashable]:
+    def steps(self, name: Hashable, count: int, seconds: float = QUANTUM_SECONDS) -> Steps[Hashable]:
         for _ in range(count):
             self.loop.now += seconds
             self.worked.append(name)
@@ -64,7 +64,7 @@ class Bench:
 
 def test_a_short_job_is_done_at_once() -> None:
     bench = Bench()
-    bench.budget.start("a", bench.steps("a", 3, QUANTUM / 10), bench.results.append, bench.results.append)
+    bench.budget.start("a", bench.steps("a", 3, QUANTUM_SECONDS / 10), bench.results.append, bench.results.append)
     assert bench.results == ["a"]
     assert not bench.budget.jobs
 
@@ -74,10 +74,10 @@ def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
     for name in range(10):
         bench.start(name, 20)
     start = bench.loop.now
-    assert start <= SLICE + QUANTUM, "what is begun at once has no more than the others"
+    assert start <= SLICE_SECONDS + QUANTUM_SECONDS, "what is begun at once has no more than the others"
     while bench.budget.jobs:
         bench.loop.turn()
-        assert bench.loop.now - start <= SLICE + QUANTUM
+        assert bench.loop.now - start <= SLICE_SECONDS + QUANTUM_SECONDS
         start = bench.loop.now
     assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
 
@@ -89,7 +89,7 @@ def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
     def steps() -> Work[None]:
         for number in range(20):
             begun.append(number)
-            yield SLICE / 4
+            yield SLICE_SECONDS / 4
 
     bench.budget.start("a", steps(), bench.results.append, bench.results.append)
     counts = [len(begun)]
@@ -198,12 +198,12 @@ def test_stop_cancels_all() -> None:
 def test_connections_that_wait_have_half_of_the_time() -> None:
     bench = Bench()
     bench.start("a", 50)
-    assert bench.budget.share == SLICE
+    assert bench.budget.share == SLICE_SECONDS
     bench.budget.connections_wait = True
-    assert bench.budget.share == SLICE / 2
+    assert bench.budget.share == SLICE_SECONDS / 2
     start = bench.loop.now
     bench.loop.turn()
-    assert bench.loop.now - start <= SLICE / 2 + QUANTUM
+    assert bench.loop.now - start <= SLICE_SECONDS / 2 + QUANTUM_SECONDS
 
 
 class TestAwaited:

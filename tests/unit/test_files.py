@@ -29,7 +29,11 @@ def test_a_file_is_written_durably_in_place_of_the_old_one(tmp_path: Path) -> No
         assert files.read_text(path) == text + "\n"
         assert calls[-3:] == ["fsync", "replace", "fsync"], "the file, its name, and the folder's entry"
     assert files.names_in(path.parent) == ["state"]
-    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (files.FILE, files.FOLDER, files.FOLDER)
+    assert (mode(path), mode(path.parent), mode(path.parent.parent)) == (
+        files.FILE_MODE,
+        files.FOLDER_MODE,
+        files.FOLDER_MODE,
+    )
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:

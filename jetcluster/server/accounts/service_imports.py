@@ -25,9 +25,10 @@ from jetcluster.server.accounts.import_context import (
     Measurement,
     begin_measurement,
     describe,
-    tell_bad_request,
+    publish_bad_request,
 )
 from jetcluster.server.accounts.router import Requesters, Router
+from jetcluster.server.accounts.shared_routes import cache
 from jetcluster.server.accounts.subscription import Passage
 from jetcluster.server.permissions import REQUEST_INFO, of_another_account
 
@@ -36,10 +37,6 @@ MAX_PENDING = 65_536
 """Requests to one exporting account that wait for a response on this node; beyond it the oldest is dropped."""
 MAX_CHAIN = 32
 """Service imports on the path of one request."""
-MAX_CACHED = 4096
-"""Exported subjects cached per import."""
-LONGEST_CACHED = 512
-"""Bytes of a local and exported subject up to which they are cached."""
 _JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
 
@@ -214,7 +211,7 @@ class Responses:
         if found is None:
             found = self._replies[router.account] = Replies(self._context, self, router)
             router.requesters = found.requesters
-            router.add_passage(found, told=True)
+            router.add_passage(found, announced=True)
         return found
 
     def awaited_in(self, account: str) -> dict[bytes, Response]:
@@ -261,16 +258,13 @@ class ServiceEntry(Passage):
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or imported.remote
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         context = self._context
         chain = context.chain_of(origin)
+        # A peer's message entered the exporting account on its own node.
         if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
             return False
         remote = self._remote(subject)
@@ -288,7 +282,7 @@ class ServiceEntry(Passage):
             if export is not None and export.latency is not None:
                 response.measurement = begin_measurement(context, exporter.publish, export, headers, requester)
         elif not reply and export is not None and export.latency is not None:
-            tell_bad_request(context, exporter.publish, export, headers, requester)
+            publish_bad_request(context, exporter.publish, export, headers, requester)
         back = response.subject if response is not None else reply
         headers = set_header(headers, REQUEST_INFO, json.dumps(requester, separators=(",", ":")).encode())
         known, context.way = context.way, (origin, (*chain, (self._key, requester, share)))

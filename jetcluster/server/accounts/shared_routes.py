@@ -3,17 +3,15 @@ another subject.
 
 A subscription of the importing account that overlaps an import has a shadow in the exporting account. The shadow is
 interest there, announced to other nodes as usual; its messages go to the subscription under the local subject
-(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow of its own: an imported stream is
-not exported again.
+(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow: imports are not exported again.
 
-The routes of such accounts are `SharedRoute`s. An account without mappings, and whose streams are not imported, has
-plain `Route`s without this cost.
+Accounts with mappings, or whose streams are imported, have `SharedRoute`s; others have plain `Route`s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from jetcluster.clock import Rng
 from jetcluster.config.import_rules import StreamImport, SubjectMapping
@@ -36,10 +34,19 @@ MAX_CACHED = 4096
 LONGEST_CACHED = 512
 """Bytes of a subject and its mapped one up to which they are cached."""
 
+_Mapped = TypeVar("_Mapped", bytes, bytes | None)
 _OWN = (b"$JS.", b"$SYS.", b"_R_.")
 """Prefixes of the server's own callbacks that get no messages by stream imports."""
 Deliver = Callable[[Route, bytes, bytes, bytes, bytes, Origin], int]
 """(route, subject, reply, headers, payload, origin) -> number of takers."""
+
+
+def cache(cached: dict[bytes, _Mapped], subject: bytes, mapped: _Mapped) -> None:
+    """Caches a mapped subject, unless the two are long; a full cache is emptied."""
+    if len(subject) + len(mapped or b"") <= LONGEST_CACHED:
+        if len(cached) >= MAX_CACHED:
+            cached.clear()
+        cached[subject] = mapped
 
 
 class Names:
@@ -62,11 +69,7 @@ class Names:
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or subject
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
 
@@ -135,8 +138,8 @@ class LeafShadow(Shadow):
 class PassageChange(Protocol):
     """A function that adds a passage to an account, or removes it."""
 
-    def __call__(self, passage: Passage, *, told: bool) -> None:
-        """`told`: announces the change to other nodes, which send the passage's messages or stop that."""
+    def __call__(self, passage: Passage, *, announced: bool) -> None:
+        """`announced`: announces the change to other nodes, which send the passage's messages or stop that."""
 
 
 class Exporter(NamedTuple):
@@ -160,8 +163,7 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """Returns the subject of a shadow, in the exporting account, for a subscription to `subject`; None if they do
-        not overlap."""
+        """Returns the subject of the shadow of a subscription to `subject`; None if they do not overlap."""
         local = self.local
         if subject == local:
             return self.remote
@@ -218,7 +220,7 @@ class Shadows:
         if found:
             self._of[subscription] = found
         for exporter, shadow in found:
-            exporter.add(shadow, told=not _is_of_spoke(subscription))
+            exporter.add(shadow, announced=not _is_of_spoke(subscription))
 
     def _shadow(self, remote: bytes, subscription: AnySubscription, names: Names) -> Shadow:
         if isinstance(subscription, LeafInterest):
@@ -227,7 +229,7 @@ class Shadows:
 
     def remove(self, subscription: AnySubscription) -> None:
         for exporter, shadow in self._of.pop(subscription, ()):
-            exporter.remove(shadow, told=not _is_of_spoke(subscription))
+            exporter.remove(shadow, announced=not _is_of_spoke(subscription))
 
     def clear(self) -> None:
         for subscription in list(self._of):
@@ -310,15 +312,11 @@ class MappedSubject(Passage):
 
     def _remembered(self, subject: bytes) -> bytes | None:
         assert self._only is not None
-        cached = self._cached
-        if subject not in cached:
-            found = _sendable(self._only.match(subject))
-            if len(subject) + len(found or b"") > LONGEST_CACHED:
-                return found
-            if len(cached) >= MAX_CACHED:
-                cached.clear()
-            cached[subject] = found
-        return cached[subject]
+        if subject in self._cached:
+            return self._cached[subject]
+        found = _sendable(self._only.match(subject))
+        cache(self._cached, subject, found)
+        return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         return self.pass_on(subject, reply, headers, payload, origin, bare=False) > 0

@@ -1,7 +1,7 @@
-"""The search over a stream's messages by subject: what answers wildcards.
+"""The search for a stream's messages by subject, with wildcards.
 
-Here, bottom to top: `filters` match subjects, `sorted_subjects` has those of a stream in order, `kept_filters` keeps
-what a filter matched, `subject_index` knows which sequences a subject has, `matches` keeps the sequences of wildcards,
-`queries` chooses the cheapest way to an answer. Not here: views of one moment (`store.view`) and removals in pieces
-(`store.slices`). Promise: the way never changes the answer.
+Here, bottom to top: `filters` match subjects, `sorted_subjects` holds a stream's subjects in order, `kept_filters`
+keeps the matches of a filter, `subject_index` maps a subject to its sequences, `matches` keeps the sequences of
+wildcards, `queries` chooses the cheapest way to an answer. Not here: views of one moment (`store.view`) and removals in
+pieces (`store.slices`). Promise: the way never changes the answer.
 """

@@ -1,9 +1,8 @@
 """Subject filters over many subjects at once: one regular expression per filter, run over a list in C.
 
-A `FilterSet` is several filters as one question, so that many cost one walk over the subjects and not one each. Filters
-that have their literal tokens at the same positions are alike in all but those tokens: whether a subject matches one of
-them is one look-up of its tokens there. Filters whose range of subjects is narrow are looked for by themselves, in
-their range.
+A `FilterSet` answers for several filters with one walk over the subjects. Filters with literal tokens at the same
+positions share a table: one look-up of a subject's tokens there finds the filter that matches it. Filters with a narrow
+range of subjects are searched alone, in their range.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, Union
 from jetcluster.model.subjects import overlap
 
 Matcher = Callable[[bytes], object]
-"""Gives something true for the subjects that match."""
+"""Returns a true value for the subjects that match."""
 
 
 def is_literal(subject_filter: bytes) -> bool:
-    """True when no token is `*` or a final `>`."""
+    """Return True when no token is `*` or a final `>`."""
     if b"*" not in subject_filter and b">" not in subject_filter:
         return True
     tokens = subject_filter.split(b".")
@@ -30,7 +29,7 @@ def is_literal(subject_filter: bytes) -> bool:
 
 
 def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
-    """Every subject that matches is at or behind the first and, unless it is None, before the second."""
+    """Return the bounds of the matching subjects: the first one's at or above, and below (None: no bound)."""
     tokens = subject_filter.split(b".")
     depth = 0
     while depth < len(tokens) and tokens[depth] != b"*" and not (depth == len(tokens) - 1 and tokens[depth] == b">"):
@@ -42,16 +41,16 @@ def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
 
 
 def only_rest(subject_filter: bytes) -> bool:
-    """True when its only wildcard is a final `>`: it takes everything within its `bounds`."""
+    """Return True when the only wildcard is a final `>`: everything within the `bounds` matches."""
     tokens = subject_filter.split(b".")
     return tokens[-1] == b">" and b"*" not in tokens
 
 
 @lru_cache(256)
 def matcher(subject_filter: bytes) -> Matcher:
-    """A callable that gives something true for the subjects the filter matches.
+    """Return a callable whose result is true for the subjects that match the filter.
 
-    `*` stands for exactly one token, a final `>` for one or more; elsewhere the two are plain characters.
+    `*` stands for exactly one token, a final `>` for one or more; elsewhere both are plain characters.
     """
     tokens = subject_filter.split(b".")
     rest = tokens[-1] == b">"
@@ -62,7 +61,7 @@ def matcher(subject_filter: bytes) -> Matcher:
 
 
 def matches(subject_filter: bytes, subject: bytes) -> bool:
-    """As `matcher`, for a filter that may never be asked for again."""
+    """Return True when the subject matches; for a filter that may never be used again (else `matcher`)."""
     wanted, tokens = subject_filter.split(b"."), subject.split(b".")
     last = len(wanted) - 1
     if wanted[last] == b">":
@@ -75,28 +74,28 @@ def matches(subject_filter: bytes, subject: bytes) -> bool:
 
 
 def select(subject_filter: bytes, subjects: Iterable[bytes]) -> list[bytes]:
-    """The subjects that match, in the order given."""
+    """Return the subjects that match, in the given order."""
     return list(filter(matcher(subject_filter), subjects))
 
 
-FEW: Final = 4
-"""So many filters over the same range are faster one by one."""
+MAX_SEPARATE_FILTERS: Final = 4
+"""Up to this number, filters over the same range are faster one by one."""
 
 Wanted: TypeAlias = Union[bytes, "FilterSet"]
-"""Predicate of what is looked for: what one filter matches, or what any of several does."""
+"""The subjects to find: those that match one filter, or any of several."""
 
 _Test = tuple[Callable[[Sequence[bytes]], Any], dict[Any, bytes]]
-"""Function that takes some tokens of a subject, and the filters by those tokens."""
+"""A function that picks some of a subject's tokens, and the filters by those tokens."""
 
 
 class Part(NamedTuple):
-    """Filters that are looked for together: subjects from `low` on and before `high` (None: to the end)."""
+    """Filters that are searched together: among subjects from `low` on and before `high` (None: to the end)."""
 
     low: bytes
     high: bytes | None
     filters: tuple[bytes, ...]
     select: Callable[[Iterable[bytes]], list[bytes]]
-    """Those of some subjects that match, in the order given."""
+    """Returns the matching ones of some subjects, in the given order."""
 
     @classmethod
     def of(cls, subject_filter: bytes) -> Part:
@@ -104,15 +103,15 @@ class Part(NamedTuple):
 
 
 class _Tables:
-    """Filters by the positions of their literal tokens."""
+    """Filters grouped by the positions of their literal tokens."""
 
     __slots__ = ("_closed", "_open", "_tests")
 
     def __init__(self, subject_filters: Iterable[bytes]) -> None:
         self._closed: dict[int, list[_Test]] = {}
-        """By number of tokens: those without a final `>`."""
+        """Number of tokens -> tests of filters without a final `>`."""
         self._open: list[tuple[int, _Test]] = []
-        """The others, each for subjects with more tokens than the number."""
+        """(n, test of filters with a final `>`), for subjects of more than n tokens."""
         self._tests: dict[int, list[_Test]] = {}
         tables: dict[tuple[int, bool, tuple[int, ...]], _Test] = {}
         for subject_filter in subject_filters:
@@ -131,11 +130,11 @@ class _Tables:
                 self._closed.setdefault(length, []).append(test)
 
     def matched(self, subject: bytes) -> Iterator[bytes]:
-        """The filters that match."""
+        """Yield the filters that match."""
         tokens = subject.split(b".")
         for pick, table in self._tests_for(len(tokens)):
             found = table.get(pick(tokens))
-            # The tables take an empty token for any other one.
+            # In the tables a `*` stands for an empty token too.
             if found is not None and (b"" not in tokens or matches(found, subject)):
                 yield found
 
@@ -162,7 +161,7 @@ class _Tables:
 
 
 class FilterSet:
-    """Immutable; equal to one of the same filters."""
+    """Several filters as one. Immutable, and equal to a set of the same filters."""
 
     __slots__ = ("_hash", "filters", "matched", "matches", "parts", "select")
 
@@ -171,11 +170,11 @@ class FilterSet:
         self._hash = hash(self.filters)
         tables = _Tables(self.filters)
         self.matched: Callable[[bytes], Iterator[bytes]] = tables.matched
-        """The filters that match a subject."""
+        """Yields the filters that match a subject."""
         self.matches: Callable[[bytes], bool] = tables.matches
-        """One of the filters matches the subject."""
+        """Returns True when one of the filters matches the subject."""
         self.select: Callable[[Iterable[bytes]], list[bytes]] = tables.select
-        """The subjects that match one of the filters, in the order given."""
+        """Returns the subjects that match one of the filters, in the given order."""
         self.parts: list[Part] = _parts(self.filters, self.select)
 
     def __eq__(self, other: object) -> bool:
@@ -186,21 +185,21 @@ class FilterSet:
 
 
 def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
-    """The filters of a consumer as few questions, no message in the answers of two: literal ones are look-ups,
-    wildcards that are many or that overlap are one set. No filter is within another one."""
-    return (_parts_of_few if len(subject_filters) <= FEW else _parts_of_many)(tuple(subject_filters))
+    """Return a consumer's filters, none of which contains another, as few disjoint questions: literal filters are
+    look-ups, and many or overlapping wildcards are one set."""
+    return (_parts_of_few if len(subject_filters) <= MAX_SEPARATE_FILTERS else _parts_of_many)(tuple(subject_filters))
 
 
 def _questions(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
     wild = [one for one in subject_filters if not is_literal(one)]
-    if len(wild) <= FEW and not _overlap(wild):
+    if len(wild) <= MAX_SEPARATE_FILTERS and not _overlap(wild):
         return subject_filters
     return (*(one for one in subject_filters if is_literal(one)), FilterSet(wild))
 
 
 _parts_of_few = lru_cache(1024)(_questions)
 _parts_of_many = lru_cache(64)(_questions)
-"""They are asked for with every delivery; those of few filters are small, and many consumers have some."""
+"""Every delivery needs them. Parts of few filters are small, and many consumers have some."""
 
 
 def _overlap(subject_filters: Sequence[bytes]) -> bool:
@@ -210,7 +209,7 @@ def _overlap(subject_filters: Sequence[bytes]) -> bool:
 def _parts(
     subject_filters: Sequence[bytes], select: Callable[[Iterable[bytes]], list[bytes]] | None = None
 ) -> list[Part]:
-    """Every filter once, with those whose ranges lie within one another. `select` is for all of them, if known."""
+    """Return every filter in one part, with filters of nested ranges. `select` is that of all filters, if known."""
     ranged = sorted(((*bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
     found: list[Part] = []
     levels = [ranged]
@@ -220,13 +219,13 @@ def _parts(
 
 
 _Ranged = tuple[bytes, bytes | None, bytes]
-"""A filter behind its bounds."""
+"""(low, high, filter)."""
 
 
 def _level(
     ranged: list[_Ranged], select: Callable[[Iterable[bytes]], list[bytes]] | None, total: int, found: list[Part]
 ) -> Iterator[list[_Ranged]]:
-    """Adds the parts of ranges that lie within no other one; yields, by such a range, what is still to be done."""
+    """Add the parts of the outermost ranges to `found`; yield, for each, the filters still to be grouped."""
     groups: list[tuple[bytes, bytes | None]] = []
     wide: list[list[bytes]] = []
     narrow: list[list[_Ranged]] = []
@@ -241,7 +240,7 @@ def _level(
         else:
             narrow[-1].append((low, high, one))
     for (low, high), outer, inner in zip(groups, wide, narrow, strict=True):
-        if len(outer) <= FEW:
+        if len(outer) <= MAX_SEPARATE_FILTERS:
             found += map(Part.of, outer)
             if inner:
                 yield inner

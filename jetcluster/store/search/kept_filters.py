@@ -1,11 +1,11 @@
 """The subjects of a stream that match a filter, found once and kept up to date.
 
-`KeptFilters` finds them by a walk over the sorted subjects. Where that may be long and others wait, it is done
-beforehand and in steps (`finding`): whoever then asks in one go finds the answer kept.
+`KeptFilters` finds them by a walk over the sorted subjects. A long walk can be done before, in steps (`finding`), so
+that the call that needs the answer in one go finds it kept.
 
-`LastOfEach` has the last sequence of the subjects that match a wildcard, for the many wildcards of one command. It is
-asked for in apply, where nothing can stop in between. So wildcards over the same subjects are one walk, nothing is kept
-but one subject of each, and of a wildcard that is asked for again only what came since is looked at.
+`LastOfEach` finds the last sequence of the subjects that match a wildcard, for the many wildcards of one command. Apply
+calls it and cannot pause. So wildcards over the same subjects share a walk, each keeps only one subject, and a repeated
+wildcard looks only at subjects that arrived since.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import Final
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import FilterSet, Part, Wanted
-from jetcluster.store.search.sorted_subjects import CHUNK, SortedSubjects
+from jetcluster.store.search.sorted_subjects import CHUNK_SUBJECTS, SortedSubjects
 
-KEPT: Final = 64
-FEW_KEPT: Final = 8
+MAX_KEPT_FILTERS: Final = 64
+MIN_KEPT_FILTERS: Final = 8
 MAX_KEPT_SUBJECTS: Final = 1 << 20
-"""More than `FEW_KEPT` filters are kept as long as they match so many subjects together."""
-STEP: Final = 2048
-"""Subjects looked at in a step of `finding`."""
-SKIPPED: Final = 128
-"""Cost of looking for a filter by skipping."""
-PAUSES: Final = 24
-"""So long a filter is looked for by skipping from token to token, before all in its range are looked at."""
-TRIES: Final = 3
+"""More than `MIN_KEPT_FILTERS` filters are kept as long as they match at most this number of subjects together."""
+SUBJECTS_PER_STEP: Final = 2048
+"""Subjects that a step of `finding` looks at."""
+SKIP_COST: Final = 128
+"""Cost of a search by skipping, in subjects looked at."""
+MAX_SKIP_PAUSES: Final = 24
+"""Pauses after which a search gives up skipping from token to token, and looks at all subjects of the range."""
+MAX_ATTEMPTS: Final = 3
 
 
 class KeptFilters:
-    """`table` has the subjects that there are; `subjects` these and others."""
+    """The kept filters of one stream. `table` holds the stream's subjects; `subjects` may hold others too."""
 
     def __init__(self, table: Mapping[bytes, int], subjects: SortedSubjects) -> None:
         self._table = table
         self._sorted = subjects
         self._kept: OrderedDict[Wanted, tuple[dict[bytes, None], int]] = OrderedDict()
         self.arrivals: list[bytes] = []
-        """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
+        """Every subject in order of arrival, so that a kept filter only looks at later ones."""
         self._open: list[dict[bytes, None]] = []
-        """Findings of searches under way."""
+        """Matches found by searches in progress."""
         self._round = 0
-        """Counts up when `arrivals` begins anew."""
+        """Incremented when `arrivals` begins anew."""
 
     def restart(self) -> None:
-        """Forgets everything kept."""
+        """Forget everything kept."""
         self.arrivals = list(self._table)
         self._kept.clear()
         self._round += 1
@@ -63,7 +63,7 @@ class KeptFilters:
         return wanted in self._kept
 
     def matching(self, wanted: Wanted) -> dict[bytes, None]:
-        """The matching subjects; kept for the next call with this filter. Not to be changed."""
+        """Return the matching subjects, which must not be changed, and keep them for the next call."""
         kept = self._kept.get(wanted)
         if kept is None:
             matched = dict.fromkeys(filter(self._table.__contains__, self._sorted.select(wanted)))
@@ -77,8 +77,8 @@ class KeptFilters:
         return matched
 
     def each_matching(self, wanted: Wanted) -> Iterator[bytes]:
-        """The matching subjects, as far as the caller asks; kept like `matching` when it asks for all. Not to be
-        continued after a mutation."""
+        """Yield the matching subjects; keeps them as `matching` does once exhausted. Must not be continued after a
+        mutation."""
         if wanted in self:
             yield from self.matching(wanted)
             return
@@ -90,9 +90,9 @@ class KeptFilters:
         self._keep(wanted, matched, len(self.arrivals))
 
     def finding(self, wanted: Wanted, limit: int | None = None) -> Generator[None, None, bool]:
-        """Has `matching` find the answer kept, in steps of less than a millisecond between which the stream may change.
-        False when there are more than `limit`: nothing is kept then."""
-        for _ in range(TRIES):
+        """Prepare `matching`, in steps of less than a millisecond between which the stream may change. False, and
+        nothing is kept, when there are more than `limit`."""
+        for _ in range(MAX_ATTEMPTS):
             if wanted in self:
                 return limit is None or len(self.matching(wanted)) <= limit
             found: dict[bytes, None] = {}
@@ -106,7 +106,7 @@ class KeptFilters:
         return limit is None or len(self.matching(wanted)) <= limit
 
     def _find(self, wanted: Wanted, found: dict[bytes, None], limit: int | None) -> Generator[None, None, bool | None]:
-        """None: it has to begin anew."""
+        """Do one attempt of `finding`; None when it must begin anew."""
         begun, seen = self._round, len(self.arrivals)
         most = MAX_SEQ if limit is None else limit
         for matching in self.walk(wanted):
@@ -123,8 +123,8 @@ class KeptFilters:
         return True
 
     def walk(self, wanted: Wanted) -> Iterator[list[bytes]]:
-        """Subjects that match, of those that there are or were, in steps between which the stream may change: what
-        comes and goes meanwhile may be among them."""
+        """Yield matching subjects, existing or gone, in steps between which the stream may change: subjects that come
+        or go meanwhile may be among them."""
         parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         found: list[bytes] = []
         looked = 0
@@ -132,24 +132,24 @@ class KeptFilters:
             quick = self._skip(part.filters[0]) if len(part.filters) == 1 else None
             if quick is not None:
                 found += quick
-                looked += SKIPPED + len(quick)
+                looked += SKIP_COST + len(quick)
             else:
                 select = part.select
                 at: bytes | None = part.low
                 while at is not None:
-                    subjects, at = self._sorted.part(at, part.high, STEP)
+                    subjects, at = self._sorted.part(at, part.high, SUBJECTS_PER_STEP)
                     found += select(subjects)
                     looked += len(subjects)
-                    if looked >= STEP:
+                    if looked >= SUBJECTS_PER_STEP:
                         yield found
                         found, looked = [], 0
-            if looked >= STEP:
+            if looked >= SUBJECTS_PER_STEP:
                 yield found
                 found, looked = [], 0
         yield found
 
     def _skip(self, subject_filter: bytes) -> list[bytes] | None:
-        """Subjects that match, by skipping from token to token; None where that takes long."""
+        """Return the subjects that match, by skipping from token to token; None when that takes long."""
         found: list[bytes] = []
         pauses = 0
         for subject in self._sorted.select(subject_filter):
@@ -158,12 +158,12 @@ class KeptFilters:
                 pauses += not len(found) & 511
             else:
                 pauses += 1
-            if pauses > PAUSES:
+            if pauses > MAX_SKIP_PAUSES:
                 return None
         return found
 
     def width(self, subject_filter: bytes) -> int:
-        """Subjects among which those that match are."""
+        """Return the number of subjects in the filter's range."""
         return self._sorted.width(*filters.bounds(subject_filter))
 
     def _arrived(self, wanted: Wanted, seen: int) -> dict[bytes, None]:
@@ -175,36 +175,36 @@ class KeptFilters:
         kept = self._kept
         kept[wanted] = matched, seen
         kept.move_to_end(wanted)
-        if len(kept) > FEW_KEPT:
+        if len(kept) > MIN_KEPT_FILTERS:
             total = sum([len(matched) for matched, _ in kept.values()])
-            while len(kept) > KEPT or (len(kept) > FEW_KEPT and total > MAX_KEPT_SUBJECTS):
+            while len(kept) > MAX_KEPT_FILTERS or (len(kept) > MIN_KEPT_FILTERS and total > MAX_KEPT_SUBJECTS):
                 total -= len(kept.popitem(last=False)[1][0])
 
 
-WIDE: Final = 512
+MIN_KEPT_WIDTH: Final = 512
 """Subjects in the range of a wildcard from which on its answer is kept."""
-MAX_RECENT: Final = 8192
-"""Subjects that came since. A command has fewer: then nobody asks any more."""
+MAX_RECENT_SUBJECTS: Final = 8192
+"""Subjects added since `find`, above which all is forgotten. A command adds fewer."""
 COUNT_BITS: Final = 32
 
 
 class LastOfEach:
-    """`table` maps the subjects that there are to last sequence << COUNT_BITS | count; `subjects` has these and others.
-    The caller that adds messages tells `added`; what is removed shows by itself."""
+    """The last sequences of one stream's wildcards. `table` maps the stream's subjects to last sequence << COUNT_BITS |
+    count; `subjects` may hold others too. The caller reports additions to `added`; removals show in `table`."""
 
     def __init__(self, table: Mapping[bytes, int], subjects: SortedSubjects) -> None:
         self._table = table
         self._sorted = subjects
         self._known: dict[bytes, tuple[int, bytes, int]] = {}
-        """Wildcard -> its last sequence, the subject of that, and how many of `_recent` have been looked at."""
+        """Wildcard -> its last sequence, the subject of that, and the number of `_recent` subjects included."""
         self.open = False
-        """`added` wants to be told."""
+        """True when additions must be reported to `added`."""
         self._recent: list[bytes] = []
 
     def added(self, subjects: Iterable[bytes]) -> None:
-        """While `open`: messages of these subjects were added."""
+        """Note, while `open`, that messages of these subjects were added."""
         self._recent += subjects
-        if len(self._recent) > MAX_RECENT:
+        if len(self._recent) > MAX_RECENT_SUBJECTS:
             self.forget()
 
     def forget(self) -> None:
@@ -213,12 +213,12 @@ class LastOfEach:
         self._recent = []
 
     def find(self, wildcards: Iterable[bytes]) -> None:
-        """Looks for all of these together, and forgets what was found before."""
+        """Search for all of these together, and forget earlier answers."""
         self.forget()
         groups: dict[tuple[bytes, bytes | None], list[bytes]] = {}
         for one in set(wildcards):
             bounds = filters.bounds(one)
-            if not filters.is_literal(one) and self._sorted.width(*bounds) >= WIDE:
+            if not filters.is_literal(one) and self._sorted.width(*bounds) >= MIN_KEPT_WIDTH:
                 groups.setdefault(bounds, []).append(one)
         self.open = bool(groups)
         for (low, high), group in groups.items():
@@ -228,12 +228,12 @@ class LastOfEach:
                 self._find_together(low, high, group)
 
     def last(self, wildcard: bytes) -> int:
-        """0 when nothing matches."""
+        """Return the last sequence of a wildcard; 0 when nothing matches."""
         known = self._known.get(wildcard)
         if known is not None and self._table.get(known[1], 0) >> COUNT_BITS >= known[0]:
             _, subject, seen = known
             best = self._best([subject, *self._arrived(wildcard, seen)])
-        elif known is not None or self._sorted.width(*filters.bounds(wildcard)) >= WIDE:
+        elif known is not None or self._sorted.width(*filters.bounds(wildcard)) >= MIN_KEPT_WIDTH:
             best = self._best(filter(self._table.__contains__, self._sorted.select(wildcard)))
         else:
             return self._last_of_few(wildcard)
@@ -257,11 +257,11 @@ class LastOfEach:
     def _between(self, low: bytes, high: bytes | None) -> Iterator[bytes]:
         at: bytes | None = low
         while at is not None:
-            part, at = self._sorted.part(at, high, CHUNK)
+            part, at = self._sorted.part(at, high, CHUNK_SUBJECTS)
             yield from part
 
     def _last_of_few(self, wildcard: bytes) -> int:
-        """A regular expression for it would be more work than to look at each."""
+        """Look at each subject: compiling a regular expression would take longer."""
         get = self._table.get
         top = 0
         for subject in self._between(*filters.bounds(wildcard)):

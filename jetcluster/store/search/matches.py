@@ -1,8 +1,8 @@
-"""`Matches`: for wildcards that were asked for lately, the sequences of all messages that match.
+"""`Matches`: the sequences of all messages that match a recently used wildcard.
 
-Counting what a wildcard matches from the middle of a stream means looking at every block; a reader that pages through a
-stream asks for that with every page. Kept as sorted columns of 8 bytes per message, within bounds of the node: new
-blocks are looked at when the filter is asked for again, and sequences that were removed are noted and taken out then.
+Counting the matches of a wildcard from the middle of a stream reads every block, and a reader that pages through a
+stream needs the count with every page. The sequences are kept as sorted columns of 8 bytes per message, within bounds
+of the node. The next use of a filter reads new blocks, and takes out the removals noted since.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from weakref import WeakKeyDictionary
 
 from jetcluster.store.search.filters import Wanted
 
-MAX_KEPT = 4 << 20
+MAX_KEPT_SEQS = 4 << 20
 """Sequences kept for all streams of a node: 32 MiB."""
-MAX_EACH = 1 << 20
-"""Most of one filter."""
-MAX_NOTED = 65_536
-"""Removed sequences that a stream remembers; filters that were not asked for in so long a time are forgotten."""
-FEW = 8
-"""So many removed sequences are taken out one by one."""
+MAX_FILTER_SEQS = 1 << 20
+"""Sequences kept for one filter."""
+MAX_NOTED_REMOVALS = 65_536
+"""Removed sequences that a stream remembers; filters not used for that long are forgotten."""
+MAX_SINGLE_REMOVALS = 8
+"""Up to this number, removed sequences are taken out one by one."""
 
 
 class Matched:
-    """`seqs` holds all live matching sequences below `behind`, and maybe some below the stream's first."""
+    """The matches of one filter: `seqs` holds all live ones below `behind`, and maybe some below the stream's first."""
 
     __slots__ = ("behind", "noted", "owner", "seqs")
 
@@ -35,11 +35,11 @@ class Matched:
         self.seqs = array("Q", seqs)
         self.behind = behind
         self.noted = noted
-        """So many removals were taken out."""
+        """Number of removals taken out."""
 
     def take_out(self, removed: Sequence[int]) -> None:
         seqs = self.seqs
-        if len(removed) > FEW:
+        if len(removed) > MAX_SINGLE_REMOVALS:
             gone = set(removed)
             self.seqs = array("Q", [seq for seq in seqs if seq not in gone])
             return
@@ -50,15 +50,15 @@ class Matched:
 
 
 class KeptMatches:
-    """Matches that all streams of a node keep, the least recently used first."""
+    """The matches of all streams of a node, the least recently used first."""
 
-    def __init__(self, max_kept: int = MAX_KEPT) -> None:
+    def __init__(self, max_kept: int = MAX_KEPT_SEQS) -> None:
         self._max_kept = max_kept
         self._total = 0
         self._sizes: OrderedDict[Matched, int] = OrderedDict()
 
     def used(self, matched: Matched) -> None:
-        """Also when it has grown."""
+        """Note that `matched` was used or has grown."""
         self._total += len(matched.seqs) - self._sizes.pop(matched, 0)
         self._sizes[matched] = len(matched.seqs)
         while self._total > self._max_kept:
@@ -70,7 +70,7 @@ class KeptMatches:
 
 
 class Matches:
-    """Those of one stream."""
+    """The matches of one stream."""
 
     def __init__(self, kept: KeptMatches) -> None:
         self._kept = kept
@@ -80,7 +80,7 @@ class Matches:
         """Removals noted before those in `_removed`."""
 
     def get(self, wanted: Wanted, first_seq: int) -> Matched | None:
-        """Without what was removed meanwhile."""
+        """Return the matches without messages removed meanwhile."""
         matched = self._filters.get(wanted)
         if matched is None:
             return None
@@ -101,17 +101,17 @@ class Matches:
         return matched
 
     def grown(self, matched: Matched) -> None:
-        if len(matched.seqs) > MAX_EACH:
+        if len(matched.seqs) > MAX_FILTER_SEQS:
             self.drop(matched)
         else:
             self._kept.used(matched)
 
     def removed(self, seqs: Sequence[int]) -> None:
-        """These are gone, from wherever; not needed for those that the stream's first sequence tells of."""
+        """Note removed messages, except those below the stream's first sequence."""
         if not self._filters:
             return
         self._removed += seqs
-        if len(self._removed) > MAX_NOTED:
+        if len(self._removed) > MAX_NOTED_REMOVALS:
             self._forget()
 
     def drop(self, matched: Matched) -> None:
@@ -126,7 +126,7 @@ class Matches:
             self.drop(matched)
 
     def _forget(self) -> None:
-        """The older half of the notes, and who has not read them."""
+        """Forget the older half of the notes, and the filters that have not taken them out."""
         self._forgotten += len(self._removed) // 2
         del self._removed[: len(self._removed) // 2]
         for matched in list(self._filters.values()):
@@ -138,7 +138,7 @@ _of_kv: WeakKeyDictionary[object, KeptMatches] = WeakKeyDictionary()
 
 
 def kept_of(kv: object) -> KeptMatches:
-    """Matches that all streams of `kv` share, so that the bound holds for the node."""
+    """Return the matches that all streams of `kv` share, so that the bound holds for the node."""
     kept = _of_kv.get(kv)
     if kept is None:
         kept = _of_kv[kv] = KeptMatches()

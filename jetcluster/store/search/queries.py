@@ -1,7 +1,7 @@
-"""Questions over a stream's messages by subject filter. How to answer is chosen by cost, never by outcome.
+"""Queries over a stream's messages by subject filter. The way to the answer is chosen by cost, never by outcome.
 
-Three ways: a filter that all subjects match needs no index; a literal subject follows its postings; a wildcard either
-walks the blocks and looks at each block's subjects, or asks the postings of every matching subject.
+A filter that all subjects match needs no index; a literal subject follows its postings; a wildcard either walks the
+blocks and compares each block's subjects, or reads the postings of every matching subject.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import FilterSet, Wanted, parts_of
 from jetcluster.store.search.kept_filters import COUNT_BITS
-from jetcluster.store.search.matches import MAX_EACH, Matched, Matches
+from jetcluster.store.search.matches import MAX_FILTER_SEQS, Matched, Matches
 from jetcluster.store.search.subject_index import SubjectIndex
 
-WINDOW = 512
-FIRST_WINDOW = 64
-"""Messages that one step of a scan looks up at once: more with every step, as most scans want few."""
+MAX_WINDOW_MESSAGES = 512
+FIRST_WINDOW_MESSAGES = 64
+"""Messages that one step of a scan looks up: more with every step, as most scans want few."""
 
 BLOCK_COST = 30.0
 MESSAGE_COST = 0.06
 SEEK_COST = 8.0
 POSTING_COST = 2.5
 COUNT_COST = 30.0
-"""Microseconds: reading a block and matching its subjects, per message in it, seeking a subject's postings, passing
-one of them, and counting all of one subject. Measured on the project's 2-core machine; only the ratios matter."""
+"""Microseconds: reading a block and matching its subjects, per message in it, seeking a subject's postings, passing one
+of them, and counting all of one subject. Measured on the project's 2-core machine; only the ratios matter."""
 
-SAMPLE = 256
-"""So many of the matching subjects tell how many messages one has."""
+SAMPLE_SUBJECTS = 256
+"""Matching subjects that are counted to estimate the messages per subject."""
 
-LONG = 4_000.0
-"""Microseconds; what takes longer than this is worth being collected beforehand."""
-PAUSE_EVERY = 4096
+LONG_MICROSECONDS = 4_000.0
+"""Cost of a count above which `preparing` collects the sequences before."""
+SUBJECTS_PER_STEP = 4096
 BLOCKS_PER_STEP = 16
 
-BACKWARD_BLOCKS = 64
-COUNTED_KEPT = 64
+MAX_BACKWARD_BLOCKS = 64
+MAX_COUNTED_FILTERS = 64
 
 
 class Queries:
-    """The questions over one stream. Filters may have wildcards."""
+    """The queries over one stream. Filters may have wildcards."""
 
     def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex, matches: Matches) -> None:
         self._matches = matches
         self._counted: dict[Wanted, int] = {}
-        """Wildcard -> blocks that were counted for it."""
+        """Wildcard -> blocks counted for it so far."""
         self._reader = reader
         self._blocks = blocks
         self._index = index
 
     def last_by_subject(self, wanted: Wanted, up_to: int | None = None) -> Msg | None:
-        """The message with the highest sequence (at or below `up_to`) that matches `wanted`."""
+        """Return the message with the highest sequence (at or below `up_to`) that matches `wanted`."""
         if up_to is None:
-            # What a key-value get asks for. A subject that is stored may still look like a wildcard.
+            # The query of a key-value get. A stored subject may still look like a wildcard.
             if isinstance(wanted, bytes) and b"*" not in wanted and b">" not in wanted:
                 seq = self._index.last_of(wanted)
                 if seq:
@@ -77,18 +77,17 @@ class Queries:
         return self._checked(found, wanted)
 
     def next_by_subject(self, subject_filter: bytes, seq: int) -> Msg | None:
-        """The message with the lowest sequence at or above `seq` that matches."""
+        """Return the message with the lowest sequence at or above `seq` that matches."""
         if filters.is_literal(subject_filter):
             return self._checked(self._index.next_at_or_after(subject_filter, seq), subject_filter)
         window = self.window(subject_filter, seq, 1)
         return self._checked(window[0], subject_filter) if window else None
 
     def scan(self, subject_filter: bytes, seq: int) -> Iterator[Msg]:
-        """Messages from `seq` upward that match. The store may be mutated between steps: messages that vanished are
-        stepped over, those appended are found."""
-        want = FIRST_WINDOW
+        """Yield matching messages from `seq` upward. Between steps messages may go, and new ones are found."""
+        want = FIRST_WINDOW_MESSAGES
         while True:
-            window = self.window(subject_filter, seq, min(want, WINDOW))
+            window = self.window(subject_filter, seq, min(want, MAX_WINDOW_MESSAGES))
             if not window:
                 return
             yield from self._reader.messages(window)
@@ -96,13 +95,13 @@ class Queries:
             want *= 2
 
     def last_of_any(self, subject_filters: Sequence[bytes]) -> int:
-        """The highest sequence of all that match one of the filters; 0 when none does."""
+        """Return the highest sequence that matches one of the filters; 0 for none."""
         found = [self.last_by_subject(wanted, None) for wanted in parts_of(subject_filters)]
         return max((msg.seq for msg in found if msg is not None), default=0)
 
     def next_seqs(self, subject_filters: Sequence[bytes], seq: int, want: int) -> list[int]:
-        """The first `want` live sequences at or above `seq` that match one of the filters. Every filter is only asked
-        for what lies below what the others have given already."""
+        """Return the first `want` live sequences at or above `seq` that match one of the filters. Each filter is
+        searched only below the last sequence that is still needed."""
         found: list[int] = []
         end = MAX_SEQ
         get = self._index.table.get
@@ -110,7 +109,7 @@ class Queries:
         parts = parts_of(subject_filters) if len(subject_filters) > 1 else subject_filters
         for wanted in parts:
             if isinstance(wanted, bytes) and get(wanted, 0) < above and b"*" not in wanted and b">" not in wanted:
-                continue  # of many filters most have nothing new
+                continue  # of many filters most have no new message
             found += self._some(wanted, seq, end, want)
             if len(parts) > 1:
                 found.sort()
@@ -120,7 +119,7 @@ class Queries:
         return found
 
     def _some(self, wanted: Wanted, seq: int, end: int, want: int) -> list[int]:
-        """The first `want` live sequences in seq..end-1 that match."""
+        """Return the first `want` live sequences in seq..end-1 that match."""
         if self._index.covers_all(wanted):
             return self._blocks.first_live(seq, end, want)
         found: list[int] = []
@@ -136,12 +135,12 @@ class Queries:
         return found
 
     def count_any(self, subject_filters: Sequence[bytes], seq: int) -> int:
-        """Number of messages at or above `seq` that match one of the filters."""
+        """Return the number of messages at or above `seq` that match one of the filters."""
         parts = parts_of(subject_filters) if len(subject_filters) > 1 else subject_filters
         return sum([self.count(wanted, seq) for wanted in parts])
 
     def count(self, wanted: Wanted, seq: int) -> int:
-        """Number of messages at or above `seq` that match."""
+        """Return the number of messages at or above `seq` that match."""
         index, blocks = self._index, self._blocks
         if is_literal(wanted) and index.last_of(wanted) < seq:
             return 0
@@ -162,8 +161,8 @@ class Queries:
         return sum(index.count_from(subject, seq) for subject in matching)
 
     def preparing(self, subject_filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
-        """Does in steps, between which the stream may change, what is long in answering what these filters match, and
-        how many from `seq` on (0: nobody will ask that). Who then asks, all in one go, finds it done."""
+        """Do the long part of these filters' queries in steps, between which the stream may change: finding what they
+        match, and counting from `seq` on (0: not needed). Later calls in one go are then short."""
         for wanted in parts_of(subject_filters):
             if is_literal(wanted) or wanted == b">":
                 continue
@@ -172,18 +171,18 @@ class Queries:
                 yield from self._collecting(wanted, seq)
 
     def _collecting(self, wanted: Wanted, seq: int) -> Generator[None, None, None]:
-        """As `_collect`, where counting from `seq` on takes long."""
+        """Collect the sequences in steps, if counting from `seq` on takes long."""
         blocks, count_of = self._blocks, self._index.count_of
         matching = self._index.kept.matching(wanted)
         cost = min((len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST, len(matching) * COUNT_COST)
-        if cost < LONG or self._matches.get(wanted, blocks.first_seq) is not None:
+        if cost < LONG_MICROSECONDS or self._matches.get(wanted, blocks.first_seq) is not None:
             return
         total = 0
         for number, subject in enumerate(list(matching)):
             total += count_of(subject)
-            if total > MAX_EACH:
+            if total > MAX_FILTER_SEQS:
                 return
-            if not number % PAUSE_EVERY:
+            if not number % SUBJECTS_PER_STEP:
                 yield
         matched: Matched | None = self._matches.keep(wanted, (), blocks.first_seq)
         while matched is not None and blocks.firsts and matched.behind <= blocks.firsts[-1]:
@@ -199,31 +198,31 @@ class Queries:
             matched = self._matches.get(wanted, blocks.first_seq)
 
     def subjects(self, subject_filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
-        """In order of arrival; those that vanish during the iteration are left out."""
+        """Yield matching subjects in order of arrival, without those that are removed meanwhile."""
         for subject in list(self._matching(subject_filter)):
             state = self.subject(subject)
             if state is not None:
                 yield subject, state
 
     def subject(self, subject: bytes) -> SubjectState | None:
-        """State of one literal subject; None when it holds no message."""
+        """Return the state of a literal subject; None when it has no message."""
         first = self._index.first_of(subject)
         if first is None:
             return None
         return SubjectState(self._index.count_of(subject), first, self._index.last_of(subject))
 
     def subject_counts(self, subject_filter: bytes) -> list[tuple[bytes, int]]:
-        """(subject, messages) of all matching subjects, without looking up first sequences."""
+        """Return (subject, messages) of all matching subjects, without looking up first sequences."""
         count_of = self._index.count_of
         return [(subject, count_of(subject)) for subject in self._matching(subject_filter)]
 
     def last_seqs_any(self, subject_filters: Sequence[bytes], up_to: int) -> list[int]:
-        """For every subject that matches one of the filters its last sequence at or below `up_to`, ascending."""
+        """Return the last sequence at or below `up_to` of each subject that matches one of the filters, ascending."""
         parts = parts_of(subject_filters)
         return sorted({seq for wanted in parts for seq in self.last_seqs(wanted, up_to, MAX_SEQ)})
 
     def last_seqs(self, wanted: Wanted, up_to: int, limit: int) -> list[int]:
-        """For every matching subject its last sequence at or below `up_to`, ascending; stops beyond `limit` of them."""
+        """Return the last sequence at or below `up_to` of each matching subject, ascending; stops beyond `limit`."""
         last = self._index.last_at_or_before
         if is_literal(wanted):
             seq = last(wanted, up_to)
@@ -239,7 +238,7 @@ class Queries:
         return sorted(found)
 
     def seqs(self, subject_filter: bytes, before: int) -> list[int]:
-        """All live sequences below `before` that match, ascending."""
+        """Return all live sequences below `before` that match, ascending."""
         if self._index.covers_all(subject_filter):
             return [seq for part in self._all_parts(0) for seq in part if seq < before]
         found: list[int] = []
@@ -256,7 +255,7 @@ class Queries:
         return self._index.kept.matching(subject_filter)
 
     def _checked(self, seq: int | None, wanted: Wanted) -> Msg | None:
-        """The message the index led to; an index that leads astray is damage, not "not found"."""
+        """Return the message that the index names; a wrong index is damage, not "not found"."""
         if seq is None:
             return None
         msg = self._reader.get(seq)
@@ -269,7 +268,7 @@ class Queries:
     # -- the next matching sequences ------------------------------------------------------------------------------
 
     def window(self, wanted: Wanted, seq: int, want: int) -> list[int] | range:
-        """Live matching sequences >= `seq`, ascending and without gaps: about `want`, none only when there are none."""
+        """Return the next matching sequences >= `seq`, ascending, without gaps: about `want`, empty only at the end."""
         index = self._index
         if index.covers_all(wanted):
             return next(self._all_parts(seq, want), [])
@@ -292,7 +291,7 @@ class Queries:
         return self._merge_postings(matching, seq, want)
 
     def _all_parts(self, seq: int, want: int = MAX_SEQ) -> Iterator[list[int] | range]:
-        """Live sequences from `seq` upward, block by block; not over a mutation."""
+        """Yield live sequences from `seq` upward, block by block. Must not be continued after a mutation."""
         blocks = self._blocks
         at = blocks.from_seq(seq)
         while at < len(blocks.firsts):
@@ -323,7 +322,7 @@ class Queries:
         return [seq for seq in live if number(seq - first) in wanted]
 
     def _matched(self, wanted: Wanted, matching: dict[bytes, None]) -> Matched | None:
-        """All that a wildcard matches, if that was collected before."""
+        """Return all sequences that match a wildcard, if they were collected before."""
         matched = self._matches.get(wanted, self._blocks.first_seq)
         if matched is None:
             return None
@@ -336,20 +335,20 @@ class Queries:
         return matched
 
     def _is_worth_keeping(self, wanted: Wanted, seq: int) -> bool:
-        """True when as much of the stream was counted for this filter as collecting it all costs, about."""
+        """Return True when the counts for this filter have cost about as much as collecting all matches."""
         blocks = self._blocks
         counted = self._counted.pop(wanted, 0) + len(blocks.firsts) - blocks.from_seq(seq)
         if counted * 2 >= len(blocks.firsts):
             return True
-        if len(self._counted) >= COUNTED_KEPT:
+        if len(self._counted) >= MAX_COUNTED_FILTERS:
             self._counted.clear()
         self._counted[wanted] = counted
         return False
 
     def _collect(self, wanted: Wanted, matching: dict[bytes, None]) -> Matched | None:
-        """Costs about as much as counting them from the middle does; None when they are too many to be kept."""
+        """Collect the matches, at about the cost of one count from the middle; None when they are too many to keep."""
         index, blocks = self._index, self._blocks
-        if not blocks.firsts or sum(map(index.count_of, matching)) > MAX_EACH:
+        if not blocks.firsts or sum(map(index.count_of, matching)) > MAX_FILTER_SEQS:
             return None
         if self._walk_is_cheaper(matching, 0):
             found = [seq for part in self._walk_blocks(matching, 0) for seq in part]
@@ -359,7 +358,7 @@ class Queries:
         return self._matches.keep(wanted, found, blocks.firsts[-1] + blocks.counts[-1])
 
     def _walk_is_cheaper(self, matching: dict[bytes, None], seq: int) -> bool:
-        """For all that match from `seq` on."""
+        """Return True when walking the blocks from `seq` on is cheaper than counting each subject."""
         blocks = self._blocks
         return (len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST < len(matching) * COUNT_COST
 
@@ -367,15 +366,14 @@ class Queries:
         index, blocks = self._index, self._blocks
         seeks = len(matching) * (SEEK_COST + POSTING_COST * _each(want, len(matching)))
         ahead = len(blocks.firsts) - blocks.from_seq(seq)
-        sample = list(map(index.count_of, islice(matching, SAMPLE)))
+        sample = list(map(index.count_of, islice(matching, SAMPLE_SUBJECTS)))
         total = len(matching) * sum(sample) / len(sample)
         share = min(1.0, want / total)
         per_block = BLOCK_COST + MESSAGE_COST * blocks.messages / len(blocks.firsts)
         return max(1.0, ahead * share) * per_block < seeks
 
     def _merge_postings(self, matching: dict[bytes, None], seq: int, want: int) -> list[int]:
-        """Takes some sequences of each subject, and of those together what lies below the point up to which every
-        subject is known."""
+        """Read some sequences of each subject, and return those below the point up to which every subject is known."""
         found: list[int] = []
         known = MAX_SEQ
         last_of = self._index.last_of
@@ -392,13 +390,13 @@ class Queries:
         return [s for s in found if s < known]
 
     def _last_matching(self, wanted: Wanted, up_to: int) -> int | None:
-        """Looks backward through some blocks, then asks every subject."""
+        """Walk some blocks backward, then look up every subject."""
         index, blocks = self._index, self._blocks
         matching = index.kept.matching(wanted)
-        if len(matching) > BACKWARD_BLOCKS:
+        if len(matching) > MAX_BACKWARD_BLOCKS:
             newest = blocks.prev_live(up_to)
             at = blocks.find(newest) if newest is not None else -1
-            for _ in range(BACKWARD_BLOCKS):
+            for _ in range(MAX_BACKWARD_BLOCKS):
                 if at < 0:
                     return None
                 part = self._matching_in_block(matching, at, 0, up_to)
@@ -410,7 +408,7 @@ class Queries:
 
 
 def _each(want: int, subjects: int) -> int:
-    """Number of sequences of each subject to look up for `want` of all."""
+    """Return the number of sequences to look up per subject, to find `want` in all."""
     return 1 if want == 1 else max(4, 2 * want // subjects)
 
 

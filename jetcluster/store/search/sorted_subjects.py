@@ -1,7 +1,7 @@
 """`SortedSubjects`: a stream's subjects in byte order, so that a selective filter meets few of a million.
 
-All subjects below a prefix of whole tokens lie side by side, so a literal token narrows the range by bisection and a
-`*` steps from one token to the next. Runs of sorted subjects are merged when somebody asks, never when a message comes.
+Subjects with a common prefix of whole tokens are adjacent, so a literal token narrows the range by bisection and a `*`
+steps from one token to the next. Searches merge the runs of sorted subjects; a message never does.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from collections.abc import Container, Iterator
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import FilterSet, Part, Wanted
 
-CHUNK = 1024
-"""Subjects looked at between two answers to the caller, who may have enough."""
-PATIENCE = 64
-WORTH = 4
-"""After so many steps from token to token, each must have passed so many subjects: else looking at all is cheaper."""
+CHUNK_SUBJECTS = 1024
+"""Subjects looked at between two results, as the caller may stop early."""
+MIN_SKIP_STEPS = 64
+MIN_SUBJECTS_PER_SKIP = 4
+"""After MIN_SKIP_STEPS skips from token to token, fewer subjects passed per skip make a look at each cheaper."""
 
 PAUSE = b""
-"""Given by `select` after every so much work, between the subjects: a long search may want to stop."""
-STEPS = 256
-"""From token to token, between two of them."""
+"""Yielded by `select` at intervals, between subjects: a place where a long search may stop."""
+SKIPS_PER_PAUSE = 256
+"""Steps from token to token between two pauses."""
 
-SETTLED = 16_384
-"""So many new subjects are sorted in at once: a search then never has to sort a million."""
+SETTLE_SUBJECTS = 16_384
+"""New subjects that are sorted at once, so that no search has to sort a million."""
 
 _BEHIND_DOT = b"/"
-"""The byte behind b".": a prefix that ends with it ends the range of those that end with the dot."""
+"""The byte after b".": it ends the range of the subjects with a dot there."""
 
 
 class SortedSubjects:
-    """Subjects that are gone stay in until `rebuild`, and one that came again may be in twice: the caller compares
-    with the table of those that there are."""
+    """The subjects of one stream. Removed ones may stay until `prune` or `rebuild`, and one that came back may be there
+    twice: the caller checks them against its table."""
 
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []
         self._new: list[bytes] = []
         self._turn = self._place = 0
-        """The run, and the place in it, where the next `prune` goes on."""
+        """The run, and the place in it, where the next `prune` continues."""
 
     def add(self, subject: bytes) -> None:
         self._new.append(subject)
@@ -52,12 +52,12 @@ class SortedSubjects:
         self._new = subjects
 
     def settle(self) -> None:
-        """After subjects were added: sorts them in when they are many."""
-        if len(self._new) >= SETTLED:
+        """Sort added subjects if they are many."""
+        if len(self._new) >= SETTLE_SUBJECTS:
             self._sort()
 
     def prune(self, alive: Container[bytes], most: int) -> None:
-        """Forgets those that are gone among the next `most`, and what is in twice: the whole of it in turns."""
+        """Remove dead and double subjects among the next `most`; calls go through all subjects in turn."""
         if self._turn >= len(self._runs):
             self._sort()
             self._turn = self._place = 0
@@ -72,8 +72,8 @@ class SortedSubjects:
             self._turn, self._place = self._turn + 1, 0
 
     def part(self, low: bytes, high: bytes | None, most: int) -> tuple[list[bytes], bytes | None]:
-        """Some of those at or behind `low` and before `high` (None: to the end), about `most`, in order, each once; and
-        where the rest begins, None when there is none."""
+        """Return about `most` subjects in low..high (None: to the end), in order, and the rest's start, None at the
+        end. `high` is excluded."""
         self._sort()
         places: list[tuple[list[bytes], int, int]] = []
         bound: bytes | None = None
@@ -83,7 +83,7 @@ class SortedSubjects:
             places.append((run, begin, end))
             rest = begin + most
             if rest < end and run[rest] == low:
-                rest = bisect_right(run, low, rest, end)  # it came and went so often: the rest begins behind it
+                rest = bisect_right(run, low, rest, end)  # all copies of `low`: the rest begins after them
             if rest < end and (bound is None or run[rest] < bound):
                 bound = run[rest]
         found: list[bytes] = []
@@ -93,20 +93,20 @@ class SortedSubjects:
         return list(dict.fromkeys(found)), bound
 
     def last(self, alive: Container[bytes]) -> bytes | None:
-        """The last one of those that there are."""
+        """Return the last subject that is alive."""
         self._sort()
         found = [next(filter(alive.__contains__, reversed(run)), None) for run in self._runs]
         return max((subject for subject in found if subject is not None), default=None)
 
     def width(self, low: bytes, high: bytes | None) -> int:
-        """Number of subjects at or behind `low` and before `high`, at most."""
+        """Return the number of subjects from `low` on and before `high`; dead and double ones count too."""
         self._sort()
         return sum(
             [(len(run) if high is None else bisect_left(run, high)) - bisect_left(run, low) for run in self._runs]
         )
 
     def select(self, wanted: Wanted) -> Iterator[bytes]:
-        """Those that match, some of them in twice, and PAUSE. Not to be continued after an `add` or a `rebuild`."""
+        """Yield matching subjects, maybe twice, and PAUSE. Must not be continued after an `add` or a `rebuild`."""
         self._sort()
         parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         for part in parts:
@@ -121,8 +121,8 @@ class SortedSubjects:
         for run in self._runs:
             low = bisect_left(run, part.low)
             high = bisect_left(run, part.high, low) if part.high is not None else len(run)
-            for start in range(low, high, CHUNK):
-                yield from part.select(run[start : min(start + CHUNK, high)])
+            for start in range(low, high, CHUNK_SUBJECTS):
+                yield from part.select(run[start : min(start + CHUNK_SUBJECTS, high)])
                 yield PAUSE
 
     def _sort(self) -> None:
@@ -138,11 +138,11 @@ class SortedSubjects:
 
 
 _Range = tuple[int, int, bytes, int]
-"""run[low:high], which all begin with a prefix: the filter's first `depth` tokens, matched."""
+"""(low, high, prefix, depth): run[low:high] all begin with the prefix, which matches the filter's first tokens."""
 
 
 class _Walk:
-    """One filter over one sorted run. A filter may have thousands of tokens: there is no call per token."""
+    """The search for one filter in one sorted run. A filter may have thousands of tokens: no call per token is made."""
 
     def __init__(self, run: list[bytes], subject_filter: bytes, tokens: list[bytes]) -> None:
         self._run = run
@@ -151,12 +151,12 @@ class _Walk:
         stars = [depth for depth, token in enumerate(tokens) if token == b"*"]
         last = stars[-1] if stars and tokens[-1] not in (b"*", b">") else -1
         self._plain_rest = last, b"." + b".".join(tokens[last + 1 :])
-        """The last `*`, where nothing but literal tokens follows, and these; -1 where something else does."""
+        """Depth of the last `*` if only literal tokens follow, else -1; and these tokens."""
         self._steps = self._begin = 0
-        """From token to token so far, of all `*` together, and where the first of them began."""
+        """Steps from token to token so far, for all `*` together, and the start of the first one."""
 
     def matches(self) -> Iterator[bytes]:
-        """And PAUSE."""
+        """Yield matching subjects and PAUSE."""
         levels = [self._below(0, len(self._run), b"", 0)]
         while levels:
             for found in levels[-1]:
@@ -168,7 +168,7 @@ class _Walk:
                 levels.pop()
 
     def _below(self, low: int, high: int, prefix: bytes, depth: int) -> Iterator[bytes | _Range]:
-        """Matches in a `_Range`, and parts of it to be looked at before the rest."""
+        """Return the matches in a range, and sub-ranges to be searched before the rest."""
         run, tokens = self._run, self._tokens
         last = len(tokens) - 1
         while tokens[depth] != b"*" and not (depth == last and tokens[depth] == b">"):
@@ -186,18 +186,18 @@ class _Walk:
                 return self._same_ends(low, high, len(prefix), self._plain_rest[1])
             return self._children(low, high, len(prefix), depth)
         if prefix:
-            return iter(run[bisect_right(run, prefix, low, high) : high])  # `>` stands for something
+            return iter(run[bisect_right(run, prefix, low, high) : high])  # `>` needs at least one token
         return self._each(low, high)
 
     def _children(self, low: int, high: int, offset: int, depth: int) -> Iterator[bytes | _Range]:
-        """One `*`: from token to token, as long as that skips something."""
+        """Search below one `*`, from token to token as long as that skips subjects."""
         run = self._run
         ends_here = depth == len(self._tokens) - 1
         at = low
         steps = 0
         while at < high:
             steps += 1
-            if not steps % STEPS:
+            if not steps % SKIPS_PER_PAUSE:
                 yield PAUSE
             if self._is_slow(at, at - low, steps):
                 yield from self._each(at, high)
@@ -215,22 +215,24 @@ class _Walk:
             at = behind
 
     def _is_slow(self, at: int, passed: int, steps: int) -> bool:
-        """Looking at each is cheaper than to go on, for this `*` or for all of them."""
+        """Return True when looking at each subject is cheaper than skipping, for this `*` or for all of them."""
         self._steps += 1
-        if steps > PATIENCE and passed < WORTH * steps:
+        if steps > MIN_SKIP_STEPS and passed < MIN_SUBJECTS_PER_SKIP * steps:
             return True
-        return self._steps > PATIENCE and at - self._begin < WORTH * (self._steps - PATIENCE)
+        return self._steps > MIN_SKIP_STEPS and at - self._begin < MIN_SUBJECTS_PER_SKIP * (
+            self._steps - MIN_SKIP_STEPS
+        )
 
     def _same_ends(self, low: int, high: int, offset: int, rest: bytes) -> Iterator[bytes]:
-        """One `*` and then nothing but literal tokens: where the last step found something, relative to where it began,
-        is looked at first, as the children of neighbours are often alike."""
+        """Search below one `*` that only literal tokens follow. Each step first tries the relative place of the last
+        match, as adjacent tokens often have the same children."""
         run = self._run
         at = low
         place = length = 1
         steps = 0
         while at < high:
             steps += 1
-            if not steps % STEPS:
+            if not steps % SKIPS_PER_PAUSE:
                 yield PAUSE
             if self._is_slow(at, at - low, steps):
                 yield from self._each(at, high)
@@ -256,6 +258,6 @@ class _Walk:
 
     def _each(self, low: int, high: int) -> Iterator[bytes]:
         matches = filters.matcher(self._filter)
-        for start in range(low, high, CHUNK):
-            yield from filter(matches, self._run[start : min(start + CHUNK, high)])
+        for start in range(low, high, CHUNK_SUBJECTS):
+            yield from filter(matches, self._run[start : min(start + CHUNK_SUBJECTS, high)])
             yield PAUSE

@@ -1,14 +1,14 @@
-"""Which sequences a subject has: a count and a last sequence per subject in memory, postings in the `RocksKv`.
+"""The sequences of each subject: its count and last sequence in memory, postings in the `RocksKv`.
 
 A posting names one subject's sequences in one block: key `subject | sequence`, so the last one "at or before N" is a
-seek. Three forms of its value:
+seek. Its value has three forms:
 
     b""             the block holds one message of the subject, at the key's sequence
-    b"*"            the whole block, of more than one message, is the subject's; which ones live, the block table knows
+    b"*"            all messages of the block, more than one, are the subject's; the block table tells which live
     CRC, u16 ...    distances of the further sequences from the key's, in a block of several subjects
 
-The last form is rewritten when a message in the middle is deleted, so a subject never trails dead postings. Cutting
-off the head rewrites nothing: sequences below the stream's first are skipped.
+The last form is rewritten when a message in the middle is deleted, so no dead postings remain. A cut at the stream's
+beginning rewrites nothing: sequences below the first are skipped.
 """
 
 from __future__ import annotations
@@ -29,34 +29,35 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import Wanted
 from jetcluster.store.search.kept_filters import COUNT_BITS, KeptFilters, LastOfEach
-from jetcluster.store.search.sorted_subjects import CHUNK, SortedSubjects
+from jetcluster.store.search.sorted_subjects import CHUNK_SUBJECTS, SortedSubjects
 
 WHOLE_BLOCK = b"*"
-HINTS_KEPT = 65_536
-FORGET = 1024
-"""Whenever so many subjects are gone, those that are gone are taken out of a part of what is kept of all."""
+MAX_HINTS = 65_536
+PRUNE_SUBJECTS = 1024
+"""Removed subjects after which a part of the sorted subjects is pruned."""
 _COUNT_MASK = (1 << COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")
 _DISTANCE = struct.Struct("=H")
 POSTING_PREFIX = len(keys.posting_prefix(0, b""))
-"""Where the subject begins in a posting's key."""
-
+"""Position of the subject in a posting's key."""
 
 _ONE = [0]
 
 
 class Replaced(NamedTuple):
+    """Messages that newer ones of their subjects push out."""
+
     before: dict[int, bytes]
     """Sequence -> subject: the only message of the subject below the newest block, if it lives."""
     inside: list[int]
     """Sequences in the newest block that are not the last of their subject."""
     others: list[bytes]
-    """Subjects with more than one message that are neither."""
+    """Subjects with more than one message that are in neither of these."""
 
 
 class SubjectIndex:
-    """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int, not a tuple, so that a
+    """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int and no tuple, so that a
     million subjects take about 160 MB."""
 
     def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable) -> None:
@@ -68,10 +69,10 @@ class SubjectIndex:
         self.kept = KeptFilters(self.table, self._sorted)
         self.lasts = LastOfEach(self.table, self._sorted)
         self._forgotten = 0
-        """Subjects gone since a part of them was last taken out of `_sorted`."""
+        """Subjects removed since `_sorted` was last pruned."""
         self._first_hints: dict[bytes, int] = {}
-        """Sequences that once were a subject's first one, of subjects with several: as long as it lives it still is,
-        and after that seeks start there, behind the tombstones of a busy subject."""
+        """Subject with several messages -> a former first sequence. While that message lives it is still the first;
+        later, seeks start there, after the tombstones of a busy subject."""
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class SubjectIndex:
         return self.table.get(subject, 0) & _COUNT_MASK
 
     def last_of(self, subject: bytes) -> int:
-        """0 when the subject holds nothing."""
+        """Return the subject's last sequence, 0 without a message."""
         return self.table.get(subject, 0) >> COUNT_BITS
 
     def _add(self, subject: bytes, count: int, last: int) -> None:
@@ -94,9 +95,9 @@ class SubjectIndex:
             self.table[subject] = last << COUNT_BITS | ((packed & _COUNT_MASK) + count)
 
     def _add_each(self, subjects: Sequence[bytes], first: int) -> None:
-        """One message of each, at `first` and on."""
+        """Add one message of each subject, from `first` on."""
         table, hints = self.table, self._first_hints
-        if len(hints) + len(subjects) > HINTS_KEPT:
+        if len(hints) + len(subjects) > MAX_HINTS:
             hints.clear()
         arrived, add = self.kept.arrivals.append, self._sorted.add
         arrived_before = len(table)
@@ -115,7 +116,7 @@ class SubjectIndex:
             self._sorted.settle()
 
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
-        """Messages that a limit of one message per subject pushes out after `newest` was appended at `first`."""
+        """Return the messages that a limit of one per subject pushes out after `newest` was appended at `first`."""
         get, hint_of = self.table.get, self._first_hints.get
         positions: dict[bytes, list[int]] = {}
         if newest.subject_count < newest.count:
@@ -139,8 +140,7 @@ class SubjectIndex:
         return found
 
     def remove_replaced(self, seqs: Sequence[int], subjects: Sequence[bytes]) -> None:
-        """Takes live messages out of `Replaced.before`, each the only live one of its subject in its block, which has
-        several subjects or one message. With their postings."""
+        """Remove messages of `Replaced.before` and their postings. Each must be live, and alone in its posting."""
         table, hints = self.table, self._first_hints
         for subject in subjects:
             table[subject] -= 1
@@ -148,7 +148,7 @@ class SubjectIndex:
         self._kv.delete_each(keys.postings(self._stream, subjects, seqs))
 
     def remove(self, subject: bytes, count: int, removed_last: int) -> None:
-        """`count` messages of the subject are gone, the highest of them `removed_last`; postings are up to date."""
+        """Take `count` messages, the highest at `removed_last`, off the subject; postings are up to date."""
         packed = self.table[subject]
         left = (packed & _COUNT_MASK) - count
         assert left >= 0
@@ -158,12 +158,12 @@ class SubjectIndex:
             self._first_hints.pop(subject, None)
             self.kept.gone(subject)
             self._forgotten += 1
-            if self._forgotten >= FORGET:
+            if self._forgotten >= PRUNE_SUBJECTS:
                 self._forgotten = 0
-                self._sorted.prune(self.table, 2 * FORGET)
-            if len(self.kept.arrivals) > 2 * len(self.table) + FORGET:
+                self._sorted.prune(self.table, 2 * PRUNE_SUBJECTS)
+            if len(self.kept.arrivals) > 2 * len(self.table) + PRUNE_SUBJECTS:
                 self.kept.restart()
-                if len(self.table) < FORGET:
+                if len(self.table) < PRUNE_SUBJECTS:
                     self._sorted.rebuild(list(self.table))
             return
         if left == 1:
@@ -184,7 +184,7 @@ class SubjectIndex:
     # -- blocks come and go ---------------------------------------------------------------------------------------
 
     def add_block(self, batch: Batch, first: int, writes: dict[bytes, bytes]) -> None:
-        """Postings, into `writes`, and counts of a block just added to the block table, all of it live."""
+        """Add the counts, and into `writes` the postings, of a whole block just added to the block table."""
         subjects = batch.single or batch.subjects
         if self.lasts.open:
             self.lasts.added(subjects)
@@ -209,8 +209,7 @@ class SubjectIndex:
         writes.update(dict.fromkeys(keys.postings(self._stream, single, seqs), b""))
 
     def add_rest(self, batch: Batch, first: int, bits: int, dead: int) -> None:
-        """Postings and counts of a block of which `bits` were deleted and `dead` are gone, after a `clear` that took
-        the postings too."""
+        """Add a block of which `bits` were deleted and `dead` are gone, after a `clear` and without any postings."""
         self.put_postings(batch, first, bits)
         self.lasts.forget()
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
@@ -227,11 +226,11 @@ class SubjectIndex:
             self._put_positions(subject, first, _alive(positions, dead))
 
     def delete_postings(self, batch: Batch, first: int, dead: int) -> None:
-        """The postings that `put_postings` with the same arguments leaves."""
+        """Delete the postings that `put_postings` with the same arguments writes."""
         self._kv.delete_each(self._posting_keys(batch, first, dead))
 
     def update_postings(self, batch: Batch, first: int, old_dead: int, gone: Iterable[int]) -> None:
-        """The live sequences `gone` of the block were deleted: rewrites the postings of their subjects."""
+        """Rewrite the postings of the subjects whose sequences `gone` of the block were deleted."""
         if len(batch.subjects) == 1:
             return
         dead = old_dead
@@ -250,7 +249,7 @@ class SubjectIndex:
             self._put_positions(subject, first, new)
 
     def cut(self, target: int, head_first: int) -> None:
-        """Takes all messages below `target` out, in one pass over all postings; the block table is still as it was.
+        """Remove all messages below `target`, in one pass over all postings and before the block table changes.
 
         Postings of the block that begins at `head_first`, which holds `target`, stay: its lower part is cut off.
         """
@@ -304,8 +303,8 @@ class SubjectIndex:
         return found
 
     def loading(self) -> Generator[None, None, int]:
-        """Rebuilds the table from the postings, piece by piece; the block table must be loaded. Returns how many
-        messages they name. Raises DamagedError."""
+        """Rebuild the table from the postings, piece by piece; the block table must be loaded. Returns the number of
+        messages that they name. Raises DamagedError."""
         self.clear()
         table = self.table
         total = 0
@@ -317,7 +316,7 @@ class SubjectIndex:
         return total
 
     def _load_singles(self, chunk: list[KeyValue]) -> int:
-        """Postings of one message each, and each of another subject; 0 when that is not what they are."""
+        """Load a chunk of postings with one message each, all of new subjects; 0, and no change, for any other."""
         table = self.table
         if b"".join([value for _, value in chunk]):
             return 0
@@ -336,7 +335,7 @@ class SubjectIndex:
         total = 0
         first_seq = self._blocks.first_seq
         seq_at, distance_at = _SEQ.unpack_from, _DISTANCE.unpack_from
-        # a subject's postings lie together; those of the first one may have begun in the chunk before
+        # A subject's postings are adjacent; those of the first one may have begun in the previous chunk.
         current = chunk[0][0][POSTING_PREFIX:-8]
         last, count = divmod(table.get(current, 0), 1 << COUNT_BITS)
         before = count
@@ -349,7 +348,7 @@ class SubjectIndex:
                     total += count
                 current, count, last = subject, 0, 0
             if len(value) >= 6:
-                # As `_posting_seqs` would say: how many, and the last one, without making a list of them.
+                # The count and the last of `_posting_seqs`, without making the list.
                 (seq,) = seq_at(key, end)
                 if seq >= first_seq:
                     check_posting(key, value)
@@ -381,7 +380,7 @@ class SubjectIndex:
             return last
         if self.table[subject] & _COUNT_MASK == 1:
             return None
-        # a seek backward to nowhere would pass all tombstones of the subject, the one forward has its hint
+        # A vain seek backward would pass all tombstones of the subject; the one forward starts at its hint.
         first = self.first_of(subject)
         assert first is not None
         return self._seek_last(subject, seq) if first <= seq else None
@@ -396,7 +395,7 @@ class SubjectIndex:
         return None
 
     def first_of(self, subject: bytes) -> int | None:
-        """Lowest live sequence of the subject; None when it holds nothing."""
+        """Return the lowest live sequence of the subject; None without a message."""
         hint = self._first_hints.get(subject, 0)
         if hint and self._blocks.find(hint) >= 0:
             return hint
@@ -406,12 +405,12 @@ class SubjectIndex:
         return found
 
     def _keep_hint(self, subject: bytes, seq: int) -> None:
-        if len(self._first_hints) >= HINTS_KEPT:
+        if len(self._first_hints) >= MAX_HINTS:
             self._first_hints.clear()
         self._first_hints[subject] = seq
 
     def oldest(self, subject: bytes, n: int) -> Sequence[int]:
-        """The lowest `n` live sequences of the subject, fewer when it holds fewer."""
+        """Return the lowest `n` live sequences of the subject, or all if it has fewer."""
         if n == 1:
             first = self.first_of(subject)
             return [] if first is None else [first]
@@ -422,7 +421,7 @@ class SubjectIndex:
         return found
 
     def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
-        """Live sequences within start..end-1, ascending, about `limit` of them: whole postings, then it stops."""
+        """Return live sequences within start..end-1, ascending: whole postings until there are `limit` or more."""
         packed = self.table.get(subject, 0)
         last = packed >> COUNT_BITS
         if last < start or not packed:
@@ -440,7 +439,7 @@ class SubjectIndex:
         return found
 
     def count_from(self, subject: bytes, seq: int) -> int:
-        """Number of live sequences of the subject >= `seq`; walks the postings of the shorter side."""
+        """Return the number of live sequences of the subject >= `seq`; walks the postings of the shorter side."""
         packed = self.table.get(subject, 0)
         count = packed & _COUNT_MASK
         blocks = self._blocks
@@ -453,11 +452,11 @@ class SubjectIndex:
         return len(self.seqs(subject, seq, keys.MAX_SEQ, count))
 
     def walk(self, subject: bytes, seq: int, end: int = keys.MAX_SEQ) -> Iterator[list[int] | range]:
-        """Non-empty parts of the subject's live sequences from `seq` upward, one per posting that begins before
-        `end`. To be used up before the next mutation."""
+        """Yield non-empty parts of the subject's live sequences from `seq` upward, one per posting that begins before
+        `end`. Must not be continued after a mutation."""
         prefix = keys.posting_prefix(self._stream, subject)
         seq = max(seq, self._blocks.first_seq)
-        # the posting over `seq` may begin before it, but not before its block
+        # The posting over `seq` may begin before it, but not before its block.
         at = self._blocks.containing(seq)
         start = self._blocks.firsts[at] if at >= 0 else seq
         for key, value in self._kv.scan(prefix + keys.seq_suffix(start), prefix + keys.seq_suffix(end)):
@@ -468,7 +467,7 @@ class SubjectIndex:
                 yield part
 
     def _seek_last(self, subject: bytes, seq: int) -> int | None:
-        """From the postings; the block table may be ahead of `table`."""
+        """Search the postings; the block table may be ahead of `table`."""
         prefix = keys.posting_prefix(self._stream, subject)
         blocks = self._blocks
         head = blocks.live_from(0)
@@ -487,7 +486,7 @@ class SubjectIndex:
         return None
 
     def _posting_seqs(self, key: bytes, value: bytes) -> list[int] | range:
-        """The live sequences of a posting, ascending."""
+        """Return the live sequences of a posting, ascending."""
         seq = keys.seq_of(key)
         first_seq = self._blocks.first_seq
         if not value:
@@ -495,7 +494,7 @@ class SubjectIndex:
         if value == WHOLE_BLOCK:
             at = self._blocks.containing(seq)
             if at < 0:
-                raise DamagedError(seq, seq)  # a posting of a block that is not there
+                raise DamagedError(seq, seq)  # a posting of a missing block
             return self._blocks.live_seqs(at)
         check_posting(key, value)
         further = array("H")
@@ -507,7 +506,7 @@ class SubjectIndex:
     # -- filters --------------------------------------------------------------------------------------------------
 
     def covers_all(self, wanted: Wanted) -> bool:
-        """True when every message matches, as far as that is cheap to tell."""
+        """Return True when every message matches, as far as the check is cheap."""
         if wanted == b">":
             return True
         if isinstance(wanted, bytes) and filters.is_literal(wanted):
@@ -515,7 +514,7 @@ class SubjectIndex:
         return len(self.kept.matching(wanted)) == len(self.table)
 
     def spans_all(self, subject_filter: bytes) -> bool:
-        """As `covers_all`, but looks at no more than the first and the last subject."""
+        """Return True when every message matches, from a look at the first and the last subject only."""
         if not filters.only_rest(subject_filter):
             return len(self.table) == 1 and subject_filter in self.table
         low, high = filters.bounds(subject_filter)
@@ -524,13 +523,12 @@ class SubjectIndex:
         return bool(first) and last is not None and low <= first[0] and (high is None or last < high)
 
     def from_cursor(self, subject_filter: bytes, cursor: bytes, most: int) -> tuple[list[bytes], bytes | None]:
-        """The first `most` subjects, in byte order from `cursor` on, that begin as those that match do; and the next
-        cursor, None when these are fewer and so the last ones."""
+        """Return the first `most` subjects of the filter's range from `cursor` on, and the next cursor or None."""
         low, high = filters.bounds(subject_filter)
         at: bytes | None = max(low, cursor)
         found: list[bytes] = []
         while at is not None and len(found) < most:
-            part, at = self._sorted.part(at, high, max(most, CHUNK))
+            part, at = self._sorted.part(at, high, max(most, CHUNK_SUBJECTS))
             found += filter(self.table.__contains__, part)
         if len(found) < most:
             return found, None
@@ -539,7 +537,7 @@ class SubjectIndex:
 
 
 def check_posting(key: bytes, value: bytes) -> None:
-    """Raises DamagedError. One sequence alone, and a whole block, are told by values without a checksum."""
+    """Raise DamagedError for a wrong checksum. The values of a single sequence and of a whole block have none."""
     if value and value != WHOLE_BLOCK and (len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:])):
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq)

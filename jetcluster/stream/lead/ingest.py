@@ -40,7 +40,7 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.search import filters
-from jetcluster.store.search.kept_filters import WIDE
+from jetcluster.store.search.kept_filters import MIN_KEPT_WIDTH
 from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.apply.schedules import shortened, without_schedule
@@ -93,8 +93,8 @@ class ExpectedWildcards:
         width = self.width(key)
         shape = tuple([token if token in (b"*", b">") else b"" for token in tokens])
         search = filters.bounds(key)[0], shape
-        subjects = 0 if width >= WIDE and search in self._searches else width
-        if width >= WIDE:
+        subjects = 0 if width >= MIN_KEPT_WIDTH and search in self._searches else width
+        if width >= MIN_KEPT_WIDTH:
             subjects += place - self._places.get(key, 0)
         units = UNITS_PER_WILDCARD + subjects * (1 + len(tokens) // TOKENS_PER_UNIT)
         alone = not self.spent and len(tokens) < TOKENS_PER_UNIT

@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from jetcluster.budget import SLICE
+from jetcluster.budget import SLICE_SECONDS
 
 EPOCH_NS = 1_700_000_000_000_000_000
 
@@ -36,7 +36,7 @@ class Strides:
         self._now = 0.0
 
     def monotonic(self) -> float:
-        self._now += SLICE
+        self._now += SLICE_SECONDS
         return self._now
 
     def time_ns(self) -> int:

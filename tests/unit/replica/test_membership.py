@@ -470,8 +470,8 @@ async def addressed_get(node: Node, subject: bytes) -> Message:
 async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_filters, "STEP", 2)
-    monkeypatch.setattr(kept_filters, "PAUSES", 0)
+    monkeypatch.setattr(kept_filters, "SUBJECTS_PER_STEP", 2)
+    monkeypatch.setattr(kept_filters, "MAX_SKIP_PAUSES", 0)
     asked = {
         b'{"multi_last": ["s.*.x", "s.*.y", "s.a.*", "*.*.z", "s.*.*.>", "s.b.>"]}': b"1",
         b'{"last_by_subj": "s.*.x"}': b"19",
@@ -504,7 +504,7 @@ async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else
 
 @virtual_time
 async def test_searches_under_way_are_bounded_in_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_filters, "PAUSES", -1)
+    monkeypatch.setattr(kept_filters, "MAX_SKIP_PAUSES", -1)
     monkeypatch.setattr(replies, "MAX_SEARCHES", 20)
     monkeypatch.setattr(replies, "MAX_SEARCH_BYTES", 1000)
     async with Cluster() as cluster:

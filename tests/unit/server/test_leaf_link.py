@@ -351,8 +351,8 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
     client = site.bench.client()
     for number in range(2000):
         client.send(b"SUB a.%d %d" % (number, number), b"SUB w.%d q m%d" % (number, number))
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)  # one step a turn
+    monkeypatch.setattr(budget, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(budget, "QUANTUM_SECONDS", 0.0)  # one step a turn
     end = site.open()
     end.send(b"CONNECT " + json.dumps(HELLO).encode() + b"\r\n")
     told = end.read()
@@ -384,8 +384,8 @@ async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.Monke
     monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 999)
     site = Site()
     client = site.bench.client(*[b"SUB a.%d %d" % (number, number) for number in range(2000)])
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)
+    monkeypatch.setattr(budget, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(budget, "QUANTUM_SECONDS", 0.0)
     end = site.leaf()
     end.link.connection_lost(None)
     client.send(b"UNSUB 1500")
@@ -414,8 +414,8 @@ async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
         site.router.peers.set_interest(peer, subject, None, 1)
     gone = site.leaf(server_id="N1", name="1", cluster="same")
     gone.send(*[b"LS+ g.%d\r\n" % number for number in range(200)])
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)
+    monkeypatch.setattr(budget, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(budget, "QUANTUM_SECONDS", 0.0)
     end = site.open()
     end.send(b"CONNECT " + json.dumps(HELLO | {"server_id": "N2", "name": "2", "cluster": "same"}).encode() + b"\r\n")
     gone.link.connection_lost(None)

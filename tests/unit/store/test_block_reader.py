@@ -12,7 +12,7 @@ import pytest
 from jetcluster.store import block_reader, keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_reader import OVERHEAD, BlockReader
+from jetcluster.store.block_reader import OVERHEAD_BYTES, BlockReader
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.blocks import BlockCache, BlockTable, encode_block
 from testkit.twins.mem_kv import MemKv
@@ -84,7 +84,7 @@ def test_a_portion_has_about_so_many_bytes_and_one_message_at_least() -> None:
     seqs = range(1, 101)
     assert shelf.reader.take(seqs, 1).seqs == [1]
     assert shelf.reader.take(seqs, 0).seqs == []
-    each = sum(len(m.subject + m.headers + m.payload) + OVERHEAD for m in shelf.messages.values()) // 100
+    each = sum(len(m.subject + m.headers + m.payload) + OVERHEAD_BYTES for m in shelf.messages.values()) // 100
     for count in (5, 30, 70):
         found = shelf.reader.take(seqs, each * count).seqs
         assert found == list(range(1, len(found) + 1))

@@ -45,7 +45,7 @@ class KvMachine(RuleBasedStateMachine):
         self.new: list[bytes] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(mem_kv, "BUCKET", 2)
-        self.patch.setattr(kv_module, "CHUNK", 2)
+        self.patch.setattr(kv_module, "CHUNK_PAIRS", 2)
         self.path = Path(tempfile.mkdtemp(prefix="jetcluster-kv-")) if rocks else None
         self.kv: RocksKv = RocksKv(self.path) if self.path else MemKv()
 
@@ -205,11 +205,11 @@ def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_pat
     kv = RocksKv(tmp_path / "db")
     kv.put(b"a", b"")
     assert not kv.writes.pressing
-    kv.put(b"b", bytes(kv_module.HELD_BYTES))
+    kv.put(b"b", bytes(kv_module.PRESSING_BYTES))
     assert kv.writes.pressing
     kv.commit()
     assert not kv.writes.pressing
-    kv.put_new({b"%d" % n: b"" for n in range(kv_module.HELD_WRITES)})
+    kv.put_new({b"%d" % n: b"" for n in range(kv_module.PRESSING_WRITES)})
     assert kv.writes.pressing
     kv.commit()
     kv.delete_range(b"c", b"d")
@@ -329,7 +329,7 @@ CHILD = """
 import os, sys
 from pathlib import Path
 from jetcluster.store import rocks_kv
-rocks_kv.MEMTABLE = 256 << 10  # so that RocksDB also flushes by itself
+rocks_kv.MEMTABLE_BYTES = 256 << 10  # so that RocksDB also flushes by itself
 kv = rocks_kv.RocksKv(Path(sys.argv[1]))
 n = 0
 while True:

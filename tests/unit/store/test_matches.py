@@ -35,7 +35,7 @@ def test_the_least_recently_used_filter_of_the_node_goes_first() -> None:
 def test_removed_sequences_are_taken_out_when_the_filter_is_asked_for(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matches, "FEW", few)
+    monkeypatch.setattr(matches, "MAX_SINGLE_REMOVALS", few)
     mine = Matches(KeptMatches())
     mine.removed([1])
     mine.keep(b"a", [2, 4, 6, 8], 9)
@@ -56,7 +56,7 @@ def test_what_lies_below_the_stream_goes_some_time() -> None:
 
 
 def test_notes_of_removals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matches, "MAX_NOTED", 10)
+    monkeypatch.setattr(matches, "MAX_NOTED_REMOVALS", 10)
     mine = Matches(KeptMatches())
     mine.keep(b"idle", range(100), 100)
     mine.keep(b"busy", range(100), 100)

@@ -12,7 +12,7 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.store.kv import KvError
-from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED, probe
+from jetcluster.store.progress import COMMIT_HANG_SECONDS, FLUSH_HANG_SECONDS, READ_FAILURE_SECONDS, probe
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import ManualTime, SeededRng
@@ -27,7 +27,7 @@ async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
     began = time.monotonic()
     async with flushing(kv):
         assert kv.busy_since == began
-        time.advance(FLUSH_HANGS - 0.1)
+        time.advance(FLUSH_HANG_SECONDS - 0.1)
         assert not kv.trouble()
         time.advance(0.1)
         assert kv.trouble() == "a flush has not returned for 10.0 s"
@@ -36,7 +36,7 @@ async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
     kv._active = 1 << 40
     kv.put(b"a", b"2")
     kv.commit()
-    time.advance(COMMIT_HANGS)
+    time.advance(COMMIT_HANG_SECONDS)
     assert kv.trouble() == "nothing could be committed for 2.0 s" and not kv.failing
     kv._active = 0
     kv.commit()
@@ -64,7 +64,7 @@ async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
             with pytest.raises(KvError):
                 read()
     assert kv.failing
-    time.advance(READ_FAILED)
+    time.advance(READ_FAILURE_SECONDS)
     assert not kv.trouble()
     kv.close()
 

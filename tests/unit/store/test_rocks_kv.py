@@ -103,7 +103,7 @@ async def test_a_flush_makes_durable_what_had_to_wait_when_it_was_called(kv: Roc
 async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rocks_kv, "MOST_OPEN_BYTES", 3 << 20)
+    monkeypatch.setattr(rocks_kv, "MAX_OPEN_BYTES", 3 << 20)
     rocks = Rocks()
     kv = RocksKv(tmp_path / "db", owner_flushes=True, total_bytes=256 << 20, rocks=rocks)
     number = 0
@@ -330,8 +330,8 @@ CHILD = """
 import asyncio, os, sys, threading, time
 from pathlib import Path
 from jetcluster.store import rocks_kv
-rocks_kv.MEMTABLE = 1 << 20
-rocks_kv.MOST_OPEN_BYTES = 1 << 20
+rocks_kv.MEMTABLE_BYTES = 1 << 20
+rocks_kv.MAX_OPEN_BYTES = 1 << 20
 kv = rocks_kv.RocksKv(Path(os.environ["CHAOS_HANG_IN"]), owner_flushes=True)
 hang = Path(os.environ["CHAOS_HANG"])
 

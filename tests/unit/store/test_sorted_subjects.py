@@ -26,7 +26,7 @@ def test_select_finds_what_a_look_at_each_subject_finds(
     patience: int, groups: list[set[bytes]], asked: list[bytes]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_subjects, "PATIENCE", patience)
+        patch.setattr(sorted_subjects, "MIN_SKIP_STEPS", patience)
         index = SortedSubjects()
         known: set[bytes] = set()
         for group in groups:
@@ -79,7 +79,7 @@ def test_a_subject_that_came_and_went_more_often_than_a_part_is_long() -> None:
 
 
 def test_new_subjects_are_sorted_in_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_subjects, "SETTLED", 3)
+    monkeypatch.setattr(sorted_subjects, "SETTLE_SUBJECTS", 3)
     index = SortedSubjects()
     for subject in (b"c", b"a"):
         index.add(subject)
@@ -95,7 +95,7 @@ def test_new_subjects_are_sorted_in_when_they_are_many(monkeypatch: pytest.Monke
 def test_thousands_of_wildcards_in_a_row_are_no_depth(
     monkeypatch: pytest.MonkeyPatch, patience: int, tail: bytes
 ) -> None:
-    monkeypatch.setattr(sorted_subjects, "PATIENCE", patience)
+    monkeypatch.setattr(sorted_subjects, "MIN_SKIP_STEPS", patience)
     index = SortedSubjects()
     known = [b"a." + b"x." * 1990 + b"%d" % n for n in range(9)] + [b"a.x%d.%b7" % (n, b"y." * 1989) for n in range(90)]
     for subject in known:

@@ -468,7 +468,7 @@ def test_ranges_and_places_travel_and_nonsense_is_refused(small: int) -> None:
     with pytest.raises(DamagedError):
         decode_ranges(START, encode([found[0]._replace(end=b"\1\0")]))
     with pytest.raises(DamagedError):
-        decode_ranges(START, encode([found[0]._replace(size=transfer.MAX_RANGE + 1)]))
+        decode_ranges(START, encode([found[0]._replace(size=transfer.MAX_RANGE_BYTES + 1)]))
     places = [START, b"\2abc", END]
     assert decode_places(encode_places(places)) == places
     for bad in (b"\1", encode_places(places)[:-1], encode_places([b""]), encode_places([END + b"\0"])):

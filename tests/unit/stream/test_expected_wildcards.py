@@ -35,7 +35,7 @@ def subject(rng: random.Random) -> bytes:
 def test_verdicts_are_those_of_a_store_that_looks_at_every_message(
     seed: int, config: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_filters, "WIDE", 0)
+    monkeypatch.setattr(kept_filters, "MIN_KEPT_WIDTH", 0)
     rng = random.Random(seed)
     stores = BlockStore(MemKv(), 1, memory=False), NaiveStore()
     machines = [StreamMachine("S", StreamRules.from_config({"name": "S", **config}), store) for store in stores]  # type: ignore[arg-type]
