@@ -187,8 +187,7 @@ class UpstreamLink:
 
     @property
     def _has_room(self) -> bool:
-        """True when the fed stream, which was full, has had removals or new rules, ROOM_SECONDS after the last attempt
-        began."""
+        """True when the fed stream, which was full, has had removals or new rules (at most every ROOM_SECONDS)."""
         if self._full is None or self._around.clock.monotonic() - self._began < ROOM_SECONDS:
             return False
         removals, rules = self._full

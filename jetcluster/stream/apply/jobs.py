@@ -121,8 +121,7 @@ class Jobs:
         consumers: Callable[[], int],
     ) -> None:
         """Loads the rows of `store`. `removed` is called with the sequences that a purge with a filter removed, `cut`
-        after one without. `wanted`: whether a consumer wants a message; `consumers`: their number. Raises
-        StreamJobError."""
+        after one without; `wanted` asks whether a consumer wants a message. Raises StreamJobError."""
         self._store = store
         self._wanted = wanted
         self._consumers = consumers

@@ -80,8 +80,7 @@ class Staging:
         """Set while there are jobs: returns the subjects whose limit must be enforced (`Jobs.within`)."""
 
     def begin(self, batch: Batch, base: int, first_seq: int = 0) -> None:
-        """Begins a command, whose k-th stored message gets the time `base + k` and sequence `first_seq + k` (0:
-        next)."""
+        """Begins a command; its k-th stored message gets time `base + k`, sequence `first_seq + k` (0: the next)."""
         self._batch, self._base, self._stored = batch, base, 0
         self._ids = []
         self.next_seq = first_seq or self._store.last_seq + 1
