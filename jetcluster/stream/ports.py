@@ -187,6 +187,5 @@ class Extension(Protocol):
         ...
 
     def stored(self, first_seq: int, last_seq: int) -> None:
-        """Called after messages were stored in a stream with interest retention, before limits are enforced. Removes
-        those that no consumer wants."""
+        """Called after messages were stored, before limits are enforced (interest retention). Removes unwanted ones."""
         ...

@@ -194,7 +194,7 @@ def foreign_source(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def as_stored(view: CheckView, message: Publication) -> ApiError | None:
-    """Adds a counter's total, a raised TTL and a schedule's rollup, which later checks see. Refuses on counters
+    """Adds a counter's total, a raised TTL and a schedule's rollup for later checks. Refuses on counter streams
     only."""
     made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
     if isinstance(made, ApiError):
@@ -384,7 +384,7 @@ CHECKS: Final = (
 
 
 class PublishKind(Enum):
-    """The way in which a message comes to be stored."""
+    """The origin of a message to store."""
 
     PLAIN = "plain"
     """PUBLISH, and FAST_PUBLISH."""
