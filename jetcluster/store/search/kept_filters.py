@@ -77,8 +77,7 @@ class KeptFilters:
         return matched
 
     def each_matching(self, wanted: Wanted) -> Iterator[bytes]:
-        """Yield the matching subjects; keeps them as `matching` does once exhausted. Must not be continued after a
-        mutation."""
+        """Yield the matching subjects, and keep them once exhausted. Must not be continued after a mutation."""
         if wanted in self:
             yield from self.matching(wanted)
             return
@@ -123,8 +122,7 @@ class KeptFilters:
         return True
 
     def walk(self, wanted: Wanted) -> Iterator[list[bytes]]:
-        """Yield matching subjects, existing or gone, in steps between which the stream may change: subjects that come
-        or go meanwhile may be among them."""
+        """Yield matching subjects, maybe some that are gone, in steps between which the stream may change."""
         parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         found: list[bytes] = []
         looked = 0

@@ -249,7 +249,7 @@ class _Walk:
             if found < high and run[found] == wanted:
                 yield wanted
                 place = found - at
-            behind = at + length
+            behind = at + length  # as many children as the last token had, or else a bisection finds their end
             end = subject[:dot] + _BEHIND_DOT
             if behind > high or run[behind - 1] >= end or (behind < high and run[behind] < end):
                 behind = bisect_left(run, end, min(found, high), high)
