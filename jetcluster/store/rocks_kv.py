@@ -56,8 +56,8 @@ _COMPACTION_START_SECONDS = 0.02
 
 RESERVE_BYTES = 64 << 20
 """Free bytes of the file system, or a tenth of it if that is less, below which the journal takes no publishes. Commits
-and flushes free space (a purge; the journal's segments), so they are refused only where a flush of all memory might not
-fit. RocksDB takes no writes after a full disk until it is opened again; an early refusal ends once there is room."""
+and flushes free space (a purge; the journal's segments), so they are refused only where a flush might not fit. RocksDB
+takes no writes after a full disk until it is opened again; an early refusal ends once there is room."""
 FLUSH_MARGIN_BYTES = 1 << 20
 """Bytes that a flush writes besides the data."""
 

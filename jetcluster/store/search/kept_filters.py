@@ -89,8 +89,8 @@ class KeptFilters:
         self._keep(wanted, matched, len(self.arrivals))
 
     def finding(self, wanted: Wanted, limit: int | None = None) -> Generator[None, None, bool]:
-        """Prepare `matching`, in steps of less than a millisecond between which the stream may change. False, and
-        nothing is kept, when there are more than `limit`."""
+        """Prepare `matching` in steps of less than a millisecond, between which the stream may change. Returns False,
+        and keeps nothing, when more than `limit` subjects match."""
         for _ in range(MAX_ATTEMPTS):
             if wanted in self:
                 return limit is None or len(self.matching(wanted)) <= limit
