@@ -144,7 +144,7 @@ class Administration:
         if self._context.me in draining and len(group.peers) > 1:
             group.transfer()  # the next leader continues
             return
-        await self._look_at_moves()
+        await self._forget_finished_moves()
         for peer in draining:
             for assignment in list(self._assigned(peer)):
                 if len(self._moving) >= MOVES_AT_ONCE:
@@ -158,9 +158,9 @@ class Administration:
             if len(assignment.peers) < assignment.replicas:
                 await self._move(assignment, self._service.added_peers)
             elif nodes.isdisjoint(assignment.peers):
-                await self._keep_where_it_is(assignment)
+                await self._assign_to_leader(assignment)
 
-    async def _keep_where_it_is(self, assignment: Assignment) -> None:
+    async def _assign_to_leader(self, assignment: Assignment) -> None:
         """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
         down to a leader that was lost, or moved. Without a leader it stays theirs: only they had the data."""
         leader = self._context.leaders.get(assignment.gid)
@@ -184,7 +184,7 @@ class Administration:
         result = await self._service.set_peers(assignment, wanted, self._context.rng.token(8).hex())
         self._moving[assignment.gid] = Assignment.from_dict(result["assignment"])
 
-    async def _look_at_moves(self) -> None:
+    async def _forget_finished_moves(self) -> None:
         """Forgets moves that are complete or that a newer assignment replaced."""
         self._stuck = {gid: why for gid, why in self._stuck.items() if self._meta.machine.by_gid(gid) is not None}
 
@@ -307,7 +307,7 @@ class Administration:
         return group
 
     def _find(self, body: Body) -> str:
-        """Returns the peer id of a server by `peer_id`, or by name or id in `peer`; of two with the same name, the
+        """Returns a server's peer id by `peer_id`, or by name or id in `peer`; of two with the same name, the
         disconnected one. Raises ApiError 10044."""
         known = {peer: node.name for peer, node in self._meta.machine.nodes.items()}
         known |= {peer: self._name(peer) for peer in self._group().peers if peer not in known}

@@ -180,7 +180,7 @@ class JetStream:
         self._tick()
 
     async def settle_alone(self, seconds: float) -> None:
-        """On a standalone server, waits until it leads all streams that can be led, or for `seconds`. Clients that were
+        """Waits on a standalone server until it leads all streams that can be led, or for `seconds`. Clients that were
         connected before a restart publish as soon as they are let in again."""
 
         def settled() -> bool:

@@ -76,7 +76,7 @@ class LoneReplicas:
         assignment, context = replica.assignment, self._context
         gid, log = assignment.gid, context.raft.journal.groups[assignment.gid]
         others = self._others(assignment)
-        answers = await asyncio.gather(*(self._word_of(peer, assignment) for peer in others))
+        answers = await asyncio.gather(*(self._answer_of(peer, assignment) for peer in others))
         if self._replicas.get(gid) is not replica or replica.assignment.revision != assignment.revision:
             return
         end = max(log.last_index, replica.machine.applied_index)
@@ -111,7 +111,7 @@ class LoneReplicas:
         nodes = {peer for peer, node in machine.nodes.items() if node.jetstream}
         return sorted({*nodes, *assignment.peers}.difference(machine.removed, [self._context.me]))
 
-    async def _word_of(self, peer: str, assignment: Assignment) -> dict[str, Any] | None:
+    async def _answer_of(self, peer: str, assignment: Assignment) -> dict[str, Any] | None:
         """Returns the answer of `peer`; None when it has no answer that counts."""
         payload = json.dumps({"gid": assignment.gid, "revision": assignment.revision}).encode()
         try:

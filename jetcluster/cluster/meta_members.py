@@ -77,8 +77,7 @@ class MetaMembers:
         group.add_peer(peer)
 
     async def replace_lost(self) -> None:
-        """Gives the places of lost peer ids, in streams and in the list of nodes, to their successors. Raises ApiError,
-        RaftError, OutcomeUnknownError."""
+        """Gives the places of lost peers to their successors. Raises ApiError, RaftError, OutcomeUnknownError."""
         group = self._meta.group
         nodes = self._meta.machine.nodes
         for old, node in list(nodes.items()):

@@ -44,8 +44,7 @@ _NO_STREAM = 0
 
 
 def read_state(kv: RocksKv, machine: MetaMachine) -> int:
-    """Restores `machine` from the stored state. Returns the term of its newest command, 0 without a stored state.
-    Raises ValueError and KvError."""
+    """Restores `machine` from the store; returns the newest command's term, or 0. Raises ValueError and KvError."""
     stored = kv.get(STATE_KEY)
     if stored is None:
         return 0
@@ -66,8 +65,7 @@ class MetaReplica:
         on_leading: Callable[[bool], None],
         on_config: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_config` is called when the members change. Raises ValueError and KvError when the state on disk is
-        unreadable and no other node has it."""
+        """`on_config` is called when the members change. Raises ValueError and KvError for an irreplaceable state."""
         self._on_config = on_config
         self.context = context
         self.machine = MetaMachine()

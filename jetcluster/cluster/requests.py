@@ -184,13 +184,13 @@ class LeaderRequests:
                 return result
             attempt.repeated |= bool(reply.get("unknown"))
             if "progress" in reply:
-                self._goes_on(attempt, int(reply["progress"]), under_way)
+                self._extend(attempt, int(reply["progress"]), under_way)
                 continue
             self._leaders.suspect(gid, hint)
             await asyncio.sleep(min(RETRY_SECONDS, left))
         raise by_code(NO_LEADER)
 
-    def _goes_on(self, attempt: _Attempt, progress: int, under_way: UnderWay) -> None:
+    def _extend(self, attempt: _Attempt, progress: int, under_way: UnderWay) -> None:
         """Extends a request under way that progresses. Raises ApiError 503/10008 when too many take long."""
         if not attempt.long:
             if self._long >= MAX_LONG_REQUESTS:
@@ -240,12 +240,12 @@ class LeaderRequests:
         under_way = (self._clock.time_ns() - int(request["sent"])) / 1e9
         left = float(request["left"]) - max(under_way, 0.0)
         if not -MAX_TRANSIT_SECONDS < under_way < MAX_TRANSIT_SECONDS:
-            left = await self._still(peer, int(request["number"]))
+            left = await self._remaining(peer, int(request["number"]))
         if left <= 0:
             raise GivenUpError("its asker does not wait any more")
         wait_until(self._clock.monotonic() + left)
 
-    async def _still(self, peer: str, number: int) -> float:
+    async def _remaining(self, peer: str, number: int) -> float:
         """Returns the seconds that the asker still waits, by its own answer."""
         try:
             answer = await self._mesh.call(peer, self._method + STILL, _NUMBER.pack(number), STILL_SECONDS)

@@ -54,8 +54,7 @@ class StoreCare:
         renew: Callable[[str], None],
         start_again: Callable[[str], None],
     ) -> None:
-        """`renew(reason)` restarts the server with a renewed store, `start_again(reason)` with this one, or logs why
-        not."""
+        """`renew(reason)` restarts with a renewed store, `start_again(reason)` with this one; either may decline."""
         self._context = context
         self._replicas = replicas
         self._broken = broken

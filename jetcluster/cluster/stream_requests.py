@@ -325,7 +325,7 @@ class StreamRequests:
             raise NotLeaderError(replica.group.leader)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
-        if len(message.headers) < msg_get.LONG:
+        if len(message.headers) < msg_get.LONG_HEADER_BYTES:
             return {"response": at_once(rendering).decode()}
         return {"response": (await self._context.budget.run(replica.assignment.account, rendering)).decode()}
 

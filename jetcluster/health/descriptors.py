@@ -1,8 +1,7 @@
 """`DescriptorWatch`: watches whether file descriptors are left for the store.
 
-The kernel allocates the lowest free number, so the number of a new descriptor shows that all below are taken, without
-counting. The upper end is reserved for the store, the journal and links between nodes; client connections are refused
-a little before it.
+The kernel allocates the lowest free number, so a new descriptor shows without counting that all below are taken. The
+upper end is reserved for the store, the journal and links between nodes; client connections are refused before it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 A proof is HMAC-SHA256 over a label of the prover's side and both greetings, so it binds ids, names, cluster and both
 nonces, and cannot be reflected or replayed. The dialer proves itself first: a stranger that connects learns nothing to
 test passwords against. The key is derived from `cluster { authorization }` or the route URL's credentials. Without
-authorization both sides use an empty key: only the cluster's name is compared, and any process may join.
+authorization both sides use an empty key: only the cluster's name is compared, and any process that reaches the port
+may join.
 
 The first INFO of a link (`first_info`) proves the identity of both ends, and that they are connected to each other.
 
@@ -251,8 +252,7 @@ def shortened(text: str) -> str:
 def first_info(
     me: NodeInfo, handshake: Handshake, sign: Callable[[bytes], bytes] | None, dialled: str, own: tuple[str, ...]
 ) -> bytes:
-    """Returns INFO as a frame. `dialled`: the peer's announced address, or "" for a route. `own`: see
-    `own_addresses`."""
+    """Returns INFO as a frame. `dialled`: the peer's announced address, "" for a route. `own`: `own_addresses`."""
     if sign is None or not me.key:
         return encode_info(me)
     said = handshake.statement(dialer=handshake.dialer)

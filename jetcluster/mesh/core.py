@@ -91,8 +91,7 @@ class MeshCore:
         self._open = {SYNC_METHOD}
         """Methods and notices that strangers may use."""
         self.is_member: Callable[[str], bool] = lambda peer: True
-        """Returns True for members of the cluster, which may send all notices and requests. Each linked peer may send
-        messages and what concerns them: that is what a route is for."""
+        """Returns True for members, which may send all notices and requests; other peers only messages and interest."""
         self.knows: Callable[[str], bool] = lambda peer: False
         """Like `is_member`, but False until this node has met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
@@ -237,7 +236,7 @@ class MeshCore:
         found = self._left_out.get(peer)
         return "" if found is None else f"{max((self._clock.time_ns() - found[0]) // 10**9, 0)} {found[1]}"
 
-    def _told_left_out(self, text: str) -> None:
+    def _report_left_out(self, text: str) -> None:
         age, _, said = text.partition(" ")
         if age.isascii() and age.isdigit():
             self._guarded(self.on_left_out, int(age), said)
@@ -304,7 +303,7 @@ class MeshCore:
         """Delivers the frames of one read. Raises FrameError for a malformed one; logs errors of callbacks."""
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
         messages = run = size = 0
-        of = ""  # neighbours mostly have one account: they are counted as a run
+        of = ""  # successive messages are mostly of one account: counted as a run
         try:
             for kind, start, end in spans:
                 if link.state is not JOINED:

@@ -72,8 +72,7 @@ class Proof:
 
 
 def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, object] | None = None) -> bytes:
-    """Encodes INFO; `signature` and `more` are in the first one of a link (`Proof`). Raises ValueError when it is too
-    long."""
+    """Encodes INFO; `signature` and `more` are in a link's first one (`Proof`). Raises ValueError if too long."""
     for url in (info.cluster_url, info.client_url, info.leaf_url, info.ws_url):
         if url:
             split_url(url)

@@ -231,7 +231,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if reader.error is not None:
             self._malformed(reader.error)
         if self._left or len(data) >= FULL_READ_BYTES:
-            self._breathe()
+            self._pause_for_a_turn()
 
     def _take_portion(self) -> None:
         """Processes a part of a long list of the other end's interest."""
@@ -249,7 +249,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.log.exception("Mesh: reading from %s failed", self.describe())
             self.close(f"internal error: {error!r}", abort=True)
 
-    def _breathe(self) -> None:
+    def _pause_for_a_turn(self) -> None:
         """Pauses reading for one loop turn: libuv would read on up to 32 times before other connections and timers."""
         transport = self._transport
         if transport is not None and not self.closed:
@@ -391,13 +391,13 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return self.state is not CLOSED and (
             self._pending * 2 <= self._max_pending
             or self._drained() * 2 <= self._max_pending
-            or (self._may_more() and self._pending * 2 <= self._max_pending)
+            or (self._raise_bound() and self._pending * 2 <= self._max_pending)
         )
 
     def _is_member(self) -> bool:
         return self._events.is_member(self.peer_id)
 
-    def _may_more(self) -> bool:
+    def _raise_bound(self) -> bool:
         """Raises the bound to that of a member, for a member; returns whether it did."""
         most = self._options().max_pending
         if self._max_pending >= most or not self._is_member():
@@ -419,7 +419,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def _overflow(self) -> None:
         """Closes later in the loop turn: the caller may be the router in the middle of its tables."""
-        if self._drained() <= self._max_pending or (self._may_more() and self._pending <= self._max_pending):
+        if self._drained() <= self._max_pending or (self._raise_bound() and self._pending <= self._max_pending):
             return
         self._slow(f"{self._pending} bytes pending")
 

@@ -271,7 +271,7 @@ class NodeMesh(MeshCore):
         known = bool(self._known_key(remote.peer_id))
         if current is not None:
             # A connection that has yet to prove its node's key keeps no other out: the first to prove it is linked.
-            if self._stands(current, remote.boot_id) and (current.up or not known):
+            if self._is_current(current, remote.boot_id) and (current.up or not known):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
             if not known:
                 current.close("replaced by a new connection", abort=True)
@@ -279,7 +279,7 @@ class NodeMesh(MeshCore):
             self._choose(link)  # else it replaces the other once it has proven its key
         link.send(self._first_info(link))
 
-    def _stands(self, link: TcpLink, boot_id: str) -> bool:
+    def _is_current(self, link: TcpLink, boot_id: str) -> bool:
         """Returns True for a link to this very process of the peer that is not silent."""
         assert link.handshake.remote is not None
         silent = self.clock.monotonic() - link.stats.last_activity
@@ -298,7 +298,7 @@ class NodeMesh(MeshCore):
         self._check_room(link, info.peer_id)
         if info.key and link.state is not CHOSEN:
             current = self._chosen.get(info.peer_id)
-            if current is not None and current.up and self._stands(current, info.boot_id):
+            if current is not None and current.up and self._is_current(current, info.boot_id):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
         for other, linked in self.peers.items():
             if linked.name == info.name and other != info.peer_id:
@@ -360,7 +360,7 @@ class NodeMesh(MeshCore):
             from jetcluster.mesh.identity import verify
 
             if verify(key, handshake.last_word(str(refusal), dialer=not handshake.dialer), refusal.signature):
-                self._told_left_out(str(refusal))
+                self._report_left_out(str(refusal))
                 return
         self.counters.strangers += 1
         if self._may_log(link.stats.ip, refusal.reason):

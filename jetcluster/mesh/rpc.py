@@ -101,8 +101,7 @@ class Rpc:
             future.set_result(payload)
 
     def link_lost(self, peer: str) -> None:
-        """Fails the calls that wait for `peer`. Its handlers run on, as their work may be half done; their answers are
-        dropped."""
+        """Fails the calls that wait for `peer`. Its handlers run on, as they may be half done, without an answer."""
         if not self._running.get(peer):
             self._running.pop(peer, None)  # a peer under ever new ids must not fill the table
         for asked, future in self._waiting.values():

@@ -20,8 +20,7 @@ control plane, with tens of commands per second.
 
 `limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none; with "replicas", of its streams
 with that number of replicas alone, whose bytes count once. `peers` of an update are the stream's new peers, computed
-while it had the peers `from`. `request` makes a retry safe when a leader dies after it proposed: a repeated id gets
-the first verdict.
+while it had the peers `from`. `request` makes a retry safe if a leader dies: a repeated id gets the first verdict.
 """
 
 from __future__ import annotations
@@ -163,8 +162,8 @@ class MetaMachine:
         return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
-        """Return the existing equal stream, or None when the stream can be created. Raises ApiError. A leader asks
-        before placement; `apply` decides."""
+        """Return the existing equal stream, or None when the stream can be created; `apply` decides. Raises
+        ApiError."""
         existing = self.assignment(account, config["name"])
         if existing is not None:
             if same_config(existing.config, config):
@@ -306,8 +305,7 @@ class MetaMachine:
         return peers, MoveOrigin(old.peers, placement, int(command.get("at", 0))) if moves else None
 
     def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """Restore the peers and the placement from before the last move. `revision` is that of the move that the
-        proposer saw."""
+        """Restore the peers and placement from before the last move. `revision`: of the move that the proposer saw."""
         old = self._existing(command["account"], command["name"])
         if old.origin is None or old.revision != int(command["revision"]):
             raise by_code(errors.NO_RECONFIGURATION)
@@ -532,8 +530,7 @@ class MetaMachine:
         ).encode()
 
     def restore(self, data: bytes) -> list[Effect]:
-        """Replace the state with a snapshot's; return the effects of the difference. Raises ValueError and changes
-        nothing then."""
+        """Replace the state with a snapshot's; return the effects. Raises ValueError and changes nothing then."""
         try:
             state = json.loads(data)
             if state["version"] != _SNAPSHOT_VERSION:

@@ -291,8 +291,7 @@ def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> It
 
 
 class SubjectBook:
-    """The subjects of streams as one set of patterns: creating the thousandth stream costs about as much as the
-    first."""
+    """The subjects of streams as one set of patterns: the thousandth stream costs about as much as the first."""
 
     def __init__(self) -> None:
         self._patterns = Patterns()

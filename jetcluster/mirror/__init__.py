@@ -1,5 +1,4 @@
-"""The state machines of mirrors and sources; no I/O.
+"""The state machines of mirrors and sources, without I/O: their consumers on upstreams, messages under way, and pace.
 
-Here: what was taken from where, the pace of it, and what is asked for next. Not here: the links that carry it
-(`replica/mirror_host.py`). Promise: each message of an upstream is stored once and in order.
+`replica/mirror_host.py` runs them. Each message of an upstream is stored once and in order.
 """

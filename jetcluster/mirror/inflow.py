@@ -1,5 +1,5 @@
-"""`Inflow`: messages on their way from the upstream into the log: collected per loop turn, proposed as SOURCED
-commands, a bounded number of bytes at a time. The upstream's flow control bounds what waits here."""
+"""`Inflow`: messages on their way from the upstream into the log: collected per loop turn and proposed as SOURCED
+commands, a bounded number of bytes at a time. The upstream's flow control bounds the waiting ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COMMAND_BYTES: Final = 512 << 10
 COMMAND_MESSAGES: Final = 4096
 FLIGHT_BYTES: Final = 8 << 20
 MAX_WAITING_BYTES: Final = 64 << 20
-"""Bytes that wait here: twice the largest window of flow control, so more of them means that there is none."""
+"""Bytes that may wait: twice the largest window of flow control, so more bytes prove that there is none."""
 RETRY_SECONDS: Final = 0.1
-"""Until what the log did not take is offered again."""
+"""Delay before the log is offered again what it did not take."""
 OVERHEAD_BYTES: Final = 64
 
 
 class Inflow:
-    """`failed(error)` is called when a command was refused: nothing more is put into the log then."""
+    """The messages of one attempt of a link. `failed(error)` is called when a command was refused; it must `close`."""
 
     def __init__(
         self,
@@ -47,28 +47,28 @@ class Inflow:
         self._headers: list[bytes] = []
         self._payloads: list[bytes] = []
         self._waiting = 0
-        """Bytes."""
+        """Bytes not proposed yet."""
         self._pending = 0
         self._scheduled = False
         self._retrying = False
-        """The log took nothing; it is asked again by a timer."""
+        """The log took nothing; a timer tries again."""
         self._closed = False
         self._flight: dict[int, tuple[int, int]] = {}
-        """Log index -> bytes, messages."""
+        """Proposed commands by log index: bytes, messages."""
         self._flight_bytes = 0
         self._taken = 0
         self.done = 0
-        """Messages that went through the log."""
+        """Number of messages applied."""
         self._questions: deque[tuple[int, bytes, bytes]] = deque()
-        """Flow control requests: to be answered when so many messages are applied, where, with which headers."""
+        """Flow control requests: number of applied messages that each waits for, reply subject, headers."""
 
     @property
     def settled(self) -> bool:
-        """Nothing is on its way."""
+        """True when no message is under way."""
         return not self._seqs and not self._flight
 
     def newest(self) -> int:
-        """Log index of the newest command under way, when what came so far is in it or before it; 0: none is."""
+        """Log index of the newest command under way, which has the last message received; 0 for none."""
         if self._seqs and not self._retrying:
             self._end_of_turn()
         return next(reversed(self._flight), 0)
@@ -79,17 +79,17 @@ class Inflow:
         self._questions.clear()
 
     def begin(self, upto: int, pending: int) -> bool:
-        """Puts into the log where the link begins; False: not now."""
+        """Proposes the sequence at which the link begins; False when the log takes nothing now."""
         begun = self.tell(pending, upto)
         self._after = max(self._after, upto)
         return begun
 
     def tell(self, pending: int, upto: int = 0) -> bool:
-        """Takes the word of how much the upstream has left, without a message."""
+        """Proposes the number of messages that the upstream has left, without a message."""
         return self._propose(bodies.encode_sourced(self._upstream.key, self._identity, pending, self._after, upto), 0)
 
     def take(self, seq: int, ts: int, subject: bytes, headers: bytes, payload: bytes, pending: int) -> None:
-        """A message of the upstream: `pending` are left there behind it."""
+        """Takes a message of the upstream, which has `pending` more after it."""
         upstream = self._upstream
         block = headers
         if not upstream.mirror or headers:
@@ -116,7 +116,7 @@ class Inflow:
             self._around.timers.call_soon(self._end_of_turn)
 
     def question(self, reply: bytes, headers: bytes = b"") -> None:
-        """A flow control request: answered, with `headers`, once everything before it went through the log."""
+        """Takes a flow control request: answers with `headers` once all messages before it are applied."""
         self._questions.append((self._taken, reply, headers))
         self._answer()
 
@@ -154,7 +154,7 @@ class Inflow:
                 del column[:count]
 
     def _fitting(self) -> int:
-        """Messages of the next command."""
+        """Number of messages in the next command."""
         counts = self._around.target.rules.allow_msg_counter and not self._upstream.mirror
         count = min(len(self._seqs), counters.MAX_COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0

@@ -1,10 +1,10 @@
-"""`UpstreamLink`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
+"""`UpstreamLink`: a mirror's or source's link to its upstream, on the leader of the stream that it feeds.
 
-It asks what the upstream is (STREAM.INFO), creates a push consumer there that begins behind what is stored here, and
-puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
-workqueue or interest) gets a durable one, told what is committed here. Anything that is not as expected - a delivery
-missing, a heartbeat that counts more, silence, a refusal - ends the attempt; the next one begins again from what is
-stored. So nothing has to be right but the order of one attempt.
+It requests the upstream's STREAM.INFO, creates a push consumer there that begins after the stored messages, and puts
+deliveries into the log (`inflow`). An upstream that removes messages once consumers have acknowledged them (retention
+workqueue or interest) gets a durable consumer, and acknowledgements of what is committed here. Anything unexpected - a
+missing delivery, a heartbeat that counts more, silence, a refusal - ends the attempt; the next one begins after the
+stored messages. So only the order within one attempt must be right.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
 
 RESPONSE_SECONDS: Final = 5.0
 FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")
-"""Subjects at which servers take answers to flow control, and acks."""
+"""Subjects at which servers take answers to flow control, and acknowledgements."""
 NOBODYS_INBOX: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
-"""Without a message or a heartbeat, of which there is one per second, the consumer counts as gone."""
-FIRST_RETRY: Final = 0.25
-LONGEST_RETRY: Final = 10.0
-NOBODY_RETRY: Final = 1.0
-"""Seconds until a retry where nobody listens to the upstream's name (a leaf link is down): it costs no more than a
-look."""
-FULL_RETRY: Final = 1.0
-"""Seconds until a retry where the own stream has no room. What goes from it makes some, and is seen at once;"""
+"""Time without a message or a heartbeat (one per second) after which the consumer counts as gone."""
+FIRST_RETRY_SECONDS: Final = 0.25
+MAX_RETRY_SECONDS: Final = 10.0
+NOBODY_RETRY_SECONDS: Final = 1.0
+"""Longest delay when the upstream's API has no subscriber (a leaf link is down): such an attempt is cheap."""
+FULL_RETRY_SECONDS: Final = 1.0
+"""Longest delay when the own stream is full; a removal from it causes an attempt at once."""
 ROOM_SECONDS: Final = 0.1
-"""but attempts are so far apart: messages may go one by one."""
+"""Least distance of such attempts, as messages may go one by one."""
 SETTLED_SECONDS: Final = 5.0
-"""A link that lived so long begins anew without a pause."""
-CURRENT_BELOW: Final = 10
-"""Fewer messages left in the upstream than this: the mirror is current."""
-MAX_EARLY: Final = 65_536
-"""Messages that came before the answer which they follow."""
+"""Life of a link after which it begins anew without a pause."""
+CURRENT_MESSAGES: Final = 10
+"""Messages left in the upstream below which the mirror is current."""
+MAX_EARLY_MESSAGES: Final = 65_536
+"""Messages kept that arrive before the answer about their consumer."""
 
 _CONTROL: Final = b"NATS/1.0 100"
 _TOKENS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -56,9 +55,8 @@ Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class UpstreamLink:
-    """One consumer at the upstream that this link creates, binds to and creates anew when messages are missing. It
-    proposes what comes in the order of the upstream's sequences, and asks again from the last one that is stored; so a
-    message is stored once, whatever was delivered twice."""
+    """One link. It proposes messages in the order of the upstream's sequences, and begins again after the last stored
+    one; so each message is stored once, even if it is delivered twice."""
 
     def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
@@ -66,39 +64,39 @@ class UpstreamLink:
         """Error of the last attempt; None once one succeeded."""
         self.lag = 0
         self.seq = 0
-        """The upstream's, of the last message."""
+        """The upstream's sequence of the last message."""
         self.last_ts = 0
         """Time of the last message, Unix nanoseconds."""
         self._around = around
         self._log = log
         self._heard = 0.0
-        """When something last came; 0: never."""
+        """Time of the last sign of the consumer; 0: never."""
         self._fails = 0
         self._life = 0
-        """Counts attempts: what belongs to an earlier one is ignored."""
+        """Number of the attempt: callbacks of earlier ones are ignored."""
         self._began = 0.0
         self._timer: TimerHandle | None = None
         self._subscriptions: list[Subscription] = []
         self._consumer = ""
         self._durable = False
-        """The consumer stays when an attempt ends: what it has not acknowledged must not go."""
+        """The consumer stays when an attempt ends: the upstream must keep unacknowledged messages."""
         self._start = Start(0)
         self._identity = b""
         self._inflow: Inflow | None = None
-        """Not None while live."""
+        """None unless live."""
         self._early: list[Message] = []
         self._dseq = self._highest = 0
-        """Delivery and upstream's sequence of this attempt's last message."""
+        """Delivery and upstream sequence of this attempt's last message."""
         self._waiting = False
-        """For the next attempt."""
+        """Waits for the next attempt."""
         self._queued = False
-        """For its turn among the links of the node."""
+        """Waits for its turn among the links of the node."""
         self._nobody = False
-        """Nobody listened to the last request."""
+        """The last request had no subscriber."""
         self._refused = False
-        """`error` says what did not fit into the own stream: that a consumer can be had does not change it."""
+        """`error` is from the own stream, which refused a message; a new consumer does not clear it."""
         self._full: tuple[int, StreamRules] | None = None
-        """It did not fit for want of room: removals and rules of the own stream then."""
+        """Removals and rules of the own stream when it was too full for a message."""
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -107,19 +105,19 @@ class UpstreamLink:
         return self._inflow is not None
 
     def begin(self, delay: float = 0.0) -> None:
-        """`delay`, seconds: others have to begin, too."""
+        """Begins the first attempt after `delay` seconds."""
         if delay:
             self._timer = self._around.timers.call_later(delay, self._attempt, self._life)
         else:
             self._attempt(self._life)
 
     def end(self, *, forever: bool = False) -> None:
-        """`forever`: the stream has no such link any more."""
+        """Ends the link. `forever`: the stream has this link no more."""
         self.stop(forever=forever)
         self._close()
 
     def stop(self, *, forever: bool = False) -> None:
-        """It does nothing any more; `end` has to follow, which unsubscribes."""
+        """Stops all work; `end` must follow, which unsubscribes."""
         if forever:
             self._durable = False
         if self._timer is not None:
@@ -132,7 +130,7 @@ class UpstreamLink:
             self._inflow = None
 
     def tick(self) -> None:
-        """A few times per second."""
+        """Looks for silence and for reasons to retry; call it a few times per second."""
         now = self._around.clock.monotonic()
         if self._inflow is not None and now - max(self._heard, self._began) > SILENCE_SECONDS:
             self._again("nothing heard of the upstream")
@@ -140,7 +138,7 @@ class UpstreamLink:
             self._queue(self._around.paces.retries)
 
     def applied(self, index: int, result: object) -> None:
-        """The outcome of the command at `index`, which may be any one's."""
+        """Takes the outcome of the command at `index`, whether it is this link's or not."""
         inflow = self._inflow
         if inflow is not None:
             inflow.applied(index, result)
@@ -150,17 +148,17 @@ class UpstreamLink:
             self._queue(self._around.paces.retries)
 
     def newest(self) -> int:
-        """Log index of what came last and is not applied; 0: there is none, or the upstream has a lot more, so that
-        nobody can expect to read here what it was told is stored there."""
+        """Log index of the last message received if it is not applied; 0 for none, or when the upstream has many more:
+        then no reader can expect the upstream's newest message here."""
         inflow = self._inflow
-        return inflow.newest() if inflow is not None and self.lag < CURRENT_BELOW else 0
+        return inflow.newest() if inflow is not None and self.lag < CURRENT_MESSAGES else 0
 
     def behind(self, stored: Callable[[str], int]) -> bool:
-        """See `Links.behind`. A link that leaves something out cannot tell."""
+        """See `Links.behind`. A link with filters cannot know."""
         upstream, config = self.upstream, self.upstream.config
         if self._inflow is None or upstream.external or config.get("filter_subject") or upstream.transforms:
             return False
-        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT_BELOW
+        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT_MESSAGES
 
     def info(self) -> dict[str, Any]:
         """The link's part of STREAM.INFO."""
@@ -182,15 +180,14 @@ class UpstreamLink:
 
     @property
     def lag_seconds(self) -> float:
-        """Age of the newest message here, while the upstream has more."""
+        """Age of the newest message here while the upstream has more, else 0."""
         if not self.lag or not self.last_ts:
             return 0.0
         return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)
 
     @property
     def _has_room(self) -> bool:
-        """Something has gone from the own stream since it was full, or it may hold more, and the last attempt is over
-        for a moment."""
+        """True when the full own stream has had removals or new rules, ROOM_SECONDS after the last attempt began."""
         if self._full is None or self._around.clock.monotonic() - self._began < ROOM_SECONDS:
             return False
         removals, rules = self._full
@@ -198,7 +195,7 @@ class UpstreamLink:
 
     @property
     def _has_come(self) -> bool:
-        """The upstream was not there when it was asked for, and is now."""
+        """True when the upstream did not exist at the last attempt, and does now."""
         missing = self.error is not None and self.error.is_stream_not_found and not self.upstream.external
         return missing and self._around.target.knows(self.upstream.name)
 
@@ -211,7 +208,7 @@ class UpstreamLink:
             around.bus.unsubscribe(subscription)
         self._subscriptions.clear()
         if self._consumer and not self._durable and self.upstream.consumer is None:
-            # With a reply, though nobody listens there: a node without JetStream hands over no request without one.
+            # With an unused reply: a node without JetStream passes no request on without one.
             around.bus.ask(self.upstream.delete_subject(self._consumer), b"", NOBODYS_INBOX)
             self._consumer = ""
         if self._inflow is not None:
@@ -221,7 +218,7 @@ class UpstreamLink:
         self._waiting = False
 
     def _again(self, why: str) -> None:
-        """The attempt is over, for a reason that is no error."""
+        """Ends the attempt for a reason that is no error."""
         self._log.again(self.upstream.name, why)
         self._retry()
 
@@ -232,7 +229,7 @@ class UpstreamLink:
         self._retry()
 
     def _refuse(self, error: ApiError) -> None:
-        """The own stream does not take a message."""
+        """Ends the attempt because the own stream refused a message."""
         if error.err_code == errors.BAD_REQUEST:
             self._again("the log lost what came before")
             return
@@ -243,20 +240,26 @@ class UpstreamLink:
         self._fail(error)
 
     def _retry(self) -> None:
-        """The longer it does not work, the rarer."""
+        """Schedules the next attempt, with exponential backoff."""
         around = self._around
         lived = self._inflow is not None and around.clock.monotonic() - self._began >= SETTLED_SECONDS
         self._close()
         self._life += 1
         self._fails = 0 if lived else self._fails + 1
-        longest = NOBODY_RETRY if self._nobody else FULL_RETRY if self._full is not None else LONGEST_RETRY
-        delay = min(FIRST_RETRY * 2 ** min(self._fails, 10), longest) * around.rng.uniform(0.8, 1.2)
+        longest = (
+            NOBODY_RETRY_SECONDS
+            if self._nobody
+            else FULL_RETRY_SECONDS
+            if self._full is not None
+            else MAX_RETRY_SECONDS
+        )
+        delay = min(FIRST_RETRY_SECONDS * 2 ** min(self._fails, 10), longest) * around.rng.uniform(0.8, 1.2)
         self._waiting = True
         pace = around.paces.returns if lived else around.paces.retries
         self._timer = around.timers.call_later(0.0 if lived else delay, self._queue, pace)
 
     def _queue(self, pace: Pace) -> None:
-        """Another attempt, as soon as the node has a turn for one."""
+        """Makes another attempt as soon as the node has a turn for one."""
         if not self._queued:
             self._queued = True
             pace.turn(self._around.timers, self._around.target, self._turn)
@@ -281,8 +284,8 @@ class UpstreamLink:
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
         refused: ApiError | None = None,
     ) -> None:  # fmt: skip
-        """Requests, once. The answer is for this attempt only; an error in it fails the attempt, with `refused` if that
-        says more."""
+        """Sends a request once. The answer counts for this attempt only; an error in it fails the attempt, with
+        `refused` if given."""
         around, life = self._around, self._life
         inbox = b"_INBOX.JSL." + self._token()
 
@@ -295,7 +298,7 @@ class UpstreamLink:
             except DamagedError as damage:
                 around.target.report_damage(damage)
                 self._fail(self.upstream.setup_error("what is stored here cannot be read"))
-            except ValueError as wrong:  # the configuration names what nobody can listen to
+            except ValueError as wrong:  # the configuration has a subject that cannot be subscribed to
                 self._fail(self.upstream.setup_error(str(wrong)))
 
         def receive(subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
@@ -336,7 +339,7 @@ class UpstreamLink:
 
     def _uninformed(self) -> None:
         if self.upstream.external:
-            self._create(b"")  # its imports may let consumers be created and nothing else
+            self._create(b"")  # its imports may permit only the creation of consumers
         else:
             self._fail(self.upstream.setup_error(f"stream {self.upstream.name} does not answer"))
 
@@ -357,8 +360,8 @@ class UpstreamLink:
             self._create(identity)
 
     def _verify(self, identity: bytes, seen: int) -> None:
-        """The upstream was created anew. A mirror has its sequences, so it can only go on if that is the same stream
-        out of an archive: if it holds the very message that came last."""
+        """Checks an upstream that was created anew. A mirror shares its sequences, so it goes on only if that is the
+        same stream, restored: if it has the message stored last here."""
         own = self._around.target.store.reader.read([seen])
         error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
 
@@ -395,8 +398,8 @@ class UpstreamLink:
         self._ask(upstream.create_subject(self._consumer), body, self._created, self._uncreated)
 
     def _bind(self) -> None:
-        """The durable consumer, made or found, is to deliver where nobody listens yet, and goes back to what was
-        acknowledged: so all that comes then comes in order, and at most what was not acknowledged comes again."""
+        """Creates or finds the durable consumer, with a new deliver subject without a subscriber, and resets it to what
+        was acknowledged: then deliveries come in order, and only unacknowledged ones come again."""
         upstream, around = self.upstream, self._around
         kind = "MIRROR" if upstream.mirror else "SRC"
         self._consumer = f"JS_{kind}_{short_hash(around.target.origin + b' ' + upstream.key).decode()}"
@@ -417,7 +420,7 @@ class UpstreamLink:
         self._ask(upstream.create_subject(self._consumer, durable=True), body, bound, self._uncreated)
 
     def _bind_given(self, consumer: Mapping[str, str]) -> None:
-        """The user's own consumer (ADR-60) goes back to what was acknowledged, and delivers where it always does."""
+        """Resets the user's own consumer (ADR-60) to what was acknowledged, and subscribes to its deliver subject."""
         upstream, around = self.upstream, self._around
         self._durable = True
         self._consumer = consumer["name"]
@@ -442,7 +445,7 @@ class UpstreamLink:
 
     def _created(self, answer: dict[str, Any]) -> None:
         delivered, pending = answer["delivered"], _count(answer["num_pending"])
-        # Once something was delivered this is no longer where the consumer began, and that may still be on its way.
+        # After a delivery this is not the consumer's start any more, and the delivery may be under way.
         began = _count(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
         self._consumer = str(answer["name"])
         around, start = self._around, self._start
@@ -467,7 +470,7 @@ class UpstreamLink:
             if life != self._life:
                 return
             if self._inflow is None:
-                if len(self._early) < MAX_EARLY:
+                if len(self._early) < MAX_EARLY_MESSAGES:
                     self._early.append((subject, reply, headers, payload))
                 return
             self._take(subject, reply, headers, payload)
@@ -496,7 +499,7 @@ class UpstreamLink:
             self._again(f"delivery {dseq} follows {self._dseq}")
             return
         if not (self._highest < seq <= FARTHEST_SEQ and abs(ts) <= LATEST_TIME and 0 <= pending <= FARTHEST_SEQ):
-            # In the log it could not be applied, by no replica.
+            # No replica could apply it.
             self._fail(self.upstream.setup_error(f"message {seq} at {ts} ns, {pending} behind it, is out of bounds"))
             return
         self._highest = seq
@@ -504,7 +507,7 @@ class UpstreamLink:
         self.seq, self.last_ts = seq, ts
         self.lag = pending - 1 if pending else 0
         if self._durable and seq <= self._start.after:
-            return  # committed before the last attempt ended, but not acknowledged
+            return  # committed by an earlier attempt, but not acknowledged
         inflow.take(seq, ts, subject, headers, payload, pending)
 
     def _control(self, inflow: Inflow, reply: bytes, headers: bytes) -> None:
@@ -524,19 +527,19 @@ class UpstreamLink:
         if inflow.settled:
             self.lag = 0
             self._refused, self.error = False, None
-            if cursor is not None and cursor.lag >= CURRENT_BELOW:
-                inflow.tell(0)  # it is idle: nothing is left
+            if cursor is not None and cursor.lag >= CURRENT_MESSAGES:
+                inflow.tell(0)  # an idle heartbeat: nothing is left
 
     def _question(self, inflow: Inflow, reply: bytes) -> None:
-        """Answers flow control when its time has come. The upstream chose the subject, and this account publishes
-        there: only where servers take such answers, then."""
+        """Answers flow control in its turn. The upstream chooses the subject and this account publishes to it, so only
+        subjects at which servers take such answers are accepted."""
         if not reply.startswith(FLOW_PREFIXES):
             self._fail(self.upstream.setup_error("flow control is to be answered at a subject of another kind"))
             return
         inflow.question(reply, self._handled())
 
     def _handled(self) -> bytes:
-        """Headers of an answer to flow control, which acknowledge what came so far."""
+        """Headers of an answer to flow control, which acknowledge the messages so far."""
         if not self._durable or not self._dseq:
             return b""
         return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (self._dseq, self.seq)

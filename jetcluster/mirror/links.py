@@ -1,4 +1,4 @@
-"""`Links`: all links of one stream; they run on its leader."""
+"""`Links`: all links of one stream, on its leader."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from jetcluster.mirror.link import UpstreamLink
 from jetcluster.mirror.ports import LinkDependencies, LinkLog
 from jetcluster.mirror.upstream import Upstream
 
-AT_ONCE: Final = 16
+LINKS_AT_ONCE: Final = 16
 APART_SECONDS: Final = 0.04
-"""A stream's links that begin, or end, together, before the next ones: thousands at once would hold the loop."""
+"""Links of a stream that begin or end together, and the delay to the next ones: thousands at once would block the
+loop."""
 
 
 class Links:
-    """Idle until `begin`."""
+    """The links of one stream. Idle until `begin`."""
 
     def __init__(self, around: LinkDependencies, stream: str) -> None:
         self._around = around
@@ -26,12 +27,12 @@ class Links:
         self.by_key: dict[bytes, UpstreamLink] = {}
 
     def begin(self) -> None:
-        """This replica leads from now on."""
+        """Begins leading."""
         self._leading = True
         self.configure()
 
     def end(self, *, deleted: bool = False) -> None:
-        """`deleted`: with the stream."""
+        """Ends all links. `deleted`: the stream is deleted."""
         self._leading = False
         self._around.paces.retries.forget(self._around.target)
         self._around.paces.returns.forget(self._around.target)
@@ -39,7 +40,7 @@ class Links:
         self.by_key.clear()
 
     def configure(self) -> None:
-        """The configuration may be another one: links that it has no more end, new ones begin."""
+        """Follows the configuration: ends the links that it has no more, and begins new ones."""
         if not self._leading:
             return
         wanted = {upstream.key: upstream for upstream in self._upstreams()}
@@ -49,16 +50,16 @@ class Links:
             key: known.get(key) or UpstreamLink(self._around, upstream, self._log) for key, upstream in wanted.items()
         }
         for number, key in enumerate([key for key in wanted if key not in known]):
-            self.by_key[key].begin(number // AT_ONCE * APART_SECONDS)
+            self.by_key[key].begin(number // LINKS_AT_ONCE * APART_SECONDS)
 
     def _end(self, links: list[UpstreamLink], *, forever: bool) -> None:
-        """All stop now; what they have subscribed to is given back in steps."""
+        """Stops all `links` now, and unsubscribes in steps."""
         for link in links:
             link.stop(forever=forever)
         self._end_some(deque(links))
 
     def _end_some(self, links: deque[UpstreamLink]) -> None:
-        for _ in range(min(AT_ONCE, len(links))):
+        for _ in range(min(LINKS_AT_ONCE, len(links))):
             links.popleft().end()
         if links:
             self._around.timers.call_later(APART_SECONDS, self._end_some, links)
@@ -80,17 +81,17 @@ class Links:
             link.applied(index, result)
 
     def newest(self) -> int:
-        """Log index from which on all that came is stored; 0: it is now."""
+        """Log index from which on all received messages are stored; 0: they are now."""
         return max((link.newest() for link in self.by_key.values()), default=0)
 
     def behind(self, stored: Callable[[str], int]) -> bool:
-        """A mirror's upstream on this node has something that has not come, and is about to. `stored` gives the last
-        sequence of a stream as this node has it."""
+        """True when a mirror's upstream on this node has messages that will come soon. `stored` returns the last
+        sequence of a stream on this node."""
         link = self.by_key.get(b"")
         return link is not None and link.behind(stored)
 
     def info(self, *, seconds: bool = False) -> dict[str, Any]:
-        """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} when there are none, or when this
+        """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} without links, or when this
         replica does not lead. `seconds` adds `lag_seconds` to each."""
         found = [link.info() for link in self.by_key.values()]
         if seconds:

@@ -1,4 +1,4 @@
-"""`LinkDependencies` and `LinkTarget`: the services of a node, and the stream, that a link works for."""
+"""`LinkDependencies` and `LinkTarget`: the services of a node that a link uses, and the stream that it feeds."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from jetcluster.stream.apply.sourced import Cursor
 from jetcluster.stream.rules import StreamRules
 
 LOG_SECONDS: Final = 10.0
-"""Seconds that one line with a number stands for."""
+"""Period that one summarizing line covers."""
 LINES_AT_ONCE: Final = 4
-"""Lines of the first links in that time."""
+"""Single lines before that."""
 
 PACE_SECONDS: Final = 0.1
-"""Seconds."""
+"""A window of `Pace`."""
 
 
 class LinkLog:
-    """Writes what the links of a stream tell the log: a few lines at once, and then how many there were. One per
-    stream."""
+    """Writes the log lines of a stream's links: a few single ones, then one with their number per period."""
 
     def __init__(self, log: Log, timers: Timers, stream: str) -> None:
         self._log = log
@@ -33,12 +32,12 @@ class LinkLog:
         self._stream = stream
         self._lines = 0
         self._more = 0
-        """Not told yet, since the last line."""
+        """Failures since the last line."""
         self._last = ("", "")
         self._open = False
 
     def again(self, upstream: str, why: str) -> None:
-        """An attempt is over, for a reason that is no error."""
+        """Logs the end of an attempt for a reason that is no error."""
         if self._tells(upstream, why):
             self._log.info("link begins again", stream=self._stream, upstream=upstream, reason=why)
 
@@ -69,24 +68,23 @@ class LinkLog:
 
 
 class Pace:
-    """Bounds how many links ask their upstreams again in a while, of one stream and of the node. Turns are given at
-    once while the window has some left, else in later windows: streams in turns, the links of a stream in their
-    order.
+    """Bounds the attempts of links per window, of one stream and of the node. A link gets its turn at once while the
+    window has some left, else in a later one: streams alternate, the links of a stream keep their order.
 
-    An attempt costs about a millisecond here and where the upstream is. One link asks ever more rarely, but
-    thousands of them that all fail would keep a node busy without end."""
+    An attempt costs about a millisecond here and at the upstream. Each link backs off, but thousands that all fail
+    would keep a node busy."""
 
     def __init__(self, per_stream: int, per_node: int) -> None:
-        """Number of turns that a window has."""
+        """Sets the numbers of turns per window."""
         self._per_stream = per_stream
         self._per_node = per_node
         self._waiting: OrderedDict[object, deque[Callable[[], None]]] = OrderedDict()
         self._given: Counter[object] = Counter()
-        """In this window, by stream."""
+        """Turns given in this window, by stream."""
         self._open = False
 
     def turn(self, timers: Timers, stream: object, begin: Callable[[], None]) -> None:
-        """Calls `begin` when it is its turn, before this returns if that is now."""
+        """Calls `begin` when `stream` has a turn, before returning if that is now."""
         if not self._open:
             self._open = True
             timers.call_later(PACE_SECONDS, self._over, timers)
@@ -97,7 +95,7 @@ class Pace:
             self._waiting.setdefault(stream, deque()).append(begin)
 
     def forget(self, stream: object) -> None:
-        """Its links have ended."""
+        """Drops the waiting links of a stream, which have ended."""
         self._waiting.pop(stream, None)
 
     def _has_turn(self, stream: object) -> bool:
@@ -116,7 +114,7 @@ class Pace:
             begins = self._waiting.pop(stream)
             begin = begins.popleft()
             if begins:
-                self._waiting[stream] = begins  # behind the others
+                self._waiting[stream] = begins  # after the other streams
             self._given[stream] += 1
             begin()
 
@@ -125,9 +123,9 @@ class Paces(NamedTuple):
     """The paces of a node."""
 
     retries: Pace
-    """After an attempt that failed: 50 per second of a stream, 100 of the node."""
+    """Attempts after a failed one: 50 per second of a stream, 100 of the node."""
     returns: Pace
-    """After a link that lived: 500 and 1,000."""
+    """Attempts after a link that lived: 500 and 1,000."""
 
 
 def paces() -> Paces:
@@ -135,7 +133,7 @@ def paces() -> Paces:
 
 
 class LinkTarget(Protocol):
-    """The stream that is fed, on its leader."""
+    """The stream that a link feeds, on its leader."""
 
     @property
     def rules(self) -> StreamRules: ...
@@ -146,20 +144,20 @@ class LinkTarget(Protocol):
     def cursor(self, key: bytes) -> Cursor | None: ...
 
     def propose(self, command: bytes) -> int | None:
-        """Puts a SOURCED command into the log; its index. None: not now."""
+        """Puts a SOURCED command into the log; returns its index, or None when the log takes nothing now."""
         ...
 
     def report_damage(self, error: DamagedError) -> None:
-        """A stored record cannot be read here."""
+        """Reports that a stored record cannot be read here."""
         ...
 
     @property
     def origin(self) -> bytes:
-        """Name that tells this stream from all others that may read the same upstream, wherever they are."""
+        """A name of this stream, unique among all streams anywhere that may read the same upstream."""
         ...
 
     def knows(self, name: str) -> bool:
-        """Is there such a stream in the account?"""
+        """True when the account has a stream of this name."""
         ...
 
 

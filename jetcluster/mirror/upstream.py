@@ -1,4 +1,4 @@
-"""`Upstream`: one link of a stream's configuration, as requests to the upstream and as what its messages become.
+"""`Upstream`: one link of a stream's configuration: its requests to the upstream, and the stored form of its messages.
 
 The wire form is nats-server's, so that either end may be one.
 """
@@ -24,26 +24,26 @@ ACK_WAIT_NS: Final = 22 * 3600 * 10**9
 HEARTBEAT_NS: Final = 10**9
 INACTIVE_NS: Final = 10 * 10**9
 MAX_ACK_PENDING: Final = 4096
-"""Most unacknowledged messages of an upstream that waits for acknowledgements; nats-server asks for 1000."""
+"""Unacknowledged messages of an upstream that waits for acknowledgements; nats-server's links use 1000."""
 _SOURCE: Final = b"Nats-Stream-Source"
 _DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
 
-SEARCH_STEP: Final = 512
-MAX_SEARCHED: Final = 65_536
-"""Messages looked through for one of a source that nothing else is known of."""
+SEARCH_STEP_MESSAGES: Final = 512
+MAX_SEARCHED_MESSAGES: Final = 65_536
+"""Stored messages searched for one of a source without a cursor."""
 
 
 class Start(NamedTuple):
-    """The place to begin at: after sequence `after`; with `configured` where the link's start options say."""
+    """The place to begin at: after sequence `after`, or with `configured` as the link's start options say."""
 
     after: int
     configured: bool = False
     time: str = ""
-    """RFC 3339: from this time on, when there is nothing better."""
+    """RFC 3339: the time to begin at if there are neither."""
 
 
 class Upstream:
-    """`stream` is the name of the one that is fed."""
+    """One link's upstream. `stream` is the name of the stream that the link feeds."""
 
     def __init__(self, config: Mapping[str, Any], stream: str, *, mirror: bool) -> None:
         self.config = config
@@ -54,7 +54,7 @@ class Upstream:
         external = config.get("external") or {}
         self.external = bool(external)
         self.consumer: Mapping[str, str] | None = config.get("consumer")
-        """A durable one of the user's own: it is there, has filters and start, and stays."""
+        """The user's own durable consumer, if configured: it exists, has filters and start, and stays."""
         self.prefix: str = external.get("api") or "$JS.API"
         base = external.get("deliver") or "$JS"
         self.deliver = f"{base}.{'M' if mirror else 'S'}."
@@ -104,8 +104,8 @@ class Upstream:
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
     def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Request for the consumer of an upstream whose messages go when they are acknowledged. The same in every
-        attempt but for `deliver`."""
+        """Request for the consumer of an upstream that removes acknowledged messages. Only `deliver` differs between
+        attempts."""
         begin = self._begin(Start(0, configured=True))
         own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
         return self._request(consumer, deliver, {**begin, **own}, account)
@@ -140,7 +140,7 @@ class Upstream:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def mapped(self, subject: bytes, seq: int) -> bytes:
-        """The subject that the first transform makes of it."""
+        """The subject after the first transform that matches."""
         for transform in self.transforms:
             made = transform.match(subject, seq)
             if made is not None:
@@ -148,7 +148,7 @@ class Upstream:
         return subject
 
     def headers(self, block: bytes, seq: int, subject: bytes, identity: bytes) -> bytes:
-        """The header block as it is stored here; `subject` is the upstream's."""
+        """The header block as stored here; `subject` is the upstream's."""
         if block and FIELD in block:
             block = _without_orders(block, source=not self.mirror)
         if self.mirror:
@@ -157,8 +157,7 @@ class Upstream:
         return appended(block, _SOURCE, value + b" " + identity if identity else value)
 
     def seq_of(self, message: Msg) -> tuple[int, bytes] | None:
-        """Place that a stored message names of this link: the upstream's sequence and identity. None: it is not from
-        it."""
+        """The upstream's sequence and identity in a stored message of this link; None for other messages."""
         value = nats_fields(message.headers).get(_SOURCE)
         parts = value.split(b" ") if value else []
         if len(parts) < 2 or parts[0] != self._index or not parts[1].isdigit():
@@ -169,7 +168,7 @@ class Upstream:
 
 
 def _without_orders(block: bytes, *, source: bool) -> bytes:
-    """Without what was meant for the upstream when it took the message in."""
+    """Removes fields that were instructions to the upstream."""
     for name in nats_fields(block):
         if name.startswith(_DROPPED) or (source and name == _SOURCE):
             block = header_block.remove(block, name)
@@ -177,7 +176,7 @@ def _without_orders(block: bytes, *, source: bool) -> bytes:
 
 
 def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
-    """`identity` is the upstream's of now. Raises DamagedError."""
+    """The place to begin at; `identity` is the upstream's present one. Raises DamagedError."""
     store = target.store
     cursor = target.cursor(upstream.key)
     if upstream.mirror:
@@ -196,12 +195,12 @@ def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
 
 
 def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
-    """Place that the newest stored message of the source names: after a restore from an archive, or when a source comes
-    back that was taken out, that is all there is. (sequence, identity) or None."""
+    """(sequence, identity) of the newest stored message of the source, or None. After a restore from an archive, or
+    when a removed source comes back, there is no cursor."""
     high = store.last_seq
-    low = max(store.first_seq, high - MAX_SEARCHED)
+    low = max(store.first_seq, high - MAX_SEARCHED_MESSAGES)
     while high >= low:
-        start = max(low, high - SEARCH_STEP + 1)
+        start = max(low, high - SEARCH_STEP_MESSAGES + 1)
         for message in reversed(store.reader.read(range(start, high + 1))):
             found = upstream.seq_of(message)
             if found is not None:

@@ -14,8 +14,7 @@ from typing import Final
 
 LISTEN_BACKLOG: Final = 1024
 MAX_OPEN_SECONDS: Final = 3.0
-"""Longest time that the port stays open before the server takes it over. A server that takes longer to start closes the
-port, so that clients connect elsewhere."""
+"""Time after which a server that is still starting closes the port, so that clients connect elsewhere."""
 MAX_CONFIG_BYTES: Final = 64 * 1024
 """Largest configuration file that is parsed here too."""
 _ADDRESS: Final = ("listen", "port", "host", "net")
@@ -62,8 +61,8 @@ EARLY: Final = EarlyPort()
 
 
 def _wanted(flags: Mapping[str, Flag]) -> tuple[str, int] | None:
-    """Returns (host, port) if they are certain. None otherwise, for a random port, and with a pid file, which must
-    exist before the port is open."""
+    """Returns (host, port), or None if uncertain, random, or with a pid file, which must exist before the port is
+    open."""
     host, port = "0.0.0.0", 4222  # noqa: S104 - nats-server's
     if flags.get("pid_file"):
         return None

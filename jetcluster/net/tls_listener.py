@@ -59,7 +59,7 @@ class TlsListener:
         self._room = asyncio.Semaphore(MAX_HANDSHAKES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ports: list[socket.socket] = []
-        self._failure_told = -LOG_INTERVAL_SECONDS
+        self._failure_logged_at = -LOG_INTERVAL_SECONDS
 
     async def start(self, host: str, port: int) -> Address:
         """Listens and returns the bound address; port 0 picks a free one. Raises OSError."""
@@ -130,8 +130,8 @@ class TlsListener:
 
     def _log_failed(self, error: OSError) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._failure_told >= LOG_INTERVAL_SECONDS:
-            self._failure_told = now
+        if now - self._failure_logged_at >= LOG_INTERVAL_SECONDS:
+            self._failure_logged_at = now
             _LOG.error("Error accepting a connection: %s", error.strerror or error)
 
     async def _take(self, connection: socket.socket, address: Address) -> None:

@@ -29,8 +29,7 @@ class Capacity:
 
     def look(self, free: int, stored: int) -> bool:
         """Takes `free` bytes on the disk and `stored` bytes in streams here; returns True when `max_storage` has
-        changed. It never falls: `raft.journal.journal` keeps a reserve against other writers. Small differences are
-        ignored."""
+        changed. Small gains are ignored. It never falls: `raft.journal.journal` keeps a reserve."""
         found = (free + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:
             return False

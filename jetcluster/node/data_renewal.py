@@ -104,8 +104,7 @@ def open_data(
 
 
 def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
-    """Opens the store; on a small disk RocksDB also flushes by itself, early: else it kept an import given up for lack
-    of room."""
+    """Opens the store. On a small disk RocksDB also flushes by itself: else it kept an import that found no room."""
     make_folder(data, files)
     owner_flushes = total_bytes(data, files) >= SMALL_DISK_BYTES
     return open_store(data, owner_flushes=owner_flushes)

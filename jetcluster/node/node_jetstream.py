@@ -139,7 +139,7 @@ class NodeJetStream:
 
     @property
     def disk_waits(self) -> DiskWaits | None:
-        """None without JetStream."""
+        """The journal's waits for the disk; None without JetStream."""
         return self._writer.waits if self._writer is not None else None
 
     async def start(self) -> None:

@@ -85,10 +85,10 @@ def object_limits(options: JetStreamOptions) -> ObjectLimits:
 
 
 def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
-    from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES
+    from jetcluster.stream.lead.answers import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 
     messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
-    return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
+    return messages if messages > 0 else MAX_PENDING_MESSAGES, size if size > 0 else MAX_PENDING_BYTES
 
 
 def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimits:

@@ -67,7 +67,7 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
 
 
 def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], Options]:
-    """Takes over the new options. Returns log lines about them, and them. Raises ConfigError before any change."""
+    """Takes over the new options; returns lines for the log, and the options. Raises ConfigError before any change."""
     options = node.options
     if not options.config_file:
         raise ConfigError("can only reload config when a file is provided using -c or --config")

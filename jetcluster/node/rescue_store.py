@@ -1,4 +1,4 @@
-"""The offline rescue of a stream in stopped servers' stores (`jetcluster rescue --keep`): one replica becomes it.
+"""Offline rescue of a stream in stopped servers' stores (`jetcluster rescue --keep`): one replica becomes the stream.
 
 It is safe together with the servers' next start (`cluster.stream_rescue`): the kept replica is not used before the meta
 group has registered it, and the meta log makes the others give up. Order of the writes, each durable before the next:
@@ -87,7 +87,7 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
 
 
 def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
-    """Returns the plan of completing a run. Raises RescueRefusedError if nothing is left, or it would not be used."""
+    """Returns the plan of completing a run. Raises RescueRefusedError if it is complete or would not be used."""
     others = unmarked(stream, kept)
     if not others:
         raise RescueRefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")

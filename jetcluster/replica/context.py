@@ -25,7 +25,7 @@ from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES
+from jetcluster.stream.lead.answers import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from jetcluster.stream.lead.atomic_stage import BatchQuota
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class NodeContext:
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
     placement_rules: Callable[[], PlacementRules] = PlacementRules
-    max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)
+    max_buffered: tuple[int, int] = (MAX_PENDING_MESSAGES, MAX_PENDING_BYTES)
     """Messages and bytes of one stream that may be proposed and not yet applied."""
     read_latency: Mapping[str, Latency] = field(
         default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from jetcluster.meta.state import Assignment
-from jetcluster.mirror.link import CURRENT_BELOW
+from jetcluster.mirror.link import CURRENT_MESSAGES
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
@@ -151,7 +151,7 @@ class MirroredStream:
         if upstream is not None and self._context.answers_reads(upstream.gid):
             return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.lag < (MAX_LAG if joined else CURRENT_BELOW)
+        return cursor is not None and cursor.lag < (MAX_LAG if joined else CURRENT_MESSAGES)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         return self._upstream is not None and not self._has(payload)

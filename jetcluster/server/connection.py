@@ -23,8 +23,8 @@ from jetcluster.server.state import ServerState
 log = logging.getLogger("jetcluster.server")
 
 _LINGER_SECONDS = 1.0
-"""Time for which a closing connection's input is discarded. Closing a socket with unread input resets it, and the reset
-would overtake the -ERR."""
+"""Time for which a closing connection's input is discarded: unread input would turn the close into a reset, which would
+overtake the -ERR."""
 
 _STALL_SECONDS = 0.005
 """Time for which a publisher pauses when a connection that it fills is beyond three quarters of max_pending."""
@@ -206,7 +206,7 @@ class Connection(Origin, asyncio.Protocol):
         else:
             transport.close()
 
-    def never_made(self, reason: str) -> None:
+    def end_unmade(self, reason: str) -> None:
         """Ends a connection that never got a transport."""
         self.close_reason = reason
         self.advance(ConnectionEvent.CLOSE)
@@ -306,14 +306,14 @@ class Connection(Origin, asyncio.Protocol):
 
     def _write_due(self) -> None:
         if self.server.options.write_timeout == "retry":
-            self._told_slow("Slow Consumer (Write Deadline)")
+            self._report_slow("Slow Consumer (Write Deadline)")
             self.arm("write", self.server.options.write_deadline, self._write_due)
         else:
             self._slow("Slow Consumer (Write Deadline)")
 
     def congested(self, origin: Origin) -> None:
-        """Stalls the publisher `origin`, or closes this connection beyond max_pending. Called when `pending` exceeds
-        three quarters of it."""
+        """Stalls the publisher `origin` beyond three quarters of max_pending; closes this connection beyond all of
+        it."""
         if self.close_reason:
             return
         held = self.transport.get_write_buffer_size()
@@ -327,10 +327,10 @@ class Connection(Origin, asyncio.Protocol):
     def _slow(self, reason: str) -> None:
         if self.close_reason:
             return
-        self._told_slow(reason)
+        self._report_slow(reason)
         self.abort(reason)
 
-    def _told_slow(self, reason: str) -> None:
+    def _report_slow(self, reason: str) -> None:
         self.server.slow_consumers += 1
         log.warning("cid %d: %s, %d bytes pending", self.cid, reason, self.pending)
 
@@ -373,7 +373,7 @@ class Connection(Origin, asyncio.Protocol):
         now = self.server.clock.monotonic()
         if (self.holds or now - self.last_activity < _BUSY_SECONDS) and self._put_off < _MAX_PING_DELAYS:
             # The client is sending. If it is gone already, a failing write would end the connection and lose its
-            # unread input. The round trip would also include our own work on that input.
+            # unread input. The round trip would also include the server's work on that input.
             self._put_off += 1
             self.arm("ping", 2 * _BUSY_SECONDS, self._ping_due)
             return

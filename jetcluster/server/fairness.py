@@ -168,8 +168,8 @@ class Crowd:
         self.refused = 0
         self.closed = 0
         """Strangers closed to make room."""
-        self._told = -LOG_SECONDS
-        self._untold = 0
+        self._logged_at = -LOG_SECONDS
+        self._unlogged = 0
 
     def trouble(self) -> str:
         """Returns the watch's trouble, "" for none; a `node_health.Check`."""
@@ -196,20 +196,20 @@ class Crowd:
             oldest.close("Maximum Connections Exceeded", "maximum connections exceeded", linger=False)
         else:
             self.refused += 1
-        self._tell()
+        self._log_shortage()
         return found
 
-    def _tell(self) -> None:
-        self._untold += 1
+    def _log_shortage(self) -> None:
+        self._unlogged += 1
         now = self._clock.monotonic()
-        if now - self._told >= LOG_SECONDS:
+        if now - self._logged_at >= LOG_SECONDS:
             assert self.watch is not None
             log.error(
                 "File descriptors run short (limit %d, %d of them for the store): %d connections were refused, or "
                 "closed because they had not logged in",
-                self.watch.limit, self.watch.reserve, self._untold,
+                self.watch.limit, self.watch.reserve, self._unlogged,
             )  # fmt: skip
-            self._told, self._untold = now, 0
+            self._logged_at, self._unlogged = now, 0
 
 
 class _WaitingLogin:
@@ -315,8 +315,7 @@ class SlowLogins:
             entry.over.set_result(False)
 
     def _make_room(self) -> None:
-        """Drops the logins that are gone. If there are none, refuses the oldest one of the user who has the most, at
-        the address that has the most."""
+        """Drops logins that are gone; if there are none, the oldest one of the busiest user at the busiest address."""
         before = self.waiting
         counts: dict[str, int] = {}
         for address, users in list(self._queue.items()):

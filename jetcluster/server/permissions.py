@@ -119,9 +119,9 @@ def without_domain(subject: bytes, domain: bytes) -> bytes:
 
 
 def first_foreign(permissions: UserPermissions, headers: bytes) -> tuple[str, bytes] | None:
-    """Returns the first subject of scheduling headers that the publisher may not use, with the refused action (such as
-    "Publish to"), or None. On its behalf, a stream publishes a scheduled message to its target, reads its source, and
-    deletes the schedule whose last message this is."""
+    """Returns (refused action, such as "Publish to"; subject) for the first subject of scheduling headers that the
+    publisher may not use, or None. On its behalf, a stream publishes a scheduled message to its target, reads its
+    source, and deletes the schedule whose last message this is."""
     if _SCHEDULE not in headers:
         return None
     for source in header_block.get_all(headers, _SCHEDULE + b"-Source"):

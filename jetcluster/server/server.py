@@ -205,7 +205,7 @@ class Server:
             if its != limits.get(account):
                 self.clients.shed_of(account)
         if self.info != before or new_limits != limits:
-            self.clients.tell_info()
+            self.clients.send_info()
 
     def recheck(self, account: str) -> None:
         """Checks the clients of an account that changed; closes the newest where there are too many."""
@@ -213,7 +213,7 @@ class Server:
         for client in self.clients.of_account(account):
             if not client.close_reason:
                 client.reconfigured(new_pings=False)
-                client.tell_info()
+                client.send_info()
 
     def set_connect_urls(self, urls: Sequence[str]) -> None:
         """Sets the client URLs of the other nodes, and sends INFO to clients when they changed."""
@@ -221,11 +221,11 @@ class Server:
         peers = [url for url in dict.fromkeys(urls) if url and url != own]
         if peers != self.state.peer_urls:
             self.state.peer_urls = peers
-            self.clients.tell_info()
+            self.clients.send_info()
 
     def announce_lame_duck(self) -> None:
         self.state.lame_duck = True
-        self.clients.tell_info()
+        self.clients.send_info()
 
 
 def _tracer_for(options: Options) -> Tracer | None:

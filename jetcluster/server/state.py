@@ -1,6 +1,4 @@
-"""`ServerState`: the options, names and counts that all parts of a server share, and the part of INFO that is the same
-for all clients.
-"""
+"""`ServerState`: the options, names and counts that all parts of a server share; and the common part of INFO."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The protocol trace (`-V`): clients' protocol lines in nats-server's format, without the secrets of CONNECT.
 
-`ServerState.tracer` is None while tracing is off. Routes, whose protocol is our own, and leaf links are not traced.
+`ServerState.tracer` is None while tracing is off. Routes and leaf links are not traced; routes have another protocol.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class Tracer:
                 log.log(TRACE, "%s - <<- [%s]", head, _BARE[kind])
 
     def sent(self, head: str, data: bytes) -> None:
-        """Writes the lines of `data`, which holds whole frames. Leaves out INFO, as nats-server does, and connections
-        without a head."""
+        """Writes the frames of `data`, without INFO, as nats-server does. Nothing for a connection without a head."""
         if not head:
             return
         at = 0

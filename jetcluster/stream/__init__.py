@@ -1,5 +1,3 @@
-"""The stream's state machine; no I/O.
-
-Here: publish rules, limits, TTL, schedules, counters, batches, rollups, deletes, Direct Get. Promise: the same commands
-give the same state on every replica, also malformed ones; no command raises out of apply.
+"""The stream's state machine, without I/O: publish rules, limits, TTL, schedules, counters, batches, rollups, deletes,
+Direct Get. The same commands, even malformed ones, give the same state on every replica, and none raises out of apply.
 """

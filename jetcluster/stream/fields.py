@@ -1,7 +1,4 @@
-"""The header fields that mean something to a stream: those whose name starts with `Nats-`, and KV-Operation.
-
-`Nats-TTL`: how long a message lives (ADR-43).
-"""
+"""The header fields with a meaning for a stream, `Nats-...` and KV-Operation, and values of `Nats-TTL` (ADR-43)."""
 
 from __future__ import annotations
 
@@ -17,18 +14,17 @@ from jetcluster.protocol import headers as header_block
 
 FIELD: Final = b"\r\nNats-"
 KV_OPERATION: Final = b"\r\nKV-Operation:"
-NOTHING: Final[dict[bytes, bytes]] = {}
-"""Answer of `nats_fields` for a message without any; not to be changed."""
+NO_FIELDS: Final[dict[bytes, bytes]] = {}
+"""Result of `nats_fields` for a message without fields; it must not be changed."""
 
 
 def nats_fields(headers: bytes) -> dict[bytes, bytes]:
-    """The fields of a header block whose name starts with `Nats-`: exact case, first occurrence, blanks around the
-    value dropped."""
+    """The fields of a header block that start with `Nats-`: exact case, first occurrence, value stripped of blanks."""
     if FIELD not in headers:
-        return NOTHING
+        return NO_FIELDS
     fields: dict[bytes, bytes] = {}
     at = headers.find(FIELD)
-    while at >= 0:  # not by splitting it: there may be thousands of lines that mean nothing here
+    while at >= 0:  # without splitting: thousands of lines may have no meaning here
         end = headers.find(b"\r\n", at + 2)
         key, _, value = (headers[at + 2 : end] if end >= 0 else headers[at + 2 :]).partition(b":")
         fields.setdefault(key, value.strip(b" \t"))
@@ -37,8 +33,8 @@ def nats_fields(headers: bytes) -> dict[bytes, bytes]:
 
 
 def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bytes:
-    """The block without the `Nats-` fields that are named in `keys`, or begin with one of `prefixes`; what is left
-    keeps its bytes, but for a status behind the version."""
+    """The block without the `Nats-` fields in `keys`, or with one of `prefixes`, and without a status; other bytes
+    stay."""
     headers = header_block.without_status(headers) if headers else b"NATS/1.0\r\n\r\n"
     kept: list[bytes] = []
     start, at = 0, headers.find(FIELD)
@@ -55,12 +51,12 @@ def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...])
 
 
 def number(text: bytes) -> int:
-    """A sequence in a header: decimal digits only; -1, which matches none, for anything else."""
+    """A sequence in a header, of decimal digits; -1, which matches none, for other text."""
     return int(text) if text.isdigit() and len(text) <= 20 else -1
 
 
 def is_delete_marker(headers: bytes) -> bool:
-    """A subject delete marker, or what a KV client writes to purge a key: neither leaves a marker when it expires."""
+    """True for a subject delete marker, and for a KV client's purge of a key: neither leaves a marker on expiry."""
     if b"\r\nNats-Marker-Reason:" in headers:
         return bool(header_block.get(headers, b"Nats-Marker-Reason"))
     return KV_OPERATION in headers and header_block.get(headers, b"KV-Operation") == b"PURGE"
@@ -80,29 +76,28 @@ def replaced(headers: bytes, key: bytes, value: bytes) -> bytes:
     return b"%b\r\n%b: %b%b" % (headers[:start], key, value, headers[end:] if end >= 0 else b"\r\n\r\n")
 
 
-LEAST: Final = 1
-"""Seconds."""
+MIN_TTL_SECONDS: Final = 1
 NEVER: Final = -1
-"""The message outlives even the stream's max_age."""
-LONGEST: Final = 2**63 - 1
-"""Seconds; times so late that nanoseconds do not count that far mean the end of time (`due_index.MAX_DUE`)."""
+"""TTL of a message that outlives even the stream's max_age."""
+MAX_TTL_SECONDS: Final = 2**63 - 1
+"""The latest due time in nanoseconds is smaller (`due_index.MAX_DUE`)."""
 
 _DISABLED: Final = errors.by_code(10166)
 _INVALID: Final = errors.by_code(10165)
 
 
-MAX_REMEMBERED: Final = 64
-"""Bytes of a value that is read once for what uses it again and again."""
+MAX_CACHED_BYTES: Final = 64
+"""Bytes of a value whose parsed form is cached."""
 
 
 def parse_ttl(value: bytes) -> int | None:
-    """As `_parse_ttl`."""
-    return _remembered(value) if len(value) <= MAX_REMEMBERED else _parse_ttl(value)
+    """Returns `_parse_ttl` of the value, from a cache."""
+    return _remembered(value) if len(value) <= MAX_CACHED_BYTES else _parse_ttl(value)
 
 
 def _parse_ttl(value: bytes) -> int | None:
-    """Seconds (>= LEAST) of a non-empty header value, NEVER, or None when it is neither a Go duration (fractions of a
-    second are cut off), a whole number of seconds, nor `never`, or is below LEAST."""
+    """Seconds of a non-empty value, NEVER, or None when it is neither a Go duration (rounded down), a whole number of
+    seconds, nor `never`, or is below MIN_TTL_SECONDS."""
     if value.lower() == b"never":
         return NEVER
     duration = durations.parse(value)
@@ -112,14 +107,14 @@ def _parse_ttl(value: bytes) -> int | None:
         seconds = int(value)
     else:
         return None
-    return seconds if LEAST <= seconds <= LONGEST else None
+    return seconds if MIN_TTL_SECONDS <= seconds <= MAX_TTL_SECONDS else None
 
 
 _remembered = lru_cache(maxsize=1024)(_parse_ttl)
 
 
 def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:
-    """Fault of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
+    """Fault of a message's Nats-TTL, or None: 10166 when the stream has no TTLs, 10165 when it is invalid."""
     value = fields.get(b"Nats-TTL")
     if not value:
         return None

@@ -1,6 +1,6 @@
-"""Tables beside the messages in a `BlockStore`, and the contract of other state in the same log (`Extension`).
+"""Results of commands, the side tables of a stream's store, and the contract of other state in its log (`Extension`).
 
-Results of commands: the same on every replica, and part of the rolling hash.
+Results are the same on every replica, and part of the rolling hash.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from jetcluster.stream.rules import StreamRules
 
 
 class Duplicate(NamedTuple):
-    """The message carries the id of one that is stored already, as `seq`; it was not stored again."""
+    """The message has the id of the one stored as `seq`, and was not stored again."""
 
     seq: int
 
 
 class Counted(NamedTuple):
-    """The message of a counter was stored as `seq`, and `total` is the counter's value with it, in digits."""
+    """The message of a counter was stored as `seq`, with the counter's `total` in digits."""
 
     seq: int
     total: bytes
@@ -30,16 +30,18 @@ Verdict = int | Counted | Duplicate | ApiError
 
 
 class PublishResult(NamedTuple):
+    """Outcome of a PUBLISH."""
+
     first_seq: int
-    """Sequence of the first message of the command that was stored (or would have been)."""
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+    """Sequence of the first message stored, or that it would have."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     """Messages in the command."""
     verdicts: list[Verdict] | None
     """One per message; None: all were stored, as `first_seq`, `first_seq + 1`, ..."""
 
 
 class BatchResult(NamedTuple):
-    """Outcome of an atomic batch: all of it stored, or nothing."""
+    """Outcome of an atomic batch, stored as a whole or not."""
 
     last_seq: int
     """Sequence of its last message; 0 when it was refused."""
@@ -49,12 +51,12 @@ class BatchResult(NamedTuple):
 
 
 class JobStep(NamedTuple):
-    """A long command has come so far, and goes on with the next CONTINUE unless it is done (`jobs`)."""
+    """Progress of a long command, which the next CONTINUE carries on unless it is done (`jobs`)."""
 
     job: int
     """Index of the command."""
     removed: int
-    """Messages so far."""
+    """Messages removed so far."""
     done: bool
 
     def digest_bytes(self) -> bytes:
@@ -71,9 +73,8 @@ class Digestible(Protocol):
 
 Result = PublishResult | BatchResult | int | ApiError | Digestible
 """PublishResult of PUBLISH; BatchResult of BATCH_COMMIT; 0 of BATCH_PART; number of messages removed by PURGE,
-DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); JobStep of CONTINUE (0 when there is no job), and of a PURGE that is
-not done yet; REPLACE gives the sequence of the last message stored, or removed
-messages when it stores none; ApiError when the command was refused."""
+DELETE_MSG, EXPIRE and UPDATE_CONFIG; JobStep of CONTINUE (0 without a job) and of an unfinished PURGE; last sequence
+stored by REPLACE, or messages removed if it stores none; ApiError of a refused command."""
 
 
 def digest_bytes(result: Result) -> bytes:
@@ -106,24 +107,23 @@ SIDE_CONFIG = 1
 SIDE_DEDUPE = 2
 """Rows of `dedupe.DedupeWindow`."""
 SIDE_BATCH_PARTS = 3
-"""Rows of `atomic_parts.BatchParts`."""
+"""Rows of `atomic_checks.BatchParts`."""
 SIDE_TTL = 4
-"""`due_index.DueIndex`: when messages with a Nats-TTL expire."""
+"""`due_index.DueIndex` of messages with a Nats-TTL."""
 SIDE_NEVER = 5
-"""One row, key b"", while messages may be stored that never expire (`Nats-TTL: never`): see `expiry`."""
+"""One row, key b"", while there may be messages that never expire (`Nats-TTL: never`): see `expiry`."""
 SIDE_SCHEDULES = 6
-"""`due_index.DueIndex`: when scheduled messages are due."""
+"""`due_index.DueIndex` of schedules."""
 SIDE_CONSUMERS = 7
 """A row per consumer, and one, key b"", with the next consumer id (`consumer.state.table`)."""
 SIDE_PENDING = 8
 """Pages of `consumer.state.pending`."""
 SIDE_WAITING = 9
-"""Key consumer id | reply subject, empty value: the pulls that wait."""
+"""Key consumer id | reply subject, empty value: waiting pulls."""
 SIDE_SESSIONS = 10
 """Rows of `consumer.state.table`."""
 SIDE_EXHAUSTED = 11
-"""Key consumer id | sequence, empty value: messages that are kept although they will not be delivered again."""
-
+"""Key consumer id | sequence, empty value: kept messages that will not be delivered again."""
 SIDE_SOURCES = 12
 """Rows of `sourced.Cursors`."""
 SIDE_JOBS = 13
@@ -135,13 +135,13 @@ SIDE_ASKED = 15
 SIDE_FAST = 16
 """Rows of `fast_rows.FastRows`."""
 SIDE_COUNTED = 17
-"""One row, key b"": the stream counts what its sources have (`counters.tracks_sources`)."""
+"""One row, key b"", when messages carry totals of sources (`counters.tracks_sources`)."""
 
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""
 Sift = Callable[[Sequence[bytes], int, int], None]
-"""Filters, and the lowest and highest sequence: among these may be messages that nobody wants any more."""
+"""Called with filters and the lowest and highest sequence of messages that may be unwanted now."""
 
 
 class Extension(Protocol):
@@ -149,44 +149,44 @@ class Extension(Protocol):
 
     @property
     def public_count(self) -> int:
-        """Consumers of the stream, without those of mirrors and sources."""
+        """Number of consumers, without those of mirrors and sources."""
         ...
 
     def reload(self) -> None:
-        """Reads its state from the store: at start and after a snapshot was installed. `configure` follows."""
+        """Loads its state from the store, as `StreamMachine.reload`. `configure` follows."""
         ...
 
     def flush(self) -> None:
-        """Writes what has changed into its side tables: called once per commit of the store, at its start."""
+        """Writes changes into its side tables; called at the start of each commit of the store."""
         ...
 
     def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift) -> Result:
         """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
         `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError.
-        What nobody wants any more is left to `sift`."""
+        `sift` removes messages that become unwanted."""
         ...
 
     def configure(self, rules: StreamRules, sift: Sift) -> None:
-        """The stream's configuration in force: after `reload` and whenever it changes. `sift` as with `apply`."""
+        """Sets the stream's configuration: after `reload` and when it changes. `sift` as in `apply`."""
         ...
 
     def wanted(self, seq: int, subject: bytes) -> bool:
-        """In a stream with interest retention: the message at `seq` is for somebody."""
+        """True when a consumer wants the message at `seq`, in a stream with interest retention."""
         ...
 
     def purged(self) -> None:
-        """A purge without a filter has moved the first sequence."""
+        """Called after a purge without a filter moved the first sequence."""
         ...
 
     def trimmed(self) -> None:
-        """A command has moved the first sequence."""
+        """Called after a command moved the first sequence."""
         ...
 
     def removed(self, seqs: Sequence[int]) -> None:
-        """Messages were deleted on purpose: those at `seqs`, or unknown ones when empty."""
+        """Called after messages were deleted on purpose: those at `seqs`, or unknown ones when empty."""
         ...
 
     def stored(self, first_seq: int, last_seq: int) -> None:
-        """New messages are in the store of a stream with interest retention; limits are not enforced yet. Removes what
-        nobody will want."""
+        """Called after messages were stored in a stream with interest retention, before limits are enforced. Removes
+        those that no consumer wants."""
         ...

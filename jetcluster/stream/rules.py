@@ -1,7 +1,7 @@
-"""`StreamRules`: what `apply` needs to know of a stream's configuration, as plain numbers.
+"""`StreamRules`: the parts of a stream's configuration that `apply` needs, as plain values.
 
-Built from the normalised configuration (the JSON object that STREAM.INFO shows); nothing is validated here, that is
-`model`'s work at the edge. Limits that are off (`-1`, `0` or absent) become 0, durations are nanoseconds.
+They come from the normalised configuration (the JSON object of STREAM.INFO), which `model` has validated. Limits that
+are off (`-1`, `0` or absent) become 0; durations are nanoseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from jetcluster.model.transforms import SubjectTransform
 
 RESTORING = "restoring"
-"""Key of a configuration, true while the stream is being restored; no client ever sees it."""
+"""Key of a configuration, true while the stream is being restored; clients never see it."""
 
 _BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -24,7 +24,7 @@ WORKQUEUE = "workqueue"
 
 
 class StreamRules:
-    """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
+    """The rules of one configuration, immutable by convention. `config` is the object they come from."""
 
     __slots__ = (
         "allow_atomic",
@@ -70,7 +70,7 @@ class StreamRules:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config: dict[str, Any] = dict(config)
         self.restoring = bool(config.get(RESTORING))
-        """Messages of an archive are being put in (`restoring`): nothing else happens to the stream."""
+        """The stream is being restored from an archive (`restoring`): nothing else may happen to it."""
         if self.restoring:
             config = {key: config[key] for key in ("name", "storage", "num_replicas")} | {"sealed": True}
         self.name: str = config.get("name") or ""
@@ -102,28 +102,28 @@ class StreamRules:
         self.allow_msg_counter = bool(config.get("allow_msg_counter"))
         self.allow_msg_schedules = bool(config.get("allow_msg_schedules"))
         self.subject_transform = _transform(config.get("subject_transform"))
-        """None when subjects are stored as they come."""
+        """None when subjects are stored unchanged."""
         self.republish = _transform(config.get("republish"))
         self.republish_headers_only = bool((config.get("republish") or {}).get("headers_only"))
         may_roll_up = self.allow_rollup_hdrs and not self.deny_purge
         self.mirror: Mapping[str, Any] | None = config.get("mirror")
         self.links: tuple[bytes, ...] = (b"",) if self.mirror is not None else links_of(config.get("sources") or ())
-        """Keys of what the stream is fed by: b"" is the mirror's upstream, the others are sources."""
+        """Keys of the stream's links: b"" of a mirror, others of sources."""
         self.kv_purge = self.name.startswith("KV_") and may_roll_up
-        """`KV-Operation: PURGE` alone rolls its subject up."""
+        """`KV-Operation: PURGE` rolls its subject up."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.kept_per_subject = 0 if self.discard_new_per_subject else self.max_msgs_per_subject
-        """Messages of a subject beyond which storing one pushes out the oldest; 0: none is pushed out."""
+        """Messages of a subject beyond which storing one evicts the oldest; 0: no limit."""
         self.evicts = bool(old or self.kept_per_subject)
-        """Storing a message can push out an older one."""
+        """Storing a message can evict an older one."""
 
     def restored(self) -> StreamRules:
-        """The rules that will hold when the restore is done."""
+        """The rules after the restore."""
         return StreamRules({key: value for key, value in self.config.items() if key != RESTORING})
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> StreamRules:
-        """From the normalised configuration object (JSON names, JSON values)."""
+        """Builds the rules from the normalised configuration object (JSON names, JSON values)."""
         return cls(config)
 
 
@@ -138,7 +138,7 @@ def links_of(sources: Sequence[Mapping[str, Any]]) -> tuple[bytes, ...]:
 
 
 def link_key(source: Mapping[str, Any]) -> bytes:
-    """Key that tells the sources of a stream apart: name, api prefix, filters and destinations."""
+    """Unique key of a source in a stream: name, api prefix, filters and destinations."""
     return b" ".join((link_index(source), *link_filters(source)))
 
 
@@ -150,7 +150,7 @@ def link_index(source: Mapping[str, Any]) -> bytes:
 
 
 def link_filters(source: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Filter and destination as Nats-Stream-Source shows them."""
+    """Filter and destination as in Nats-Stream-Source."""
     transforms = source.get("subject_transforms") or ()
     if transforms:
         return (
@@ -161,7 +161,7 @@ def link_filters(source: Mapping[str, Any]) -> tuple[bytes, bytes]:
 
 
 def short_hash(data: bytes) -> bytes:
-    """Eight characters."""
+    """A hash of eight base-62 characters."""
     return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(data).digest()[:8])
 
 

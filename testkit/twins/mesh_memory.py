@@ -121,7 +121,7 @@ class MemoryNetwork:
                 return
             if text := here.left_out(there):
                 here.counters.refused += 1
-                self.meshes[there]._told_left_out(text)
+                self.meshes[there]._report_left_out(text)
                 return
         if one.foreign(other.me):
             one.counters.refused += 1

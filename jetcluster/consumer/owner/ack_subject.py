@@ -1,7 +1,7 @@
 """Reply subjects of deliveries, and the messages that carry them.
 
 $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<message time ns>.<pending>            v1, emitted
-$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2, understood
+$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2, accepted
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 
 def prefix(stream: bytes, consumer: bytes) -> bytes:
-    """Beginning of v1 subjects, the dot included."""
+    """Return the beginning of v1 subjects, including the dot."""
     return b"$JS.ACK.%b.%b." % (stream, consumer)
 
 
@@ -27,12 +27,12 @@ def prefix_v2(domain: bytes, account: str, stream: bytes, consumer: bytes) -> by
 
 
 def account_hash(account: str) -> bytes:
-    """Eight characters that stand for an account's name."""
+    """Return the eight characters that stand for an account's name."""
     return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(account.encode()).digest()[:8])
 
 
 class Renderer:
-    """Makes deliveries of one consumer: the data path, so everything is done in bulk."""
+    """Makes deliveries of one consumer. This is the data path, so it works in bulk."""
 
     __slots__ = ("_prefix", "headers_only", "prefix")
 
@@ -42,7 +42,7 @@ class Renderer:
         self.headers_only = headers_only
 
     def first(self, columns: Columns, cseqs: Sequence[int], pending: Sequence[int]) -> list[Outgoing]:
-        """First deliveries; `cseqs` and `pending` (messages left after this one) are parallel to the columns."""
+        """Return first deliveries; `cseqs` and `pending` (messages left after each) are parallel to the columns."""
         form = self._prefix + b"1.%d.%d.%d.%d"
         replies = [form % four for four in zip(columns.seqs, cseqs, columns.times, pending, strict=True)]
         return self._outgoing(columns, replies)
@@ -61,5 +61,5 @@ class Renderer:
 
 
 def sized(block: bytes, payload: bytes) -> bytes:
-    """The header block of a message whose payload stays away (headers_only)."""
+    """Return the header block of a message sent without its payload (headers_only)."""
     return headers.set_header(block or _NO_HEADERS, b"Nats-Msg-Size", b"%d" % len(payload))

@@ -1,8 +1,8 @@
-"""`Acks`: what clients say about messages they were given.
+"""`Acks`: takes clients' acks of delivered messages.
 
-The callback of the subscription only notes; at the end of the turn each kind becomes one op for the whole consumer.
-Double acks are answered when their op is applied. Acks in flight that are lost go into the log again: to a client that
-asked for no answer its ack is done.
+The subscription's callback only collects; at the end of the turn each kind becomes one op for the whole consumer.
+Double acks are answered when their op is applied. Lost acks are logged again: without an answer to wait for, the client
+considers them done.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from jetcluster.protocol.bus import Origin
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
 
-MAX_AT_ONCE: Final = 1 << 16
-"""Said with one op at most: an entry of the log may hold 8 MiB."""
+MAX_ACKS_PER_OP: Final = 1 << 16
+"""Acks per op: a log entry may hold 8 MiB."""
 
 _ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
 _PROGRESS: Final = frozenset((b"+WPI", b"-WPI"))
@@ -34,22 +34,23 @@ _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 
 
 class Words:
-    """All that was said with one word in one turn: the token of its op."""
+    """All acks of one kind in one turn, as the token of their op."""
 
     __slots__ = ("kind", "replies", "said", "value")
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
         self.value: list[int] | list[tuple[int, int]] = []
-        """The op's."""
+        """The op's value."""
         self.replies: list[bytes] = []
-        """Reply subjects that get an empty message when it is applied."""
+        """Reply subjects that get an empty message once the op is applied."""
         self.said: dict[int, tuple[bytes, bytes]] = {}
-        """NAK and TERM: by sequence, how often and as which number it was delivered, as the ack subject has it, and
-        what came with the word."""
+        """Sequence -> (tail of the ack subject from the delivery count on, rest of the payload)."""
 
 
 class Acks:
+    """The acks of one owned consumer, from the subscription to the log."""
+
     __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "early", "in_flight", "words")
 
     def __init__(
@@ -58,7 +59,7 @@ class Acks:
         request: Callable[[bytes, bytes], None],
         again: Callable[[Sequence[int]], None],
     ) -> None:
-        """`request` takes the request for messages that came with an ack, `again` delivers messages again at once."""
+        """`request` takes a request for messages that came with an ack; `again` redelivers messages at once."""
         self._owner = owner
         self._request = request
         self._again = again
@@ -68,11 +69,11 @@ class Acks:
         self._replies: list[bytes] = []
         self.words: dict[int, Words] = {}
         self.early: list[tuple[int, bytes, int, bytes, bytes]] = []
-        """Arguments of `_other`, about messages that were sent before their delivery was applied."""
+        """Arguments of `_other`, for messages sent before their delivery was applied."""
 
     @property
     def naks_in_flight(self) -> bool:
-        """Messages that are to be delivered again at once, once the log has it."""
+        """True when NAKs without delay are in flight: their messages are redelivered once the log has the NAKs."""
         return any(
             words.kind == NAK and any(not delay for _, delay in words.value)  # type: ignore[misc]
             for words in self.in_flight
@@ -81,7 +82,7 @@ class Acks:
     # -- from clients -----------------------------------------------------------------------------------------------
 
     def received(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Bus callback: a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Runs for every ack."""
+        """Take a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Called for every ack."""
         try:
             seq = int(subject.split(b".", 6)[5])
         except ValueError:
@@ -92,28 +93,28 @@ class Acks:
             self.acked.append(seq)
             if reply:
                 self._replies.append(reply)
-            if len(self.acked) >= MAX_AT_ONCE:
+            if len(self.acked) >= MAX_ACKS_PER_OP:
                 self.flush()
         else:
             self._other(seq, subject, 4, reply, payload)
 
     def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Likewise `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""
+        """Take a message on `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""
         tokens = subject.split(b".", 8)
         if len(tokens) == 9 and tokens[7].isdigit():
             self._other(int(tokens[7]), subject, 6, reply, payload)
 
     def settle(self, seq: int) -> None:
-        """Acknowledged without a message on an ack subject (policy `flow_control`)."""
+        """Ack all up to `seq` without a message on an ack subject (policy `flow_control`)."""
         self.acked.append(min(seq, self._state.delivered_sseq))
         self._owner.run_soon()
 
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
-        """Takes any word but a plain ack. `at`: token of `subject` with the number of deliveries."""
+        """Take a message that `received` does not. `at`: index of the delivery count in the tokens of `subject`."""
         if seq > self._state.delivered_sseq:
-            if seq <= self._owner.sent_sseq and len(self.early) < MAX_AT_ONCE:
+            if seq <= self._owner.sent_sseq and len(self.early) < MAX_ACKS_PER_OP:
                 self.early.append((seq, subject, at, reply, payload))
-            return  # not delivered yet: there is no answer either
+            return  # not delivered yet, so it is not answered
         self._owner.run_soon()
         if payload in _ACKS:
             self.acked.append(seq)
@@ -123,7 +124,7 @@ class Acks:
             self._word(subject, at, seq, reply, payload)
 
     def delivered(self) -> None:
-        """Deliveries were applied."""
+        """Take the early acks again, as deliveries were applied."""
         early, self.early = self.early, []
         for said in early:
             self._other(*said)
@@ -145,7 +146,7 @@ class Acks:
 
     def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
         words = self.words.get(kind)
-        if words is not None and max(len(words.said), len(words.replies)) >= MAX_AT_ONCE:
+        if words is not None and max(len(words.said), len(words.replies)) >= MAX_ACKS_PER_OP:
             self.flush()
             words = None
         if words is None:
@@ -157,8 +158,7 @@ class Acks:
     # -- to the log -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """The end of a turn. What was said of one message in one turn counts in this order, not in the order in which
-        it came."""
+        """Log the turn's acks. Those of one message count in this order, not in the order of arrival."""
         if self.acked:
             self._flush_acks()
         if self.words:
@@ -183,7 +183,7 @@ class Acks:
         self._submit(words)
 
     def _sample(self, seqs: Sequence[int]) -> None:
-        """Metrics of some of the acks (sample_freq percent)."""
+        """Publish metrics of a sample of the acks (sample_freq percent)."""
         owner, rules, pending = self._owner, self._owner.state.rules, self._owner.state.pending
         now = owner.clock.time_ns()
         for seq in seqs:
@@ -201,7 +201,7 @@ class Acks:
         self._submit(words)
 
     def _submit(self, words: Words) -> None:
-        """Answers for what changes nothing: that needs no op, but its answers must not overtake what is in flight."""
+        """Log the acks, or only answer them when they change nothing and no earlier answer is in flight."""
         if words.value or (words.replies and self.in_flight):
             self.in_flight.append(words)
             self._owner.submit(words.kind, words.value, words)
@@ -209,7 +209,7 @@ class Acks:
             self._answer(words)
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
-        """An op of `KINDS` was applied."""
+        """Answer the acks of an applied op of `KINDS`, and redeliver what was NAKed."""
         assert isinstance(token, Words), kind
         assert self.in_flight.popleft() is token
         self._answer(token)
@@ -242,8 +242,8 @@ class Acks:
             self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
 
     def reset(self, *, again: bool) -> None:
-        """Puts what was in flight in again; not `again` when the consumer began anew, and it was about deliveries that
-        do not count any more."""
+        """Put lost acks into the log again. `again` is False when the consumer was reset or has another owner: the acks
+        then concern void deliveries and are only answered."""
         self.early = []
         lost, self.in_flight = self.in_flight, deque()
         for words in lost:
@@ -253,7 +253,7 @@ class Acks:
 
 
 def nak_delay(text: bytes) -> int:
-    """Nanoseconds, of `{"delay": ns}` or a Go duration; 0 for anything else, which is a plain NAK."""
+    """Parse `{"delay": ns}` or a Go duration to nanoseconds; 0 for any other text, which is a plain NAK."""
     text = text.strip()
     if not text:
         return 0

@@ -1,4 +1,4 @@
-"""`DeliveryContext`: one owned consumer as its acks and its delivery use it (`owner.ConsumerOwner`)."""
+"""`DeliveryContext`: the part of an owned consumer that its acks and its delivery use (`owner.ConsumerOwner`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jetcluster.store.block_store import BlockStore
 
 
 class Advise:
-    """Tells what happened to a consumer's messages, if somebody listens."""
+    """Publishes advisories about a consumer's messages to which clients subscribe."""
 
     __slots__ = ("_bus", "_names", "_render", "_subjects")
 
@@ -32,7 +32,7 @@ class Advise:
         self._subjects: dict[str, bytes] = {}
 
     def wanted(self, name: str) -> bool:
-        """Somebody listens to the events called so in `model.advisory`."""
+        """Return True when a client subscribes to the events with this name in `model.advisory`."""
         subject = self._subjects.get(name)
         if subject is None:
             subject = self._subjects[name] = events.subject(name, *self._names)
@@ -68,7 +68,7 @@ class Advise:
 
 
 class OwnerDependencies(NamedTuple):
-    """The services of the node that an owner calls."""
+    """The services of the node for an owner."""
 
     bus: DeliveryBus
     messages: BlockStore
@@ -77,20 +77,22 @@ class OwnerDependencies(NamedTuple):
     clock: Clock
     rng: Rng
     render: Callable[[Event], bytes]
-    """Payload of an advisory."""
+    """Returns the payload of an advisory."""
     unused: Callable[[], None]
-    """The consumer was not used for its inactive_threshold: to be deleted. Asked again if nothing comes of it."""
+    """Requests the deletion of a consumer unused for its inactive_threshold; called again while it stays."""
     stream: str
     domain: str = ""
     replicated: bool = True
-    """The stream has more than one replica."""
+    """True when the stream has more than one replica."""
     waiting: WaitingRoom | None = None
-    """The node's; None: the consumer has one of its own."""
+    """The node's waiting room; None: the consumer has its own."""
     when_known: Callable[[Origin, Callable[[], None]], None] | None = None
-    """Calls back once this replica has all that the requester may have been told is stored, or when that takes long."""
+    """Calls back once this replica has all that was acked to the requester, or when that takes long."""
 
 
 class DeliveryContext:
+    """Base of `owner.ConsumerOwner`: a consumer's state, selection and services."""
+
     __slots__ = (
         "_around",
         "advise",
@@ -124,12 +126,12 @@ class DeliveryContext:
         self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
         self.selection = Selection(state, around.messages, around.clock)
         self.used_at = around.clock.time_ns()
-        """When somebody last used the consumer."""
+        """Unix nanoseconds of the last use by a client."""
         self.sent_sseq = 0
-        """Messages up to here may be with the client though the log does not know of their delivery yet."""
+        """Messages up to here may have reached the client before the log has their delivery."""
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
-        """Puts an op into the log. Those of a delivery come back to its `applied`, those of acks to theirs."""
+        """Put an op into the log; it returns to the `applied` of the delivery or the acks."""
         if kind == DELIVER:
             assert isinstance(value, list), kind
             self.selection.in_flight += len(value)

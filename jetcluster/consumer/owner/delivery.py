@@ -1,15 +1,14 @@
-"""`Delivery`: what is different between pull and push, as `owner.ConsumerOwner` sees it.
+"""`Delivery`: the interface of pull and push for `owner.ConsumerOwner`.
 
-The owner keeps what both share - state, selection, acks, subscriptions, redelivery times, inactivity - and calls its
-delivery, which decides who gets what:
+The owner has the common parts - state, selection, acks, subscriptions, redelivery times, inactivity - and calls its
+delivery, which chooses the recipients:
 
-- `owner.selection.take(n)` / `take_due(n)` give messages, `give_back(...)` returns what was not used after all;
+- `owner.selection.take(n)` / `take_due(n)` return messages, `give_back(...)` takes unused ones back;
 - `owner.submit(kind, value, token)` puts ops into the log; those of kinds DELIVER, REDELIVER, ADVANCE, WAIT, UNWAIT and
   PIN come back to `applied`;
-- `owner.wake_at(ns)` asks for a tick, `owner.run_soon()` for a run.
+- `owner.wake_at(ns)` requests a tick, `owner.run_soon()` a run.
 
-Both count what was sent ahead of the log (`Advance`), keep the gaps of the stream (`Replay`) and send by way of a
-`DeliveryBus`.
+Both count messages sent ahead of the log (`Advance`), keep the stream's intervals (`Replay`) and use a `DeliveryBus`.
 """
 
 from __future__ import annotations
@@ -26,81 +25,82 @@ from jetcluster.protocol.bus import Bus, Outgoing
 DELETED = "deleted"
 MOVED = "moved"
 SHUTDOWN = "shutdown"
-"""Why an owner stops: the consumer is gone; another node owns it; this server goes down."""
+"""Reasons for which an owner stops: the consumer is deleted, another node owns it, or this server shuts down."""
 
-MAX_UNCONFIRMED: Final = 65_536
-MAX_WAIT_NS: Final = 2_000_000_000
+MAX_UNCONFIRMED_MESSAGES: Final = 65_536
+MAX_UNCONFIRMED_NS: Final = 2_000_000_000
 
 _LATE_NS: Final = 100_000_000
-"""Nanoseconds that may be made up for; who was held up longer goes on with the gap behind the last message."""
+"""Delay that replay catches up on; after a longer one the original intervals continue from then."""
 
 
 class DeliveryBus(Bus, Protocol):
-    """`Bus` with what the delivery of consumers needs besides; `server` implements it."""
+    """`Bus` with the additional methods for deliveries; `server` implements it."""
 
     def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
-        """Routes messages to the takers of `target`, in order; the takers see the messages' own subjects. Returns how
-        many takers the last one found. (A consumer's delivery: routed by reply or deliver_subject.) Permissions to
-        publish do not apply. In a queue group a member that reads goes before one that is far behind."""
+        """Route messages in order to the takers of `target`, a reply or deliver_subject; the takers see the messages'
+        own subjects. Returns the number of takers of the last one. Publish permissions do not apply. In a queue group,
+        members that read are preferred to those that lag."""
 
     def queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """True when a member of queue group `queue` would get what is published to `subject`."""
+        """Return True when a member of queue group `queue` would get a message on `subject`."""
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back when somebody begins, or ceases, to take the literal `subject`, here or at another node: in the
-        middle of that change, so the callback only makes a note. Returns what ends the watch."""
+        """Call back when interest in the literal `subject` begins or ends, here or at another node. The call comes in
+        the middle of that change, so the callback must only note it. Returns a function that ends the watch."""
 
 
 class Delivery(Protocol):
+    """Delivery of one consumer's messages to clients."""
+
     @property
     def num_waiting(self) -> int:
         """Open pull requests; 0 for push."""
 
     @property
     def push_bound(self) -> bool:
-        """Somebody takes the deliver subject; False for pull."""
+        """True when the deliver subject has interest; False for pull."""
 
     @property
     def in_use(self) -> bool:
-        """Someone is there to deliver to: open requests whose client still listens, or a bound deliver subject. May
-        look closely: asked when the inactivity threshold has passed."""
+        """True with a recipient: an open request whose client still listens, or a bound deliver subject. May be slow:
+        read when the inactivity threshold has passed."""
 
     @property
     def wants_messages(self) -> bool:
-        """New messages in the stream are worth a `run`."""
+        """True when new messages in the stream need a `run`."""
 
     def start(self) -> None:
-        """Subscribes to what the strategy needs."""
+        """Begin to deliver."""
 
     def stop(self, reason: str) -> Iterator[None]:
-        """Unsubscribes; tells those who wait. `reason`: DELETED, MOVED or SHUTDOWN. Some thousands are told with each
-        step of what is returned."""
+        """Unsubscribe; the returned iterator ends waiting requests, some thousands per step. `reason`: see above."""
 
     def run(self) -> None:
-        """End of a loop turn: delivers what can be delivered. Not called while the consumer is paused."""
+        """Deliver all that can be delivered, at the end of a loop turn. Not called while the consumer is paused."""
 
     def tick(self, now: int) -> None:
-        """`now`: wall clock, ns. May come for another's sake; asks again with `owner.wake_at` for what is still to
-        come. Called while paused too (heartbeats and expiries go on)."""
+        """Do what is due at `now` (wall clock, ns), if anything, and request the next tick with `owner.wake_at`. Called
+        while paused too (for heartbeats and expiries)."""
 
     def flush(self) -> None:
-        """Puts into the log what was sent and is not there yet: somebody wants to know."""
+        """Put into the log the messages sent ahead of it."""
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
-        """An op of this delivery was applied here. The selection has seen it before."""
+        """Take the outcome of an op of this delivery, applied here; the selection already has it."""
 
     def reset(self) -> None:
-        """None of the ops in flight will ever be applied; the selection stands at the replicated state again."""
+        """Drop the ops in flight, which are lost; the selection is at the replicated state again."""
 
     def configured(self) -> None:
-        """`owner.state.rules` is another one than before (update, pause)."""
+        """Follow new `owner.state.rules` (update, pause)."""
 
 
 class Advance:
-    """Counts how far a consumer without acks has delivered, ahead of what the log knows.
+    """Position of a consumer without acks, ahead of the log.
 
-    Such a consumer sends at once and records afterwards: one ADVANCE op in flight, the next one holds everything sent
-    meanwhile. A former owner must not go on for ever: when too much, or for too long, is unconfirmed it waits."""
+    Such a consumer sends at once and logs afterwards, with one ADVANCE op in flight; the next op has all that was sent
+    meanwhile. It stops when too many messages, or old ones, are unconfirmed: a former owner must not go on forever."""
 
     __slots__ = ("_confirmed", "_epoch", "_in_flight", "_state", "_submit", "_submitted", "cseq", "sseq")
 
@@ -108,11 +108,11 @@ class Advance:
         self._state = state
         self._submit = submit
         self._in_flight: deque[tuple[int, int]] = deque()
-        """(consumer sequence up to which the op goes, when it was submitted)"""
+        """(last consumer sequence of the op, time of its submission)"""
         self.restart()
 
     def restart(self) -> None:
-        """Goes on from the state."""
+        """Continue from the state."""
         state = self._state
         self._epoch = state.epoch
         self._in_flight.clear()
@@ -122,18 +122,17 @@ class Advance:
         """Its stream sequence."""
 
     def sent(self, seq: int, count: int) -> None:
-        """`count` messages more, the last at `seq`."""
+        """Count `count` more messages, the last at `seq`."""
         self.cseq += count
         self.sseq = seq
 
     def may_send(self, now: int) -> bool:
-        if self._in_flight and now - self._in_flight[0][1] > MAX_WAIT_NS:
+        if self._in_flight and now - self._in_flight[0][1] > MAX_UNCONFIRMED_NS:
             return False
-        return self.cseq - self._confirmed < MAX_UNCONFIRMED
+        return self.cseq - self._confirmed < MAX_UNCONFIRMED_MESSAGES
 
     def flush(self, now: int, *, at_once: bool = False, least: int = 1) -> None:
-        """Puts what is new into the log, if that is `least` messages, and unless an op is in flight (`at_once`: all
-        the same)."""
+        """Log new messages if there are at least `least`, and no op is in flight or `at_once` is True."""
         count = self.cseq - self._submitted
         if count >= least and (at_once or not self._in_flight):
             self._submitted = self.cseq
@@ -145,8 +144,8 @@ class Advance:
         self.flush(now, least=least)
 
     def reset(self) -> None:
-        """Goes on after the loss of what was in flight. Messages once sent stay sent: they are put into the log again,
-        unless the consumer begins anew, or the log knows of more or could not take so many."""
+        """Continue after the loss of ops in flight. Messages already sent are logged again, unless the consumer was
+        reset, or the log has more or could not accept that many."""
         state = self._state
         known, more = state.delivered_sseq, self.cseq - state.delivered_cseq
         if state.epoch != self._epoch or not 0 <= more <= self.sseq - known or known == self.sseq:
@@ -157,7 +156,7 @@ class Advance:
 
 
 class Replay:
-    """Messages go out with the gaps with which they came in (replay_policy original)."""
+    """Sends messages with the intervals of their arrival in the stream (replay_policy original)."""
 
     __slots__ = ("_at", "_time")
 
@@ -165,14 +164,14 @@ class Replay:
         self._time = 0
         """Stored time of the last message that was sent."""
         self._at = 0
-        """The time that it was due at, 0 before the first."""
+        """Time at which it was due, 0 before the first."""
 
     def due(self, times: list[int], now: int) -> int:
-        """Number of messages with these ascending times that may go at `now`."""
+        """Return the number of messages with these ascending times that may be sent at `now`."""
         return bisect_right(times, now - self._shift(times, now))
 
     def sent(self, times: list[int], count: int, now: int) -> int:
-        """The first `count` went out; returns when the next one is due, 0 when that is not among them."""
+        """Note that the first `count` were sent; return the due time of the next one, 0 when it is not in `times`."""
         shift = self._shift(times, now)
         if count:
             self._time = times[count - 1]
@@ -180,7 +179,7 @@ class Replay:
         return times[count] + self._at - self._time if count < len(times) else 0
 
     def _shift(self, times: list[int], now: int) -> int:
-        """From stored times to those of today."""
+        """Return the difference from stored times to due times."""
         if not self._at:
             return now - times[0]
         shift = self._at - self._time

@@ -1,10 +1,10 @@
-"""`ConsumerOperationLog`: the way of this node's consumer owners into the log of one stream (docs/consumers.md).
+"""`ConsumerOperationLog`: puts the ops of this node's consumer owners into the log of one stream (docs/consumers.md).
 
-What the owners submit during a turn of the loop becomes one CONSUMER_TURN. Turns are numbered within a session and are
-applied in order and without a gap, or not at all. As soon as one may be lost the session is over: nothing is submitted
-any more, and a new session begins with an empty turn. When that one is applied here, everything of the old session has
-been applied too or never will be; only then do the owners throw their views away (`reset`) and go on. An op that came
-out void ends its session as well: its owner decided it by a view that is not the state, and would pass over messages.
+The ops of a loop turn become one CONSUMER_TURN. Turns are numbered within a session and applied in order and without a
+gap, or not at all. A turn that may be lost ends the session: no more ops are taken, and a new session begins with an
+empty turn. Once that turn is applied here, every turn of the old session has been applied or never will be; only then
+do the owners discard their views (`reset`) and continue. A void op also ends its session: its owner decided it by a
+view that differs from the state, and would skip messages.
 
 Sans I/O: the log, time and timers are parameters.
 """
@@ -20,25 +20,25 @@ from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
 
-MAX_TURNS = 64
-"""In flight; with more the owners are not run."""
-MAX_IN_FLIGHT = 4 << 20
-"""Bytes of turns in flight, likewise."""
-TURN_BYTES = 512 << 10
-"""About the most in one turn: an entry of the log may hold 8 MiB."""
-MAX_COLLECTED = 32 << 20
-"""Bytes that wait for room (acks come whether owners run or not); beyond it the session is given up."""
+MAX_TURNS_IN_FLIGHT = 64
+"""Turns in flight; with more the owners are not run."""
+MAX_BYTES_IN_FLIGHT = 4 << 20
+"""Bytes of turns in flight; with more the owners are not run."""
+MAX_TURN_BYTES = 512 << 10
+"""Approximate size of a turn: a log entry may hold 8 MiB."""
+MAX_COLLECTED_BYTES = 32 << 20
+"""Bytes that wait for room (acks arrive even while owners do not run); with more the session is given up."""
 APPLY_SECONDS = 4.0
-"""A turn that is not applied here after so long counts as lost."""
+"""Time after which a turn that is not applied here counts as lost."""
 REFUSED_SECONDS = 0.1
-"""Until a refused turn leads to a new session."""
+"""Time from a refused turn to a new session."""
 BEGIN_SECONDS = 0.5
-"""A first turn that is not applied is sent again after this, then after twice as long, ..."""
+"""Time after which a first turn that is not applied is sent again; it doubles with each attempt."""
 MAX_BEGIN_SECONDS = 8.0
 
 
 class Submitter(Protocol):
-    """`consumer.owner.owner.ConsumerOwner`, as far as turns go."""
+    """The part of `consumer.owner.owner.ConsumerOwner` that turns need."""
 
     state: ConsumerState
 
@@ -64,12 +64,14 @@ class _InFlight(NamedTuple):
     session: int
     serial: int
     entries: list[_Entry | None]
-    """None: the owner is not to be told."""
+    """None for an op whose owner needs no outcome."""
     size: int
     sent: float
 
 
 class ConsumerOperationLog:
+    """Sessions and turns of this node's owners in one stream."""
+
     def __init__(
         self,
         me: bytes,
@@ -82,10 +84,10 @@ class ConsumerOperationLog:
         clock: Clock,
         timers: Timers,
     ) -> None:
-        """`send(session, body)` hands the body of a CONSUMER_TURN to the stream's leader, in order; False: there is
-        nobody to hand it to (`leader_changed` is called when there is). `session_of`: this node's newest session by
-        the table. `owners`: those to be reset. `on_room`: owners may be run (again). `on_error` is
-        given what an owner raised: the others are told all the same."""
+        """`send(session, body)` sends the body of a CONSUMER_TURN to the stream's leader, in order, and returns False
+        without a leader (`leader_changed` follows when there is one). `session_of` returns this node's newest session
+        in the table, `owners` the owners to reset. `on_room` is called when owners may run again, `on_error` with an
+        exception of an owner, after which the others are still called."""
         self._me = me
         self._send = send
         self._session_of = session_of
@@ -98,32 +100,31 @@ class ConsumerOperationLog:
         self._serial = 0
         self._open = False
         self._begun_at: float | None = None
-        """When the first turn of a session was sent that is not applied yet."""
+        """Monotonic time of sending a session's first turn, until it is applied."""
         self._begin_wait = BEGIN_SECONDS
         self._in_flight: deque[_InFlight] = deque()
         self._in_flight_bytes = 0
         self._held: list[tuple[list[_Entry | None], list[Outcome]]] = []
-        """Turns of a session that is over, applied nevertheless. Their owners are told when the next one has shown that
-        they are the owners still: somebody else may have delivered the same messages long ago."""
+        """Applied turns of a session that has ended. Their owners get the outcomes once the next session proves that
+        they still own their consumers: another node may have delivered the same messages long ago."""
         self._collected: list[_Collected] = []
         self._collected_bytes = 0
         self._scheduled = False
         self._retrying = 0
         self.submitted = 0
-        """Ops taken so far."""
+        """Number of ops taken."""
         self.told = 0
-        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to
-        the `submitted` of then."""
+        """Number of ops applied or lost: all ops up to a moment are settled once this reaches its `submitted`."""
         self.lost = 0
-        """Number of sessions given up (monitoring)."""
+        """Number of sessions given up, for monitoring."""
 
     @property
     def may_run(self) -> bool:
-        """Owners may decide new things."""
+        """True when owners may make new decisions."""
         return (
             self._open
-            and len(self._in_flight) < MAX_TURNS
-            and self._in_flight_bytes + self._collected_bytes < MAX_IN_FLIGHT
+            and len(self._in_flight) < MAX_TURNS_IN_FLIGHT
+            and self._in_flight_bytes + self._collected_bytes < MAX_BYTES_IN_FLIGHT
         )
 
     @property
@@ -132,12 +133,12 @@ class ConsumerOperationLog:
 
     @property
     def wanted(self) -> bool:
-        """There is, or was, an owner here."""
+        """True when there is, or was, an owner here."""
         return self._session > 0
 
     @property
     def unsettled(self) -> bool:
-        """`tick` has something to wait for."""
+        """True while `tick` is needed."""
         return self._begun_at is not None or bool(self._in_flight)
 
     @property
@@ -145,12 +146,12 @@ class ConsumerOperationLog:
         return len(self._in_flight)
 
     def want(self) -> None:
-        """There is an owner: begins the first session, if there is none."""
+        """Begin the first session, as there is an owner now."""
         if not self._session:
             self._begin()
 
     def submit(self, owner: Submitter, kind: int, value: Value, token: object) -> None:
-        """Without a session nothing is taken: `reset` follows."""
+        """Collect an op for the next turn. Without an open session it is dropped, and a `reset` follows."""
         if not self._open:
             return
         self.submitted += 1
@@ -159,13 +160,13 @@ class ConsumerOperationLog:
         op = Op(state.cid, state.epoch, kind, value)
         self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size))
         self._collected_bytes += size
-        if self._collected_bytes > MAX_COLLECTED:
+        if self._collected_bytes > MAX_COLLECTED_BYTES:
             self.lose()
         elif not self._scheduled:
             self._schedule()
 
     def forget(self, owner: Submitter) -> None:
-        """`owner` is not told of what it has submitted so far: it was let go, or its consumer has another epoch."""
+        """Drop the outcomes of all ops of `owner` so far: it was closed, or its consumer has another epoch."""
         before = len(self._collected)
         self._collected = [collected for collected in self._collected if collected.entry.owner is not owner]
         self.told += before - len(self._collected)
@@ -179,17 +180,17 @@ class ConsumerOperationLog:
             self._timers.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """The end of a loop turn: what was collected goes out, as far as there is room."""
+        """Send the collected ops at the end of a loop turn, as far as there is room."""
         self._scheduled = False
-        while self._collected and self._open and len(self._in_flight) < MAX_TURNS:
-            if self._in_flight and self._in_flight_bytes >= MAX_IN_FLIGHT:
+        while self._collected and self._open and len(self._in_flight) < MAX_TURNS_IN_FLIGHT:
+            if self._in_flight and self._in_flight_bytes >= MAX_BYTES_IN_FLIGHT:
                 return
             self._put()
 
     def _put(self) -> None:
         count = size = 0
         for collected in self._collected:
-            if count and size + collected.size > TURN_BYTES:
+            if count and size + collected.size > MAX_TURN_BYTES:
                 break
             count, size = count + 1, size + collected.size
         taken, self._collected = self._collected[:count], self._collected[count:]
@@ -197,14 +198,14 @@ class ConsumerOperationLog:
         self._serial += 1
         entries: list[_Entry | None] = [collected.entry for collected in taken]
         body = log_turn.encode(self._me, self._session, self._serial, [collected.op for collected in taken])
-        # Before it is sent: the leader might apply it at once.
+        # Added before it is sent, as a leader here may apply it at once.
         self._in_flight.append(_InFlight(self._session, self._serial, entries, size, self._clock.monotonic()))
         self._in_flight_bytes += size
         if not self._send(self._session, body):
             self.lose()
 
     def lose(self) -> None:
-        """Turns may be lost, or this node may have missed something: begins a new session."""
+        """Begin a new session, as turns may be lost or this node may have missed some."""
         if not self._session:
             return
         if self._open:
@@ -216,13 +217,13 @@ class ConsumerOperationLog:
         self._begin()
 
     def leader_changed(self) -> None:
-        """Or the link to it broke: what is under way may be lost."""
+        """Note another leader, or a broken link to it: turns in flight may be lost."""
         if self._in_flight or self._begun_at is not None:
             self._begin_wait = BEGIN_SECONDS
             self.lose()
 
     def refused(self, session: int) -> None:
-        """The leader did not take a turn of `session`."""
+        """Note that the leader refused a turn of `session`."""
         if session == self._session and self._retrying != session:
             self._retrying = session
             self._timers.call_later(REFUSED_SECONDS, self._retry, session)
@@ -232,7 +233,7 @@ class ConsumerOperationLog:
             self.lose()
 
     def stop(self) -> None:
-        """Nothing is submitted or told any more."""
+        """End the session; ops are dropped from now on."""
         self._session = self._serial = 0
         self._open = False
         self._begun_at = None
@@ -243,7 +244,7 @@ class ConsumerOperationLog:
         self._collected_bytes = 0
 
     def tick(self) -> None:
-        """A few times per second."""
+        """Check for lost turns; called a few times per second."""
         now = self._clock.monotonic()
         if self._begun_at is not None:
             if now - self._begun_at >= self._begin_wait:
@@ -259,7 +260,7 @@ class ConsumerOperationLog:
         self._send(self._session, log_turn.encode(self._me, self._session, 1, (), first=True))
 
     def applied(self, turn: Turn, result: TurnResult) -> None:
-        """A turn of this node was applied by its replica. Nothing is submitted before the call returns."""
+        """Take the result of a turn of this node, applied by its replica. No op is sent before the call returns."""
         if not self._session:
             return
         if turn.session == self._session and turn.first:
@@ -320,9 +321,8 @@ class ConsumerOperationLog:
 
 
 def _is_void(entry: _Entry | None, outcome: Outcome) -> bool:
-    """It changed nothing where its owner goes on from what it was to change: what is delivered. A pull that is known to
-    wait, and a pin that is there already, change nothing and are no less true."""
-    if entry is None:  # its owner is gone, or began anew
+    """Return True when an op on which its owner relies had no effect. WAIT and PIN may have none."""
+    if entry is None:  # its owner is gone, or was reset
         return False
     return outcome is None or (outcome == 0 and entry.kind in (SKIP, ADVANCE))
 
@@ -345,8 +345,7 @@ class OwnerTurns:
         self.owner: Submitter | None = None
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
-        """Adds an op. When it was applied here, `owner.applied(kind, value, outcome, token)` is called, in order of
-        submission; when turns were lost, `owner.reset()` once instead, and none of the ops submitted before will ever
-        be applied."""
+        """Add an op. `owner.applied(kind, value, outcome, token)` is called once it was applied here, in order of
+        submission; or `owner.reset()` once when turns were lost, and none of the earlier ops will ever be applied."""
         if self.owner is not None:
             self._turns.submit(self.owner, kind, value, token)

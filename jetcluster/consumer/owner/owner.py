@@ -1,8 +1,8 @@
 """`ConsumerOwner`: one consumer at the node that owns it (docs/consumers.md).
 
-Ties together what comes next (`selection`), who gets it (`delivery`: pull or push), what clients say about it (`acks`)
-and the replicated state, which it changes only through ops in the log. It is driven by its host: `run` at the end of
-a loop turn, `tick` when a time it asked for has come, `applied` for each of its ops, `reset` when ops were lost.
+Combines the choice of messages (`selection`), their way to clients (`delivery`: pull or push), the clients' `acks`, and
+the replicated state, which it changes only through ops in the log. Its host calls `run` at the end of a loop turn,
+`tick` at each requested time, `applied` for each of its ops, and `reset` when ops were lost.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.read.direct_get import level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
-"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing
-depends on it but what INFO shows, and INFO asks (`flush`)."""
-EXHAUSTED_AT_ONCE: Final = 4096
+"""Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
+MAX_EXHAUSTED_PER_OP: Final = 4096
 """Messages given up with one op."""
 
 
 class ConsumerOwner(DeliveryContext):
+    """One consumer at its owner."""
+
     __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "acks", "delivery")
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
@@ -51,16 +52,16 @@ class ConsumerOwner(DeliveryContext):
         self._subscriptions: list[Subscription] = []
         self._skip_at = 0
         self._paused_until = 0
-        """End of the pause that this owner has seen, Unix nanoseconds; 0 while there is none."""
+        """End of the present pause in Unix nanoseconds; 0 without one."""
         self._epoch = state.epoch
         self._ahead = 0
-        """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
-        from when a message is sent, however the clocks differ."""
+        """Nanoseconds by which the local clock is ahead of the log's, including the time to commit: ack_wait counts
+        from the sending of a message, whatever the clocks' difference."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """This node owns the consumer from now on."""
+        """Subscribe and begin to deliver: this node owns the consumer now."""
         around = self._around
         stream, name = around.stream.encode(), self.state.name.encode()
         api = [b"$JS.API."]
@@ -80,8 +81,7 @@ class ConsumerOwner(DeliveryContext):
         self._subscriptions.append(self.bus.subscribe(subject, callback))
 
     def hold(self, until: int) -> None:
-        """A push consumer delivers nothing before `until` (Unix nanoseconds) or `release`, whichever comes first: who
-        asked for it is answered first."""
+        """Send nothing before `until` (Unix ns) or `release`: the response to a push consumer's creation is first."""
         if isinstance(self.delivery, PushDelivery):
             self.delivery.hold(until)
 
@@ -97,7 +97,7 @@ class ConsumerOwner(DeliveryContext):
         return self.delivery.stop(reason)
 
     def configured(self) -> None:
-        """`state.rules` is another one."""
+        """Follow new `state.rules`."""
         self.renderer.headers_only = self.state.rules.headers_only
         self.selection.configured()
         self.delivery.configured()
@@ -106,8 +106,7 @@ class ConsumerOwner(DeliveryContext):
         self.run_soon()
 
     def reset(self) -> None:
-        """Ops that are not applied yet never will be, or the consumer was told to begin elsewhere: everything goes on
-        from the replicated state."""
+        """Continue from the replicated state: ops not applied yet are lost, or the consumer was reset."""
         self.selection.reset()
         self.acks.reset(again=self.state.epoch == self._epoch)
         self._epoch = self.state.epoch
@@ -120,7 +119,7 @@ class ConsumerOwner(DeliveryContext):
 
     @property
     def wants_messages(self) -> bool:
-        """New messages are worth a run."""
+        """True when new messages need a run."""
         return self.delivery.wants_messages
 
     @property
@@ -137,14 +136,14 @@ class ConsumerOwner(DeliveryContext):
     # -- the host's calls -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The end of a loop turn. Raises DamagedError."""
+        """Log acks and deliver messages, at the end of a loop turn. Raises DamagedError."""
         if self.acks.acked or self.acks.words:
             self.acks.flush()
         now = self.clock.time_ns()
         if exhausted := self.selection.redelivery.expire(now - self._ahead):
             self._give_up(exhausted)
         if self.acks.in_flight and self.acks.naks_in_flight:
-            pass  # what is NAKed comes before what is new, as nats-server does it: `applied` runs this again
+            pass  # NAKed messages precede new ones, as in nats-server: `applied` causes another run
         elif self.state.rules.pause_until <= now:
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
@@ -157,14 +156,13 @@ class ConsumerOwner(DeliveryContext):
             self.wake_at(self._skip_at)
 
     def flush(self) -> None:
-        """Somebody wants to know how things are: puts into the log what clients have said so far, what they were sent
-        without acks, and what was skipped."""
+        """Put acks, deliveries without acks and skips into the log, so that INFO is current."""
         self.acks.flush()
         self.delivery.flush()
         self._skip()
 
     def tick(self, now: int) -> None:
-        """A time that was asked for has come."""
+        """Do what is due at a requested time."""
         if 0 < self.selection.redelivery.next_due <= now - self._ahead:
             self._give_up(self.selection.redelivery.expire(now - self._ahead))
             if self.delivery.wants_messages:
@@ -178,7 +176,7 @@ class ConsumerOwner(DeliveryContext):
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:
-        """Asks for the next tick, for what is the owner's own."""
+        """Request the next tick for the owner itself; its delivery requests its own."""
         rules = self.state.rules
         if 0 < self._paused_until == rules.pause_until <= now:
             self.advise.pause_ended(self._paused_until)
@@ -191,7 +189,7 @@ class ConsumerOwner(DeliveryContext):
             self.wake_at(max(now + 1_000_000, self.used_at + rules.inactive_threshold))
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
-        """An op of this owner was applied here."""
+        """Take the outcome of an op of this owner that was applied here."""
         if kind in acks.KINDS:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
@@ -224,7 +222,7 @@ class ConsumerOwner(DeliveryContext):
             self.wake_at(due + self._ahead)
 
     def _compare_clocks(self, seqs: Sequence[int]) -> None:
-        """Messages were just delivered: their due times tell the log's time, which is the stream leader's."""
+        """Compare clocks by just delivered messages: their due times give the log's time, the stream leader's."""
         entry = self.state.unacked.entries.get(seqs[0]) if seqs else None
         if entry is not None and entry.due < NEVER:
             self._ahead = self.clock.time_ns() - (entry.due - self.state.rules.wait_after(entry.deliveries))
@@ -232,18 +230,18 @@ class ConsumerOwner(DeliveryContext):
     # -- for acks and deliveries ------------------------------------------------------------------------------------
 
     def again(self, seqs: Sequence[int]) -> None:
-        """To be delivered again at once."""
+        """Redeliver `seqs` at once."""
         self._give_up(self.selection.redelivery.enqueue(seqs))
 
     def request(self, reply: bytes, body: bytes) -> None:
-        """A request for messages."""
+        """Take a request for messages."""
         if isinstance(self.delivery, PullDelivery):
             self.delivery.request(reply, body)
         elif reply:
             self.bus.publish(reply, headers=statuses.render(statuses.PUSH_BASED))
 
     def unpin(self, group: bytes) -> bool:
-        """An administrator unpins the client of `group`; False when nobody was pinned."""
+        """Unpin the client of `group` for an administrator; return False when none was pinned."""
         return isinstance(self.delivery, PullDelivery) and self.delivery.unpin(group, "admin")
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
@@ -252,7 +250,7 @@ class ConsumerOwner(DeliveryContext):
         if block and reply and not level_is_met(block):
             self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
         elif self.replicated and self._around.when_known is not None and b"no_wait" in payload:
-            # To say that there is nothing this replica has to have what its client was told is stored.
+            # "No messages" is right only once this replica has all that was acked to the client.
             self._around.when_known(origin, partial(self._next, subject, reply, block, payload))
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.request(reply, payload)
@@ -262,15 +260,15 @@ class ConsumerOwner(DeliveryContext):
     def _next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
         if self._subscriptions:
             self.request(reply, payload)
-        else:  # another node has the consumer by now
+        else:  # another node owns the consumer now
             self.bus.ask(subject, payload, reply, block)
 
     # -- internals --------------------------------------------------------------------------------------------------
 
     def _give_up(self, seqs: Sequence[int]) -> None:
-        """max_deliver is reached: told at the deadline (docs/consumers.md, "Delivery")."""
-        for at in range(0, len(seqs), EXHAUSTED_AT_ONCE):
-            self.submit(EXHAUSTED, list(seqs[at : at + EXHAUSTED_AT_ONCE]))
+        """Give up messages that reached max_deliver, at their deadline (docs/consumers.md, "Delivery")."""
+        for at in range(0, len(seqs), MAX_EXHAUSTED_PER_OP):
+            self.submit(EXHAUSTED, list(seqs[at : at + MAX_EXHAUSTED_PER_OP]))
 
     def _gave_up(self, value: Value, outcome: object) -> None:
         if not isinstance(outcome, SettledMessages):
@@ -278,12 +276,12 @@ class ConsumerOwner(DeliveryContext):
         for seq, entry in zip(outcome.seqs, outcome.entries, strict=True):
             self.advise.exhausted(seq, entry.deliveries)
         assert isinstance(value, list), value
-        if len(outcome.seqs) < len(value):  # acknowledged, or max_deliver was raised meanwhile
+        if len(outcome.seqs) < len(value):  # the others were acked, or max_deliver was raised
             self.selection.redelivery.changed(value)
             self._wake_due()
 
     def _may_skip(self) -> bool:
-        """Nothing of what is in the stream is wanted any more, and the log does not know."""
+        """Return True when the consumer wants no stored message and the log does not have that yet."""
         selection, state = self.selection, self.state
         return selection.cursor <= state.delivered_sseq < self._around.messages.last_seq and selection.at_end
 
@@ -294,7 +292,7 @@ class ConsumerOwner(DeliveryContext):
             self.submit(SKIP, self.selection.cursor)
 
     def _check_use(self, now: int) -> None:
-        """Ends a consumer that was unused for inactive_threshold, with no ack due. For push only interest counts."""
+        """End a consumer that was unused for inactive_threshold, with no ack due. For push only interest counts."""
         threshold = self.state.rules.inactive_threshold
         if not threshold or now - self.used_at < threshold:
             return
@@ -304,5 +302,5 @@ class ConsumerOwner(DeliveryContext):
         if waits_for_acks or self.delivery.in_use:
             self.used_at = now
         else:
-            self.used_at = now - threshold + min(threshold, 1_000_000_000)  # ask again
+            self.used_at = now - threshold + min(threshold, 1_000_000_000)  # repeats the request
             self._around.unused()

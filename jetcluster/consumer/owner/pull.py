@@ -1,8 +1,8 @@
-"""`PullDelivery`: messages for those who ask.
+"""`PullDelivery`: delivers messages to pull requests.
 
-With acks a message is sent when its delivery is committed; statuses wait behind deliveries in flight. Without acks it
-is sent at once (`delivery.Advance`). Requests that outlive their turn are put into the log, so that the next owner can
-tell them: WAIT and UNWAIT, per reply subject, only for the difference that a turn has made.
+With acks a message is sent when its delivery is committed, and statuses follow the deliveries in flight. Without acks
+it is sent at once (`delivery.Advance`). Requests that outlive their turn go into the log (WAIT and UNWAIT per reply
+subject, for the difference of a turn), so that the next owner can end them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
 REAP_NS: Final = 5_000_000_000
-"""Time between two looks whether their clients still listen."""
+"""Time between two checks whether clients still listen."""
 REAPED_PER_STEP: Final = 2000
-"""Requests that are looked at in one step."""
+"""Requests examined in one step."""
 _SECOND: Final = 1_000_000_000
 
 
 class PullDelivery:
+    """A pull consumer's `Delivery`."""
+
     push_bound = False
 
     def __init__(self, owner: DeliveryContext) -> None:
@@ -35,19 +37,19 @@ class PullDelivery:
         self.queue = self._dispatch.queue
         self.priority = self._dispatch.priority
         self._announced: OrderedSet[bytes] = OrderedSet()
-        """Reply subjects that the log knows as waiting, or will once what is in flight is applied."""
+        """Reply subjects that wait by the log, including ops in flight."""
         self._reap_at = 0
         self._reaped = 0
         self._left_waiting: Iterator[bytes] = iter(())
-        """Reply subjects of the former owner's requests that have not been told."""
+        """Reply subjects of the previous owner's requests that are not ended yet."""
         self._reaping: list[PullRequest] = []
-        """Requests that this round has still to look at."""
+        """Requests that this round has yet to examine."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     @property
     def num_waiting(self) -> int:
-        """Requests of clients that still listen; where there are thousands, or did until five seconds ago."""
+        """Number of requests whose clients listen; with thousands of requests, listened within the last 5 seconds."""
         self._reap()
         return len(self.queue)
 
@@ -60,7 +62,7 @@ class PullDelivery:
         return any(self._owner.bus.has_interest(request.reply) for request in self.queue)
 
     def start(self) -> None:
-        """Tells those who wait by the log: they waited at the former owner."""
+        """Begin to end the requests that wait by the log: they waited at the previous owner."""
         now = self._owner.clock.time_ns()
         self.priority.reset(now)
         self._wake(self.priority.next_deadline)
@@ -68,7 +70,7 @@ class PullDelivery:
         self._tell_left()
 
     def _tell_left(self) -> None:
-        """Some thousands at a time: that they have to ask again."""
+        """End the previous owner's requests, some thousands at a time, so that their clients ask again."""
         text = statuses.render(statuses.LEADERSHIP_CHANGE)
         told = list(islice(self._left_waiting, REAPED_PER_STEP))
         for reply in told:
@@ -80,7 +82,7 @@ class PullDelivery:
 
     def stop(self, reason: str) -> Iterator[None]:
         if reason == delivery.MOVED or (reason == delivery.SHUTDOWN and self._owner.replicated):
-            return iter(())  # the new owner tells them
+            return iter(())  # the new owner ends them
         text = statuses.CONSUMER_DELETED if reason == delivery.DELETED else statuses.SERVER_SHUTDOWN
         left = [reply for reply in self._owner.state.waiting if reply not in self._announced]
         return self._part(text, list(self.queue), left)
@@ -111,7 +113,7 @@ class PullDelivery:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def request(self, reply: bytes, body: bytes) -> None:
-        """A MSG.NEXT, or what came with +NXT."""
+        """Take a MSG.NEXT, or the request of a +NXT."""
         if not reply:
             return
         owner = self._owner
@@ -144,7 +146,7 @@ class PullDelivery:
         owner.run_soon()
 
     def _there(self) -> int:
-        """Messages that could be delivered. A bus callback must not raise: the run finds again what is damaged."""
+        """Return the number of deliverable messages. A bus callback must not raise: `run` meets the damage again."""
         selection = self._owner.selection
         try:
             return selection.left + len(selection.redelivery.order)
@@ -152,7 +154,7 @@ class PullDelivery:
             return max(1, self.queue.wanted)
 
     def _refusal(self, request: PullRequest, now: int) -> bytes:
-        """Status text, b"" when the request may wait."""
+        """Return a status text, or b"" when the request may wait."""
         rules = self._owner.state.rules
         if rules.max_batch and request.left > rules.max_batch:
             return statuses.exceeded_batch(rules.max_batch)
@@ -168,7 +170,7 @@ class PullDelivery:
             if not there and not request.timeout:
                 return statuses.NO_MESSAGES
             if 0 < there < self.queue.wanted:
-                self._reap()  # those whose clients are gone do not count
+                self._reap()  # requests of clients that are gone do not count
                 if there < self.queue.wanted:
                     return statuses.REQUESTS_PENDING
         queue = self.queue
@@ -196,12 +198,12 @@ class PullDelivery:
         self._dispatch.advance.flush(self._owner.clock.time_ns(), at_once=True)
 
     def run_paused(self) -> None:
-        """Runs while nothing may be delivered (`pause_until`): requests wait, if they wait at all."""
+        """End no_wait requests and log the others, while the consumer is paused."""
         self._dispatch.no_more()
         if self.queue.touched:
             self._announce()
 
-    # -- what the log says ------------------------------------------------------------------------------------------
+    # -- the log ----------------------------------------------------------------------------------------------------
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         if kind == ADVANCE:
@@ -215,10 +217,10 @@ class PullDelivery:
             self._dispatch.landed(token, outcome)
 
     def _announce(self) -> None:
-        """Puts into the log who began to wait and who does not wait any more."""
+        """Log the reply subjects that began or ceased to wait."""
         queue, owner = self.queue, self._owner
         if queue.size and (alarm := queue.alarm):
-            owner.wake_at(alarm)  # some may wait again
+            owner.wake_at(alarm)  # refunded requests wait again
         for reply in queue.touched:
             waits = owner.replicated and reply in queue.replies
             if waits and reply not in self._announced:
@@ -232,7 +234,7 @@ class PullDelivery:
     # -- pinned clients ---------------------------------------------------------------------------------------------
 
     def unpin(self, group: bytes, reason: str) -> bool:
-        """The next client in line gets the next message. `reason`: admin or timeout. False: nobody was pinned."""
+        """Unpin the client of `group`; return False when none was pinned. `reason`: admin or timeout."""
         if not self.priority.unpin(group):
             return False
         self._owner.submit(PIN, (group, b""), reason)
@@ -258,7 +260,7 @@ class PullDelivery:
             self._reap_at = (now + REAP_NS if over else now + 1) if self.queue else 0
             if over and len(self._announced) != len(
                 self.queue.replies
-            ):  # the stream has got replicas, or has none any more
+            ):  # the stream's replicas were scaled from or to one
                 self.queue.touched.update(OrderedSet(self.queue.replies))
         for group in self.priority.overdue(now):
             self.unpin(group, "timeout")
@@ -269,31 +271,30 @@ class PullDelivery:
             self._owner.run_soon()
 
     def _expire(self, now: int) -> None:
-        """Ends what has expired and sends heartbeats; looks at no other request."""
+        """End expired requests and send heartbeats; other requests are not examined."""
         owner = self._owner
         for request in self.queue.due(now):
             if request.expires_at and now >= request.expires_at:
                 self._dispatch.end(request, statuses.TIMEOUT)
-                owner.used_at = now  # its client comes back now, or has the whole inactive_threshold to do so
+                owner.used_at = now  # its client has the whole inactive_threshold to ask again
                 continue
             if request.heartbeat and now >= request.beat_at:
                 if request.no_wait and request.delivered and not request.held:
-                    self._dispatch.end(request, statuses.NO_MESSAGES)  # max_ack_pending keeps the rest from it
+                    self._dispatch.end(request, statuses.NO_MESSAGES)  # max_ack_pending withholds the rest
                     continue
                 request.beat_at = self.queue.next_beat(request, now)
                 owner.bus.publish(request.reply, headers=statuses.heartbeat(*self._last()))
             self.queue.remind(request)
 
     def _last(self) -> tuple[int, int]:
-        """Consumer and stream sequence of the last delivery."""
+        """Return the consumer and stream sequence of the last delivery."""
         state = self._owner.state
         if state.rules.acks:
             return state.delivered_cseq, state.delivered_sseq
         return self._dispatch.advance.cseq, self._dispatch.advance.sseq
 
     def _reap(self) -> bool:
-        """Drops requests whose clients are gone: looks at all of them, or at some thousands and at the next ones the
-        next time. True when it has been through."""
+        """Drop requests whose clients are gone, examining some thousands at a time; return True after a full round."""
         self._reaped = self._owner.clock.time_ns()
         has_interest = self._owner.bus.has_interest
         if not self._reaping or len(self.queue) <= REAPED_PER_STEP:

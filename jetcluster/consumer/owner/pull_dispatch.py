@@ -1,8 +1,8 @@
-"""`PullDispatch`: which waiting request gets which message, and the way of messages from selection to client.
+"""`PullDispatch`: assigns messages to waiting requests, and takes messages from selection to client.
 
     selected -> shipment -> committed as DELIVER or REDELIVER -> sent; without acks sent at once
 
-What is lost on the way goes back to the requests it was for.
+Requests whose messages are lost on the way get them back.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ from jetcluster.store.api import Columns
 Part = tuple[PullRequest, list[int], bytes]
 """(request, indices of its messages, pinned id or b"")"""
 
-TURN_MESSAGES: Final = 4096
-TURN_BYTES: Final = 4 << 20
-"""Selected in one turn at most; then others run."""
-TURN_LOOKS: Final = 20_000
-"""Requests that are looked at one by one in a turn, about."""
+MAX_TURN_MESSAGES: Final = 4096
+MAX_TURN_BYTES: Final = 4 << 20
+"""Maximum selected in one turn; then other owners run."""
+MAX_TURN_LOOKS: Final = 20_000
+"""Approximate number of requests examined one by one in a turn."""
 SLEEP_LOOKS: Final = 8
-"""Looks that take as long as sending a request to sleep, which keeps its place among the others in order."""
-FLIGHT_BYTES: Final = 32 << 20
-"""Selected and not yet committed, at most (but one shipment)."""
+"""Cost of letting a request sleep, in looks."""
+MAX_FLIGHT_BYTES: Final = 32 << 20
+"""Maximum selected and not yet committed (one shipment may exceed it)."""
 MAX_BACKLOG_BYTES: Final = 8 << 20
-"""Bytes a client may have unread before it has to wait."""
+"""Bytes that a client may have unread before its requests are put aside."""
 HOLD_NS: Final = 5_000_000
-"""Nanoseconds until the first of those whose clients do not read are looked at again."""
-BACK_PER_LOOK: Final = 256
-"""Requests that come back at a time: it takes two seconds until the last of a hundred thousand has its turn."""
+"""Time until requests put aside begin to return."""
+REQUESTS_PER_RETURN: Final = 256
+"""Requests that return at a time, every HOLD_NS: two seconds for a hundred thousand."""
 
 
 class Shipment:
-    """Messages selected for some pull requests, on their way: the token of one DELIVER or REDELIVER op."""
+    """Messages selected for some pull requests: the token of one DELIVER or REDELIVER op."""
 
     __slots__ = ("columns", "left", "parts", "size", "sizes")
 
     def __init__(self, columns: Columns, left: Sequence[int], parts: list[Part], sizes: Sequence[int] = ()) -> None:
         self.columns = columns
         self.left = left
-        """Parallel to the columns: messages left after each, as the ack subject tells."""
+        """Parallel to the columns: number of messages left after each, for the ack subject."""
         self.parts = parts
-        """Together they have every index once."""
+        """The parts of all requests; together they have every index once."""
         self.sizes = sizes
-        """Parallel to the columns, what each took of its request's max_bytes; empty when no request has one."""
+        """Parallel to the columns: bytes that each took of its request's max_bytes; empty when no request has one."""
         self.size = sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
 
     def first(self, renderer: Renderer, cseq: int) -> list[Outgoing]:
-        """All for the first time, numbered from `cseq` on."""
+        """Return all as first deliveries, numbered from `cseq`."""
         count = len(self.columns.seqs)
         return renderer.first(self.columns, range(cseq, cseq + count), self.left)
 
     def again(self, renderer: Renderer, sent: SentMessages) -> list[Outgoing | None]:
-        """One per index; None for those that are no longer pending."""
+        """Return one redelivery per index; None for messages no longer pending."""
         assert sent.deliveries is not None
         count = len(sent.seqs)
         cseqs = range(sent.cseq, sent.cseq + count)
@@ -82,15 +82,14 @@ class Shipment:
         return found
 
     def by_reply(self) -> dict[bytes, list[Part]]:
-        """The parts of each reply subject; a client may have several requests open with one."""
+        """Return the parts by reply subject; a client may have several open requests with one."""
         found: dict[bytes, list[Part]] = {}
         for part in self.parts:
             found.setdefault(part[0].reply, []).append(part)
         return found
 
     def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
-        """The messages of some of the parts, in order, with the pinned id where there is one. `messages` has one per
-        index."""
+        """Return the messages of `parts` in order, with the pinned id if any. `messages` has one per index."""
         placed = [(i, pin) for _, indices, pin in parts for i in indices]
         if len(parts) > 1:
             placed.sort()
@@ -102,34 +101,34 @@ class Shipment:
 
 
 def pinned(message: Outgoing, pin: bytes) -> Outgoing:
-    """With the id that the client has to send from now on (ADR-42)."""
+    """Return the message with the id that the client must send from now on (ADR-42)."""
     subject, reply, block, payload = message
     return subject, reply, headers.set_header(block, b"Nats-Pin-Id", pin), payload
 
 
 class PullDispatch:
+    """The messages of one pull consumer on their way to clients."""
+
     def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
         self.queue = PullQueue(owner.waiting)
         self.priority = Priority(owner.state, owner.rng)
         self.advance = Advance(owner.state, owner.submit)
         self._shipments: deque[Shipment] = deque()
-        """Shipments in flight."""
         self._flight_bytes = 0
         self._flight_messages = 0
         self._run = 0
         self._looks = 0
         self._is_cut_short = False
-        """The turn was over before the line. Those seen sleep, are gone or were put aside: the next turn goes on with
-        the others."""
+        """True when a turn ended before the line; the next turn continues with the requests not examined."""
         self._held_until = 0
-        """Time when what could not go out is looked at again; 0: there is nothing."""
+        """Time of the next attempt to send held messages; 0: none are held."""
         self._back_at = 0
-        """Time when some of those put aside come back; 0: there are none."""
+        """Time when requests put aside return; 0: there are none."""
         self._replay = Replay() if owner.state.rules.replay_original else None
 
     def reset(self) -> None:
-        """Nothing of what is in flight goes out; the selection stands at the replicated state."""
+        """Drop the shipments in flight; the selection is at the replicated state."""
         owner = self._owner
         shipments, self._shipments = self._shipments, deque()
         self._flight_bytes = self._flight_messages = 0
@@ -145,7 +144,7 @@ class PullDispatch:
     # -- out --------------------------------------------------------------------------------------------------------
 
     def deliver(self, now: int) -> None:
-        """Gives out what there is, as far as there are takers. Raises DamagedError."""
+        """Assign messages to requests as far as there are both. Raises DamagedError."""
         owner, queue, selection = self._owner, self.queue, self._owner.selection
         self._run += 1
         self._looks = 0
@@ -153,17 +152,17 @@ class PullDispatch:
         messages = size = 0
         while queue.size:
             assert queue.wanted > 0, "would never end"
-            if messages >= TURN_MESSAGES or size >= TURN_BYTES or self._looks >= TURN_LOOKS:
+            if messages >= MAX_TURN_MESSAGES or size >= MAX_TURN_BYTES or self._looks >= MAX_TURN_LOOKS:
                 owner.run_soon()
                 return
-            if self._flight_bytes >= FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
+            if self._flight_bytes >= MAX_FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
                 return
             kind, columns, left = self._next(queue.wanted)
             if kind == DELIVER and not columns.seqs:
                 if selection.at_end:
                     break
                 if not selection.room:
-                    return  # nothing is over for those who do not wait: acks make room
+                    return  # no_wait requests do not end: acks will make room
                 continue
             if not columns.seqs:
                 continue
@@ -189,17 +188,17 @@ class PullDispatch:
             self.no_more()
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
-        """The messages that may go now (replay_policy original)."""
+        """Return the messages that may be sent now (replay_policy original)."""
         if kind == DELIVER and self._replay is not None:
             return head(columns, self._replay.due(columns.times, now))
         return columns
 
     def _paced(self, columns: Columns, used: int, now: int) -> bool:
-        """The first `used` went out; True when the next one has to wait for its time."""
+        """Note that the first `used` were sent; return True when the next one must wait for its time."""
         assert self._replay is not None
         due = self._replay.sent(columns.times, used, now)
         if self._owner.selection.at_end:
-            self._replay = None  # from now on as they come
+            self._replay = None  # new messages are sent as they arrive
         if due <= now:
             return False
         self._hold_until(due)
@@ -217,19 +216,19 @@ class PullDispatch:
         return DELIVER, *selection.take(want)
 
     def no_more(self) -> None:
-        """Nothing is left for anyone: those who do not wait have had it."""
+        """End no_wait requests, as no messages are left."""
         for request in [request for request in self.queue.spent if not request.held]:
             self.end(request, statuses.NO_MESSAGES)
 
     def _hand_out(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
-        """(how many found a taker, parts, sizes of the messages if they matter)"""
+        """Return (number of messages assigned, parts, sizes of the messages if they matter)."""
         if not self.queue.special and self._owner.state.rules.priority_policy == NONE:
             used, handed = self.queue.deal(len(columns.seqs), self._ready_in_turn)
             return used, [(request, indices, b"") for request, indices in handed.items()], []
         return self._choose(columns, left, now)
 
     def _choose(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
-        """One by one, where it depends on the message who may have it."""
+        """Assign messages one by one, where the request depends on the message."""
         owner, queue = self._owner, self.queue
         unacked = len(owner.state.pending) + owner.selection.in_flight
         handed: Handed = {}
@@ -252,8 +251,7 @@ class PullDispatch:
         return len(sizes), [(request, indices, request.pin) for request, indices in handed.items()], sizes
 
     def _size(self, columns: Columns, i: int, left: int) -> int:
-        """Bytes that a message takes of a request's max_bytes; the numbers in its ack subject as far as they are known
-        yet."""
+        """Return the bytes that a message takes of a request's max_bytes, with an estimate of its ack subject."""
         owner = self._owner
         block, payload = columns.headers[i], columns.payloads[i]
         content = len(sized(block, payload)) if owner.renderer.headers_only else len(block) + len(payload)
@@ -270,7 +268,7 @@ class PullDispatch:
             return priority.reading(gauge, left, unacked)
 
         for request in queue.each_head(reading):
-            if self._looks >= TURN_LOOKS:
+            if self._looks >= MAX_TURN_LOOKS:
                 self._is_cut_short = True
                 return None
             self._looks += 1 + queue.gauges
@@ -296,10 +294,10 @@ class PullDispatch:
         return None
 
     def _ready_in_turn(self, request: PullRequest) -> int:
-        """Asks `_ready`; no turn looks at very many requests whose clients do not read."""
+        """Return `_ready`'s answer, or ENOUGH once the turn has met too many requests whose clients do not read."""
         if request.checked == self._run and not request.held:
             return READY
-        if self._looks >= TURN_LOOKS:
+        if self._looks >= MAX_TURN_LOOKS:
             self._is_cut_short = True
             return ENOUGH
         ready = self._ready(request)
@@ -307,7 +305,7 @@ class PullDispatch:
         return ready
 
     def _ready(self, request: PullRequest) -> int:
-        """True when its client listens and reads; looked at once per run."""
+        """Return READY, HELD when the client does not read, or GONE when it does not listen; checked once per run."""
         if request.checked != self._run:
             unread = self._owner.bus.backlog(request.reply)
             if unread < 0:
@@ -333,8 +331,8 @@ class PullDispatch:
         owner.submit(kind, seqs, shipment)
 
     def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
-        """Everything for one reply subject at once and in order, also when it is for several requests: that is what
-        their client sees. Then the statuses of those that have come to their end."""
+        """Send the messages, then the statuses of complete requests. All messages of one reply subject go in order and
+        at once, even for several requests, since that is the order that their client sees."""
         bus = self._owner.bus
         for reply, parts in shipment.by_reply().items():
             if len(parts) == len(shipment.parts) and not parts[0][2]:
@@ -348,7 +346,7 @@ class PullDispatch:
             self._sent(request, len(indices), now)
 
     def _sent(self, request: PullRequest, count: int, now: int) -> None:
-        """Counts `count` messages as no longer in flight for it."""
+        """Count `count` messages of a request as sent."""
         request.flight -= count
         request.assigned_pin = False
         if request.heartbeat:
@@ -360,15 +358,15 @@ class PullDispatch:
         elif request.left <= 0 < request.left_bytes:
             self.tell(request.reply, statuses.BATCH_COMPLETED, request.left, request.left_bytes)
 
-    # -- what the log says ------------------------------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------------------------
 
     def landed(self, shipment: Shipment, outcome: object) -> None:
-        """Its op was applied."""
+        """Send a shipment whose op was applied."""
         owner = self._owner
         assert self._shipments.popleft() is shipment
         self._flight_bytes -= shipment.size
         self._flight_messages -= len(shipment.columns.seqs)
-        if not isinstance(outcome, SentMessages):  # void: another owner has it by now
+        if not isinstance(outcome, SentMessages):  # void: the consumer has another owner
             self._restore([shipment])
             return
         now = owner.clock.time_ns()
@@ -384,8 +382,7 @@ class PullDispatch:
             owner.run_soon()
 
     def _refund(self, shipment: Shipment, unsent: list[int]) -> None:
-        """Requests get back what they had messages selected for that do not go out; those that were complete with
-        them wait again, before all others."""
+        """Give requests back the places of messages that are not sent; complete ones wait again, before all others."""
         lost = set(unsent)
         for request, indices, _ in reversed(shipment.parts):
             missing = [i for i in indices if i in lost]
@@ -402,7 +399,7 @@ class PullDispatch:
                 self.queue.add(request, front=True)
 
     def _restore(self, shipments: Iterable[Shipment]) -> None:
-        """Nothing of the shipments goes out."""
+        """Drop the shipments and refund their requests."""
         for shipment in reversed(list(shipments)):
             self._refund(shipment, list(range(len(shipment.columns.seqs))))
             for request, indices, _ in shipment.parts:
@@ -421,7 +418,7 @@ class PullDispatch:
         self._owner.bus.publish(reply, headers=statuses.render(text, messages, size))
 
     def end(self, request: PullRequest, text: bytes) -> None:
-        """The request no longer waits; `text` (b"": nothing) is said after what is in flight for it."""
+        """End a request; the status `text` (b"": none) follows its messages in flight."""
         self.queue.remove(request)
         if not text:
             return
@@ -431,7 +428,7 @@ class PullDispatch:
             self.tell(request.reply, text, request.left, request.left_bytes)
 
     def dismiss(self, request: PullRequest, text: bytes) -> None:
-        """Ends a request after its owner has ended: nothing is in flight any more."""
+        """End a request of a stopped owner, without messages in flight."""
         self.queue.remove(request)
         self.tell(request.reply, text, request.left, request.left_bytes)
 
@@ -441,7 +438,7 @@ class PullDispatch:
             self._owner.run_soon()
         if self._back_at and now >= self._back_at:
             self._back_at = 0
-            self.queue.bring_back(BACK_PER_LOOK)
+            self.queue.bring_back(REQUESTS_PER_RETURN)
             if self.queue.aside:
                 self._put_back_at(now + HOLD_NS)
             self._owner.run_soon()

@@ -1,11 +1,11 @@
-"""`PullQueue`: the pull requests that wait, in the order in which they are served.
+"""`PullQueue`: the waiting pull requests, in the order in which they are served.
 
-First come, first served, one message per turn; a request that wants more goes to the end. With priority policy
-`prioritized` the lowest number comes first, and the order holds among equals.
+Requests are served in turn, one message each; one that wants more goes to the end. With priority policy `prioritized`
+the lowest number comes first, and requests with the same number take turns.
 
-A request that may not have a message now (`overflow`, `pinned_client`) sleeps until a gauge has risen to its threshold,
-so that the next message asks the oldest of those that may have it and not each of a hundred thousand. One whose client
-does not read what it has is put aside, and comes back to the end of the line.
+A request that may not get a message now (`overflow`, `pinned_client`) sleeps until a gauge reaches its threshold, so
+that the next message finds the oldest eligible request among a hundred thousand. A request whose client does not read
+is put aside, and returns to the end of the line.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from operator import itemgetter
 from typing import Final, overload
 from weakref import WeakSet
 
-from jetcluster.consumer.owner.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
+from jetcluster.consumer.owner.pull_request import MIN_HEARTBEAT_NS, Gauge, PullRequest
 from jetcluster.ordered import OrderedSet
 
 MAX_WAITING_ON_NODE: Final = 131_072
-"""Requests that wait on a node; more are refused as beyond `max_waiting`, where a consumer has its share."""
+"""Requests waiting on a node; with more, a consumer that has its share gets refusals as beyond `max_waiting`."""
 CONSUMER_SHARE: Final = 512
-"""Requests of one consumer that may wait at any time; as many as `max_waiting` is unless a client says otherwise."""
+"""Requests of one consumer that may always wait: the default of `max_waiting`."""
 RECOUNT_NS: Final = 1_000_000_000
-"""Nanoseconds between two counts of all queues, at least."""
+"""Minimum time between two counts of all queues."""
 
 BLOCK_VALUES: Final = 256
-"""Values of two neighbouring blocks, at least; one has twice as many at most."""
+"""Minimum number of values of two neighbouring blocks; one block has at most twice as many."""
 
 _last: Final = itemgetter(-1)
 
@@ -40,26 +40,25 @@ GONE: Final = 2
 ENOUGH: Final = 3
 
 MAX_STALE_ALARMS: Final = 64
-"""Alarms of requests that are gone, beyond those of the ones that wait, before they are swept out."""
+"""Outdated alarms, beyond the number of waiting requests, before they are removed."""
 
 REMINDERS_PER_STEP: Final = 1000
-"""Requests, at most, that are looked at in one step because their time has come."""
+"""Maximum number of due requests handled in one step."""
 BEAT_SPACING_NS: Final = 20_000
-"""Nanoseconds between the heartbeats of two requests of one consumer, on average, at least."""
+"""Minimum average time between the heartbeats of two requests of one consumer."""
 
 Reading = Callable[[Gauge], int]
-"""The number that a gauge shows now."""
+"""Returns the present value of a gauge."""
 Line = OrderedDict[PullRequest, None]
 Handed = dict[PullRequest, list[int]]
 """Request -> indices of the messages it gets."""
 
 
 class WaitingRoom:
-    """Bounds the pull requests that wait on a node, of all its consumers together; each queue counts itself in and out.
+    """Bounds the waiting pull requests of all consumers on a node; each queue adds and subtracts its own.
 
-    `max_waiting` is chosen by whoever creates a consumer, and may be millions; each request that waits takes memory and
-    time of the node all the same. When the room is full, those are refused who fill it: each consumer has its share
-    whatever the others hold."""
+    A client chooses `max_waiting`, which may be millions, but each waiting request takes memory and time of the node.
+    When the room is full, consumers above their share get refusals; the others still have their share."""
 
     def __init__(self, most: int = MAX_WAITING_ON_NODE, share: int = CONSUMER_SHARE) -> None:
         self.most = most
@@ -67,13 +66,13 @@ class WaitingRoom:
         self._queues: WeakSet[Sized] = WeakSet()
         self._counted: int | None = None
         self.count = 0
-        """At least as many as wait: those of owners that were let go are found out when it is full."""
+        """Upper bound of the waiting requests: those of closed owners are subtracted when the room is full."""
 
     def enter(self, queue: Sized) -> None:
         self._queues.add(queue)
 
     def is_full_for(self, queue: Sized, now: int) -> bool:
-        """True when one more of this queue is too many. `now`: ns."""
+        """Return True when this queue may not have one more. `now`: ns."""
         if self.count < self.most or len(queue) < self.share:
             return False
         if self._counted is None or not 0 <= now - self._counted < RECOUNT_NS:
@@ -83,20 +82,20 @@ class WaitingRoom:
 
 
 class Thresholds:
-    """The sleepers that wait for one gauge to rise, each to its own value; finds the oldest whose value it has reached.
+    """Requests that sleep until one gauge reaches their value; finds the oldest whose value is reached.
 
-    Values are sorted in blocks of some hundreds, each block with its lowest turn: with a hundred thousand different
-    values a look takes some hundreds of comparisons, not a question to each sleeper."""
+    Values are sorted in blocks of some hundreds, each with its lowest turn: a search takes some hundreds of comparisons
+    with a hundred thousand values."""
 
     __slots__ = ("_firsts", "_lines", "_turns", "_values")
 
     def __init__(self) -> None:
         self._lines: dict[int, OrderedDict[PullRequest, None]] = {}
-        """Value -> those that wait for it, in their turns."""
+        """Value -> its requests, by turn."""
         self._values: list[list[int]] = []
-        """Ascending, in blocks; none is empty."""
+        """The values, ascending, in blocks that are never empty."""
         self._turns: list[list[int]] = []
-        """Beside each value the turn of the first that waits for it."""
+        """Parallel to the values: the turn of the first request of each."""
         self._firsts: list[int] = []
         """The lowest turn of each block."""
 
@@ -104,7 +103,7 @@ class Thresholds:
         return bool(self._lines)
 
     def add(self, value: int, request: PullRequest) -> None:
-        """Its turn is later than that of all others."""
+        """Add a request, whose turn must be later than those of all others."""
         line = self._lines.get(value)
         if line is not None:
             line[request] = None
@@ -142,7 +141,7 @@ class Thresholds:
         self._join(block - 1)
 
     def _join(self, block: int) -> None:
-        """Makes one of this block and the next where both are small: else many could be left with one value each."""
+        """Join this block and the next if both are small; else many blocks with one value could remain."""
         if (
             0 <= block < len(self._values) - 1
             and len(self._values[block]) + len(self._values[block + 1]) <= BLOCK_VALUES
@@ -152,7 +151,7 @@ class Thresholds:
             self._firsts[block] = min(self._firsts[block], self._firsts.pop(block + 1))
 
     def first(self, reading: int) -> PullRequest | None:
-        """The oldest of those that wait for `reading` or less."""
+        """Return the oldest request that waits for `reading` or less."""
         whole = bisect_right(self._values, reading, key=_last)
         turn = min(self._firsts[:whole], default=0)
         block = self._firsts.index(turn) if whole else -1
@@ -167,6 +166,8 @@ class Thresholds:
 
 
 class PullQueue:
+    """The waiting pull requests of one consumer."""
+
     __slots__ = (
         "__weakref__",
         "_alarms",
@@ -190,27 +191,27 @@ class PullQueue:
         self.room.enter(self)
         self._levels: list[Line] = [OrderedDict() for _ in range(10)]
         self._asleep: Line = OrderedDict()
-        """Sleepers, in their turns."""
+        """Sleeping requests, by turn."""
         self._aside: Line = OrderedDict()
-        """Requests put aside, the first one first; they wait for no gauge."""
+        """Requests put aside, in that order; they wait for no gauge."""
         self._gauges: dict[Gauge, Thresholds] = {}
-        """The same, by what they wait for; none is empty."""
+        """The sleeping requests by gauge; none is empty."""
         self._turns = count(1)
         self.size = 0
-        """Requests that wait."""
+        """Number of waiting requests."""
         self._alarms: list[tuple[int, int, PullRequest]] = []
-        """A heap by time. One counts if its request waits and has this `alarm_at`."""
+        """Heap by time. An alarm is valid if its request waits and has this `alarm_at`."""
         self._ties = count()
         self.wanted = 0
-        """Messages that all of them together still want."""
+        """Number of messages that all requests together still want."""
         self.spent: OrderedSet[PullRequest] = OrderedSet()
-        """Requests that want only what is there now, and have had some of it or asked not to wait."""
+        """Requests with no_wait that have got messages or have no timeout."""
         self.special = 0
-        """Requests with a max_bytes: what they get depends on each message."""
+        """Number of requests with max_bytes, which depend on each message's size."""
         self.replies: dict[bytes, int] = {}
-        """Reply subject -> requests that wait with it."""
+        """Reply subject -> number of its waiting requests."""
         self.touched: OrderedSet[bytes] = OrderedSet()
-        """Reply subjects that came or went since somebody last looked."""
+        """Reply subjects that came or went since they were last announced."""
 
     def __len__(self) -> int:
         return self.size
@@ -221,17 +222,17 @@ class PullQueue:
 
     @property
     def awake(self) -> int:
-        """Requests in the line; each may be looked at for the next message."""
+        """Number of requests in the line, each a candidate for the next message."""
         return self.size - len(self._asleep) - len(self._aside)
 
     @property
     def aside(self) -> int:
-        """Requests put aside."""
+        """Number of requests put aside."""
         return len(self._aside)
 
     @property
     def gauges(self) -> int:
-        """Gauges that sleepers wait for; each is read when the next one is looked for."""
+        """Number of gauges for which requests sleep; a search for the next request reads each."""
         return len(self._gauges)
 
     def add(self, request: PullRequest, *, front: bool = False) -> None:
@@ -255,8 +256,7 @@ class PullQueue:
         self.touched.add(request.reply)
 
     def remind(self, request: PullRequest) -> None:
-        """Sets the time at which `due` gives the request: when it expires or wants its next heartbeat, whichever comes
-        first."""
+        """Set the time at which `due` returns the request: the earlier of its expiry and its next heartbeat."""
         at = min(request.expires_at or request.beat_at, request.beat_at or request.expires_at)
         if at:
             request.alarm_at = at
@@ -267,16 +267,16 @@ class PullQueue:
 
     @property
     def alarm(self) -> int:
-        """No request expires or wants a heartbeat before; 0: never."""
+        """Time before which no request expires or needs a heartbeat; 0: never."""
         return self._alarms[0][0] if self._alarms else 0
 
     def next_beat(self, request: PullRequest, now: int) -> int:
-        """When a request gets its next heartbeat: as it asked for, or later where very many want one."""
-        return now + max(request.heartbeat, MIN_HEARTBEAT, self.size * BEAT_SPACING_NS)
+        """Return the time of a request's next heartbeat: as requested, or later with very many requests."""
+        return now + max(request.heartbeat, MIN_HEARTBEAT_NS, self.size * BEAT_SPACING_NS)
 
     def due(self, now: int) -> list[PullRequest]:
-        """Requests whose time has come, in its order, `REMINDERS_PER_STEP` at most: `alarm` says that there are more.
-        Each one is given once: `remind` must be called for each that goes on waiting."""
+        """Return the requests due by `now`, by time, at most REMINDERS_PER_STEP: `alarm` shows when there are more.
+        Each is returned once: `remind` must be called for each that still waits."""
         found: list[PullRequest] = []
         while self._alarms and self._alarms[0][0] <= now and len(found) < REMINDERS_PER_STEP:
             alarm = heappop(self._alarms)
@@ -286,9 +286,8 @@ class PullQueue:
         return found
 
     def each_head(self, reading: Reading | None = None) -> Iterator[PullRequest]:
-        """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends it,
-        sends it to sleep or takes it before the next step. Sleepers come in their turns once `reading` is what one of
-        them waits for."""
+        """Yield the next request, level by level, as often as a level has requests, which the caller must take, pass
+        over, end or let sleep. Sleeping requests have their turns once a gauge's `reading` reaches their value."""
         for level in self._levels:
             for _ in range(len(level)):
                 if level:
@@ -304,7 +303,7 @@ class PullQueue:
     @overload
     def _first(self, head: None, reading: Reading | None) -> PullRequest | None: ...
     def _first(self, head: PullRequest | None, reading: Reading | None) -> PullRequest | None:
-        """The one whose turn is first: the head of a level, or the oldest sleeper that may wake."""
+        """Return the request with the first turn: the head of a level, or the oldest sleeper that may wake."""
         if reading is not None:
             for gauge, thresholds in self._gauges.items():
                 sleeper = thresholds.first(reading(gauge))
@@ -313,13 +312,13 @@ class PullQueue:
         return head
 
     def pass_over(self, request: PullRequest) -> None:
-        """The next one goes to the end of its like."""
+        """Move a request to the end of its level."""
         self._leave(request)
         request.turn = next(self._turns)
         self._levels[request.priority][request] = None
 
     def sleep(self, request: PullRequest, waits_for: tuple[tuple[Gauge, int], ...]) -> None:
-        """The next one, which goes to the end of its like, gets nothing until one of these gauges reads so much."""
+        """Let a request sleep, with a new turn, until one of these gauges reaches its value."""
         self._leave(request)
         request.turn = next(self._turns)
         request.waits_for = waits_for
@@ -328,18 +327,18 @@ class PullQueue:
             self._gauges.setdefault(gauge, Thresholds()).add(value, request)
 
     def put_aside(self, request: PullRequest) -> None:
-        """It is not looked at until it is brought back."""
+        """Exclude a request until `bring_back`."""
         self._leave(request)
         request.waits_for = ()
         self._aside[request] = None
 
     def bring_back(self, most: int) -> None:
-        """The first `most` of those put aside go to the end of their likes."""
+        """Move the first `most` requests put aside to the end of their levels."""
         for request in list(islice(self._aside, most)):
             self.pass_over(request)
 
     def rouse(self) -> None:
-        """Puts all sleepers back into the line, each in its turn: they may wait for something else now."""
+        """Put all sleeping requests back into the line by turn: their conditions may have changed."""
         asleep, self._asleep = self._asleep, OrderedDict()
         self._gauges.clear()
         roused: dict[int, list[PullRequest]] = {}
@@ -351,7 +350,7 @@ class PullQueue:
             self._levels[priority] = OrderedDict.fromkeys(merged)
 
     def _leave(self, request: PullRequest) -> None:
-        """Takes it out of its line."""
+        """Remove a request from its line."""
         if request.waits_for is None:
             del self._levels[request.priority][request]
             return
@@ -368,7 +367,7 @@ class PullQueue:
         request.waits_for = None
 
     def take(self, request: PullRequest, count: int) -> None:
-        """The next one gets `count` messages; then the others come first."""
+        """Give `count` messages to a request, which then goes to the end or is complete."""
         request.left -= count
         request.delivered += count
         request.flight += count
@@ -381,12 +380,12 @@ class PullQueue:
             self.remove(request)
 
     def shorten(self, request: PullRequest, left: int) -> None:
-        """The head wants only `left` more."""
+        """Reduce a request to `left` more messages."""
         self.wanted -= request.left - left
         request.left = left
 
     def remove(self, request: PullRequest) -> None:
-        if request.waits_for is None:  # spares a call on the way of a message
+        if request.waits_for is None:  # saves a call per message
             del self._levels[request.priority][request]
         else:
             self._leave(request)
@@ -406,8 +405,8 @@ class PullQueue:
         self.touched.add(reply)
 
     def deal(self, count: int, ready: Callable[[PullRequest], int]) -> tuple[int, Handed]:
-        """Deals `count` messages round robin, to requests that take any message. `ready` gives READY, HELD (not now),
-        GONE (to be dropped) or ENOUGH (looked for now). Returns how many messages found a taker."""
+        """Deal `count` messages round robin to requests that take any message; return the number dealt, and those of
+        each request. `ready` returns READY, HELD (not now), GONE (drop the request) or ENOUGH (end the search)."""
         handed: Handed = {}
         dealt = 0
         for level in self._levels:
@@ -424,7 +423,7 @@ class PullQueue:
         return dealt, handed
 
     def _takers(self, level: Line, count: int, ready: Callable[[PullRequest], int]) -> list[PullRequest]:
-        """The first `count` that are ready; they stand first in the level then."""
+        """Return the first `count` ready requests; they are the first of the level then."""
         takers: list[PullRequest] = []
         others: list[tuple[PullRequest, int]] = []
         for request in level:

@@ -1,6 +1,6 @@
-"""`PullRequest`: one MSG.NEXT, as it was asked for and what is left of it; `Priority`: whether its group may be served.
+"""`PullRequest`: one MSG.NEXT with its progress; `Priority`: decides whether its group may be served.
 
-The body is read as nats-server reads it: empty or anything that is neither a number nor an object asks for one message.
+The body is parsed like in nats-server: any text that is neither a number nor an object asks for one message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jetcluster.records import dataclass
 
 _I64_MAX: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
-MIN_HEARTBEAT: Final = 100_000_000
-"""Nanoseconds between two heartbeats of a request, at least, whatever it asks for."""
+MIN_HEARTBEAT_NS: Final = 100_000_000
+"""Minimum time between two heartbeats of a request."""
 
 Gauge = bytes | int
-"""Something that is read for each message and that requests may wait for (`Priority.reading`)."""
+"""A value, read for each message, for which requests may wait (`Priority.reading`)."""
 
 _FIELDS: Final[dict[str, tuple[str, type, str]]] = {
     "batch": ("left", int, "int"),
@@ -36,7 +36,7 @@ _FIELDS: Final[dict[str, tuple[str, type, str]]] = {
     "id": ("pin", str, "string"),
     "priority": ("priority", int, "int"),
 }
-"""Key -> (attribute, type in JSON, type that Go's error names)."""
+"""Key -> (attribute, JSON type, type named in Go's error)."""
 
 SERVE: Final = 0
 PASS: Final = 1
@@ -44,61 +44,63 @@ WRONG_PIN: Final = 2
 
 PENDING: Final = 0
 UNACKED: Final = 1
-"""Gauges; a group of pinned clients is one, too."""
+"""Gauges, besides the groups of pinned clients."""
 
 _LETTERS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class BadRequestError(CallerError, ValueError):
-    """The text goes to the client as `400 Bad Request - <text>`."""
+    """Raised for a malformed request; the client gets `400 Bad Request - <text>`."""
 
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
+    """One request for messages, and its place in the queue."""
+
     reply: bytes
     left: int = 1
-    """Messages of the batch that are not yet selected."""
+    """Number of messages of the batch that are not yet selected."""
     max_bytes: int = 0
     left_bytes: int = 0
     timeout: int = 0
-    """`expires`, ns; 0: as long as the client listens. Negative: it has expired before it came."""
+    """`expires`, ns; 0: as long as the client listens; negative: expired before it arrived."""
     expires_at: int = 0
     """Wall clock, ns."""
     heartbeat: int = 0
     beat_at: int = 0
     alarm_at: int = 0
-    """The time at which its queue looks at it next: the earlier one of the two."""
+    """The earlier of the two times, at which its queue returns it."""
     no_wait: bool = False
     group: bytes = b""
     pin: bytes = b""
-    """The pinned id it came with or was given."""
+    """The pinned id that it has or was assigned."""
     assigned_pin: bool = False
-    """It was given the id, the client may not know it yet."""
+    """True when the id was assigned and the client may not have it yet."""
     min_pending: int = 0
     min_ack_pending: int = 0
     priority: int = 0
     delivered: int = 0
-    """Messages selected for it so far."""
+    """Number of messages selected for it."""
     flight: int = 0
-    """Number of those that are not yet sent."""
+    """Number of selected messages not yet sent."""
     cut: int = 0
-    """Messages taken off the batch because max_bytes was used up."""
+    """Number of messages cut from the batch when max_bytes was used up."""
     status: bytes = b""
-    """Status that it is told once all in flight are sent (a text of `statuses`)."""
+    """Status sent once all messages in flight are sent (a text of `statuses`)."""
     open: bool = False
-    """It stands in the queue."""
+    """True while it is in the queue."""
     turn: int = 0
-    """Its place in the order of the queue: lower ones come first."""
+    """Its place in the queue's order, lowest first."""
     waits_for: tuple[tuple[Gauge, int], ...] | None = None
-    """Asleep: until one of these gauges reads so much. None while it stands in the line."""
+    """Gauges and values for which it sleeps, one of which suffices; empty when put aside, None in the line."""
     checked: int = 0
     """Number of the run in which the client was last found listening."""
     held: bool = False
-    """Its client had much unread then: it gets nothing in that run."""
+    """True when its client had too much unread in that run: it gets no message in it."""
 
     @classmethod
     def decode(cls, reply: bytes, body: bytes) -> PullRequest:
-        """Raises BadRequestError."""
+        """Parse a request. Raises BadRequestError."""
         request = cls(reply)
         body = body.strip()
         if body.startswith(b"{"):
@@ -146,20 +148,20 @@ _decode_json: Final = json.JSONDecoder(parse_constant=_no_constant).decode  # js
 def _refuse(key: str, value: object, field: tuple[str, type, str]) -> NoReturn:
     found = {str: "string", bool: "bool", list: "array", dict: "object"}.get(type(value), "number")
     if found == "number" and field[1] is int:
-        found = f"number {value}"  # as Go, which says which one does not fit
+        found = f"number {value}"  # Go's error has the number that does not fit
     raise BadRequestError(
         f"json: cannot unmarshal {found} into Go struct field JSApiConsumerGetNextRequest.{key} of type {field[2]}"
     )
 
 
 class Priority:
-    """Tells which of the waiting requests may get a message, when the consumer has priority groups (ADR-42).
+    """Decides which waiting requests may get a message, for a consumer with priority groups (ADR-42).
 
-    overflow        only while much is pending or unacknowledged, as each request asks
-    pinned_client   one client gets everything, until it is gone for priority_timeout or is unpinned
+    overflow        only while many messages are pending or unacked, as each request asks
+    pinned_client   one client gets all, until it is silent for priority_timeout or is unpinned
     prioritized     lowest number first (`pull_queue`)
 
-    `pins` is the owner's view, ahead of the state's."""
+    `pins` is the owner's view, ahead of the state."""
 
     __slots__ = ("_deadlines", "_rng", "_state", "pins")
 
@@ -172,7 +174,7 @@ class Priority:
         self.reset(0)
 
     def reset(self, now: int) -> None:
-        """Goes on from the state; who is pinned has a whole priority_timeout again."""
+        """Continue from the state; a pinned client has a full priority_timeout again."""
         self.pins = {group: pin for group, (pin, _) in self._state.pins.items()}
         self._deadlines = dict.fromkeys(self.pins, 0)
         if now:
@@ -182,7 +184,7 @@ class Priority:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def refuse(self, request: PullRequest) -> bytes:
-        """Status text for a request that does not fit the consumer's policy, b"" for one that does."""
+        """Return the status text for a request that does not fit the consumer's policy, else b""."""
         rules = self._state.rules
         policy = rules.priority_policy
         if (request.min_pending or request.min_ack_pending) and policy != OVERFLOW:
@@ -205,8 +207,8 @@ class Priority:
         return b""
 
     def verdict(self, request: PullRequest, left: int, unacked: int) -> int:
-        """SERVE; PASS: not now; WRONG_PIN: its id is an old one. `left`: messages there are, the one to be delivered
-        counted in; `unacked`: messages waiting for their ack."""
+        """Return SERVE, PASS (not now) or WRONG_PIN (an outdated id). `left`: undelivered messages, including the next
+        one; `unacked`: messages that wait for an ack."""
         policy = self._state.rules.priority_policy
         if policy == PINNED:
             pin = self.pins.get(request.group, b"")
@@ -221,14 +223,14 @@ class Priority:
         return SERVE
 
     def waits_for(self, request: PullRequest) -> tuple[tuple[Gauge, int], ...]:
-        """The gauges, each with its least number, for which a request that PASSes waits: one of them is enough."""
+        """Return the (gauge, minimum) pairs for which a passed request waits; one of them suffices."""
         if self._state.rules.priority_policy == PINNED:
             return ((request.group, 1),)
         bounds = ((PENDING, request.min_pending), (UNACKED, request.min_ack_pending))
         return tuple((gauge, bound) for gauge, bound in bounds if bound > 0)
 
     def reading(self, gauge: Gauge, left: int, unacked: int) -> int:
-        """The number that a gauge shows, `left` and `unacked` as for `verdict`. Of a group: 1 while none is pinned."""
+        """Return a gauge's value, with `left` and `unacked` as for `verdict`. A group's is 1 while none is pinned."""
         if isinstance(gauge, bytes):
             return 0 if self.pins.get(gauge) else 1
         return left if gauge == PENDING else unacked
@@ -239,7 +241,7 @@ class Priority:
         return self._state.rules.priority_policy == PINNED and request.group not in self.pins
 
     def assign(self, request: PullRequest, now: int) -> bytes:
-        """Pins the client of `request`: its id, to be told with every message."""
+        """Pin the client of `request`; return its id, which goes with every message."""
         pin = bytes(_LETTERS[byte % 62] for byte in self._rng.token(22))
         self.pins[request.group] = request.pin = pin
         request.assigned_pin = True
@@ -247,20 +249,20 @@ class Priority:
         return pin
 
     def unpin(self, group: bytes) -> bool:
-        """False when nobody was pinned."""
+        """Unpin the client of `group`; return False when none was pinned."""
         self._deadlines.pop(group, None)
         return self.pins.pop(group, None) is not None
 
     def seen(self, group: bytes, now: int) -> None:
-        """The pinned client asked for messages."""
+        """Note that the pinned client asked for messages."""
         timeout = self._state.rules.priority_timeout
         self._deadlines[group] = now + timeout if timeout else 0
 
     def overdue(self, now: int) -> list[bytes]:
-        """Groups whose pinned client was not heard of for too long."""
+        """Return the groups whose pinned client was silent for too long."""
         return [group for group, deadline in self._deadlines.items() if deadline and deadline <= now]
 
     @property
     def next_deadline(self) -> int:
-        """0 when there is none."""
+        """The earliest deadline of a pinned client, 0 without one."""
         return min(filter(None, self._deadlines.values()), default=0)

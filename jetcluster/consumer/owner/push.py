@@ -1,9 +1,8 @@
-"""`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
+"""`PushDelivery`: delivers messages to the deliver subject, within `FlowControl` and `RateLimit`.
 
 With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is
-a first delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in
-between, and none while the slowest taker has much unread: a slow client slows its consumer down and nobody else.
-Nothing is decided while nobody listens.
+a first delivery of a stream with one replica (`_ahead`). One slice is sent per loop turn, which leaves time for others,
+and none while the slowest taker has much unread, or without interest: a slow client delays only its own consumer.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMess
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
 
-MAX_WINDOW: Final = 32 << 20
-FIRST_WINDOW: Final = MAX_WINDOW // 16
-"""Bytes of the window."""
+MAX_WINDOW_BYTES: Final = 32 << 20
+FIRST_WINDOW_BYTES: Final = MAX_WINDOW_BYTES // 16
+"""Largest and first size of the window."""
 FLOW_REQUEST: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 _LAST_STREAM: Final = re.compile(rb"\r\nNats-Last-Stream: *([0-9]{1,19})\r\n")
 _ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -32,41 +31,40 @@ _ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 _SECOND: Final = 1_000_000_000
 _BURST_NS: Final = _SECOND // 10
-"""Nanoseconds of rate that may be saved up."""
+"""Unused time that the rate limit accumulates."""
 
 SLICE_BYTES: Final = 256 << 10
 SLICE_MESSAGES: Final = 1024
-"""Sent in one loop turn, about."""
-ADVANCE_EVERY: Final = 8192
-"""Messages sent without acks that the log learns of while more is being sent."""
+"""Approximate maximum sent in one loop turn."""
+MESSAGES_PER_ADVANCE: Final = 8192
+"""Messages per ADVANCE while more are being sent."""
 MAX_BACKLOG_BYTES: Final = 2 << 20
-"""Bytes on their way: selected and not yet committed, or sent and not yet read by the slowest taker (but one slice)."""
+"""Bytes selected and not yet committed, plus bytes that the slowest taker has not read (one slice may exceed it)."""
 FIRST_HOLD_NS: Final = 1_000_000
-LONGEST_HOLD_NS: Final = 50_000_000
-"""Nanoseconds until a backlog is looked at again; the longer it stays the rarer."""
+MAX_HOLD_NS: Final = 50_000_000
+"""Time until a backlog is checked again; it doubles while the backlog stays."""
 
 
 class FlowControl:
-    """Bounds what is sent before the client has confirmed it (a window of bytes).
+    """Bounds the bytes that the client has not confirmed, by a window.
 
-    When more than half of the window is unconfirmed the client is asked, by a status message whose reply subject it is
-    to publish to; every answer takes what was sent before the question off, and doubles the window up to its limit.
-    Beyond the window nothing is sent."""
+    When more than half of the window is unconfirmed, a status message asks the client to publish to its reply subject.
+    Each answer confirms the bytes sent before the question, and doubles the window up to its limit."""
 
     __slots__ = ("_asked", "_prefix", "_rng", "_unconfirmed", "_window", "reply")
 
     def __init__(self, prefix: bytes, rng: Rng) -> None:
-        """`prefix`: `$JS.FC.<stream>.<consumer>.`"""
+        """`prefix` is `$JS.FC.<stream>.<consumer>.`"""
         self._prefix = prefix
         self._rng = rng
-        self._window = FIRST_WINDOW
+        self._window = FIRST_WINDOW_BYTES
         self._unconfirmed = 0
         self._asked = 0
         self.reply = b""
-        """The reply subject of the question that is open; b"" when there is none."""
+        """The reply subject of the open question; b"" without one."""
 
     def restart(self) -> None:
-        """Somebody else listens now, who owes no answer."""
+        """Forget the open question and unconfirmed bytes, as another client may listen now."""
         self._unconfirmed = self._asked = 0
         self.reply = b""
 
@@ -75,12 +73,11 @@ class FlowControl:
 
     @property
     def left(self) -> int:
-        """Bytes of the window that are free; below 0 nothing may be sent."""
+        """Free bytes of the window; below 0 no message may be sent."""
         return self._window - self._unconfirmed
 
     def ask(self, *, anyway: bool = False) -> bytes:
-        """Reply subject of a question that is now to be sent, or b""; `anyway`: even when much of the window is
-        left."""
+        """Return the reply subject of a question to send now, or b"". `anyway`: also when the window is almost free."""
         if self.reply or (self._unconfirmed <= self._window // 2 and not anyway):
             return b""
         number = self._rng.randrange(len(_ID) ** 4)
@@ -93,10 +90,10 @@ class FlowControl:
         return self.reply
 
     def answered(self, subject: bytes) -> bool:
-        """The client published to `subject`; False when that does not answer the open question."""
+        """Take a client's message on `subject`; return False when it does not answer the open question."""
         if not self.reply or subject != self.reply:
             return False
-        self._window = min(2 * self._window, MAX_WINDOW)
+        self._window = min(2 * self._window, MAX_WINDOW_BYTES)
         self._unconfirmed -= self._asked
         self._asked = 0
         self.reply = b""
@@ -104,26 +101,23 @@ class FlowControl:
 
 
 def acknowledged(headers: bytes) -> int:
-    """The stream sequence that an answer acknowledges, 0 for none."""
+    """Return the stream sequence that an answer acks, 0 for none."""
     found = _LAST_STREAM.search(headers)
     return int(found[1]) if found is not None else 0
 
 
 class RateLimit:
-    """A consumer's `rate_limit_bps`, as a bucket that fills with time and that a message may overdraw.
-
-    It counts in nanoseconds: sending `n` bytes takes `n * 8 / bits per second`."""
+    """A consumer's `rate_limit_bps`, as a token bucket in nanoseconds that a message may overdraw."""
 
     __slots__ = ("_bits", "wait_until")
 
     def __init__(self, bits_per_second: int) -> None:
         self._bits = bits_per_second
         self.wait_until = 0
-        """The time until which the permitted rate takes for everything sent so far, Unix nanoseconds: nothing is sent
-        before."""
+        """Unix nanoseconds before which no message may be sent, by the rate of all sent so far."""
 
     def fitting(self, sizes: list[int], now: int) -> int:
-        """Number of messages of these sizes that may go at `now`; they count as sent."""
+        """Return the number of messages of these sizes that may be sent at `now`; they count as sent."""
         free_at = max(self.wait_until, now - _BURST_NS)
         count = 0
         for size in sizes:
@@ -140,20 +134,22 @@ class _Slice(NamedTuple):
 
     columns: Columns
     left: range
-    """Messages left after each; for a REDELIVER the first holds for all."""
+    """Number of messages left after each; for a REDELIVER the first one applies to all."""
     size: int
     """Bytes of headers and payloads."""
 
 
 class _SentAhead(NamedTuple):
-    """The token of a DELIVER in flight whose messages are with the client already."""
+    """The token of a DELIVER in flight whose messages were already sent."""
 
 
 class PushDelivery:
+    """A push consumer's `Delivery`."""
+
     num_waiting = 0
 
     def __init__(self, owner: DeliveryContext, settle: Callable[[int], None]) -> None:
-        """`settle` acknowledges all messages up to a sequence, as the client does by flow control."""
+        """`settle` acks all messages up to a sequence, for acks by flow control."""
         self._owner = owner
         self._settle = settle
         self._advance = Advance(owner.state, owner.submit)
@@ -166,14 +162,14 @@ class PushDelivery:
         self._end_watch: Callable[[], None] = _nothing
         self._flight_bytes = 0
         self._slices = 0
-        """DELIVER and REDELIVER in flight whose messages wait for them."""
+        """Number of slices in flight, whose messages are sent once committed."""
         self._want = 64
-        """Messages of a slice, by the size of those before."""
+        """Number of messages in a slice, by the size of previous ones."""
         self._held_until = 0
-        """Nothing is selected before."""
+        """Time before which no message is selected; 0: none."""
         self._hold = FIRST_HOLD_NS
         self._beat_at = 0
-        """When a heartbeat is due unless something is sent before; 0: never."""
+        """Time of the next heartbeat if no message is sent before; 0: never."""
         self._last = owner.state.delivered_cseq, owner.state.delivered_sseq
         """Consumer and stream sequence of the last message sent."""
 
@@ -215,11 +211,11 @@ class PushDelivery:
         return iter(())
 
     def hold(self, until: int) -> None:
-        """Nothing is sent before `until` or `release` (`owner.ConsumerOwner.hold`)."""
+        """Send no message before `until` or `release` (`owner.ConsumerOwner.hold`)."""
         self._hold_until(until)
 
     def release(self) -> None:
-        """Ends `hold`; what else may hold deliveries is looked at anew."""
+        """End `hold`; the next run checks all other obstacles."""
         if self._held_until:
             self._held_until = 0
             self._owner.run_soon()
@@ -254,13 +250,13 @@ class PushDelivery:
                 self._owner.wake_at(self._beat_at)
             self._owner.run_soon()
         elif self._bound and not bound:
-            self._owner.used_at = self._owner.clock.time_ns()  # inactivity begins now
+            self._owner.used_at = self._owner.clock.time_ns()  # start of the inactivity
         self._bound = bound
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run_paused(self) -> None:
-        """Nobody waits for an answer."""
+        """Log sent messages while the consumer is paused; unlike pull, no request waits."""
         self._record(self._owner.clock.time_ns())
 
     def run(self) -> None:
@@ -271,7 +267,7 @@ class PushDelivery:
             self._record(now)
 
     def _deliver(self, now: int) -> bool:
-        """Sends a slice on its way, if nothing prevents it; True when there may be more to send at once."""
+        """Select a slice unless there is an obstacle; return True when more may be sent at once."""
         if not self._bound:
             return False
         if now < self._held_until:
@@ -281,12 +277,12 @@ class PushDelivery:
         return self._may_send(now) and self._slice(now)
 
     def _record(self, now: int) -> None:
-        """Nothing more is sent for now: the log learns what was sent without acks."""
+        """Log messages sent without acks, as no more are sent for now."""
         if not self._rules.acks:
             self._advance.flush(now)
 
     def _may_send(self, now: int) -> bool:
-        """Nothing is in the way; the obstacle asks for a run when it is gone."""
+        """Return True without an obstacle; each obstacle causes a run when it is gone."""
         in_flight = self._flight_bytes
         if in_flight >= MAX_BACKLOG_BYTES or (self._flow is not None and self._flow.left < in_flight):
             return False
@@ -294,7 +290,7 @@ class PushDelivery:
             return False
         if in_flight + self._owner.bus.backlog(self._rules.deliver_subject) > MAX_BACKLOG_BYTES:
             self._hold_until(now + self._hold)
-            self._hold = min(2 * self._hold, LONGEST_HOLD_NS)
+            self._hold = min(2 * self._hold, MAX_HOLD_NS)
             return False
         self._hold = FIRST_HOLD_NS
         if self._rate is not None and self._rate.wait_until > now:
@@ -307,7 +303,7 @@ class PushDelivery:
         self._owner.wake_at(at)
 
     def _slice(self, now: int) -> bool:
-        """Selects some messages and sends them on their way; True when there may be more."""
+        """Select and ship some messages; return True when there may be more."""
         selection, acks = self._owner.selection, self._rules.acks
         if selection.redelivery.order:
             kind, columns = REDELIVER, selection.take_due(self._want)
@@ -323,7 +319,7 @@ class PushDelivery:
             used = self._permitted(columns, self._replay, now)
             selection.give_back(columns, used)
             if selection.at_end:
-                self._replay = None  # from now on as they come
+                self._replay = None  # new messages are sent as they arrive
         if used < len(columns.seqs):
             columns = columns.head(used)
         if used:
@@ -331,7 +327,7 @@ class PushDelivery:
         return not self._held_until and (len(selection.redelivery.order) > 0 or not selection.at_end)
 
     def _permitted(self, columns: Columns, replay: Replay | None, now: int) -> int:
-        """Number of the messages that may go now; if not all of them, `_held_until` says when the next may."""
+        """Return the number of messages that may be sent now, and set `_held_until` for the next one."""
         count = self._fitting(columns)
         if count and replay is not None:
             count = min(count, replay.due(columns.times, now))
@@ -347,7 +343,7 @@ class PushDelivery:
         return count
 
     def _fitting(self, columns: Columns) -> int:
-        """Number of the messages that a slice holds, and the window; the last of them may stick out."""
+        """Return the number of messages that fit into a slice and the window; the last one may exceed them."""
         room = SLICE_BYTES if self._flow is None else min(SLICE_BYTES, self._flow.left - self._flight_bytes)
         if sum(map(len, columns.payloads)) + sum(map(len, columns.headers)) <= room:
             return len(columns.seqs)
@@ -379,14 +375,14 @@ class PushDelivery:
         messages = owner.renderer.first(columns, range(first, first + count), left[:count])
         self._advance.sent(columns.seqs[-1], count)
         self._send(messages, size, self._advance.cseq, self._advance.sseq, now)
-        self._advance.flush(now, least=ADVANCE_EVERY)
+        self._advance.flush(now, least=MESSAGES_PER_ADVANCE)
 
     @property
     def _ahead(self) -> bool:
-        """A first delivery need not wait for the log. Nobody else can own the consumer, so what would get lost with
-        this process is that it was delivered: it comes again, as the first time. Where deliveries are counted
-        (max_deliver) that must not be. nats-server sends at once in a stream with one replica, and clients and their
-        tests rely on it: what was published is with the subscriber before an unsubscribe that follows its PubAck."""
+        """True when a first delivery need not wait for the log. With one replica no other node can own the consumer:
+        a crash loses only the record of the delivery, and the message is delivered again as the first time, which
+        max_deliver forbids. nats-server also sends at once in a stream with one replica, and clients rely on it: a
+        published message reaches the subscriber before an unsubscribe that follows its PubAck."""
         rules = self._rules
         return not (self._owner.replicated or rules.max_deliver or self._flow_acks or self._slices)
 
@@ -397,7 +393,7 @@ class PushDelivery:
         owner = self._owner
         now = owner.clock.time_ns()
         if kind == ADVANCE:
-            self._advance.applied(now, least=ADVANCE_EVERY)
+            self._advance.applied(now, least=MESSAGES_PER_ADVANCE)
         elif isinstance(token, _Slice):
             self._flight_bytes -= token.size
             self._slices -= 1
@@ -411,7 +407,7 @@ class PushDelivery:
         cseqs = range(sent.cseq, sent.cseq + len(sent.seqs))
         if sent.deliveries is None:
             return self._owner.renderer.first(columns, cseqs, left[: len(cseqs)])
-        if sent.seqs != columns.seqs:  # some were acknowledged meanwhile
+        if sent.seqs != columns.seqs:  # some were acked meanwhile
             at = {seq: i for i, seq in enumerate(columns.seqs)}
             columns = pick(columns, [at[seq] for seq in sent.seqs])
         return self._owner.renderer.again(columns, cseqs, sent.deliveries, left[0])
@@ -423,7 +419,7 @@ class PushDelivery:
             self._beat_at = now + self._rules.idle_heartbeat
         if self._flow is not None:
             subject, reply, _, _ = messages[0]
-            self._flow.sent(size + len(messages) * (len(subject) + len(reply)))  # subjects: about
+            self._flow.sent(size + len(messages) * (len(subject) + len(reply)))  # subjects of the first, for all
             self._ask(self._flow, anyway=self._flow_acks and not self._owner.selection.room)
 
     def _ask(self, flow: FlowControl, *, anyway: bool) -> None:
@@ -471,4 +467,4 @@ class PushDelivery:
 
 
 def _nothing() -> None:
-    """End of a watch that has not begun."""
+    """End a watch that has not begun."""

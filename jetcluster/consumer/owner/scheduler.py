@@ -13,40 +13,39 @@ from jetcluster.protocol.sublist import Sublist
 
 MIN_STALE_ENTRIES = 64
 TIMER_SLACK_SECONDS = 1e-6
-"""The timer goes off this many seconds after the time asked for: never a nanosecond before it."""
+"""Seconds by which the timer fires late, so that it never fires a nanosecond early."""
 MAX_TIMER_SECONDS = 3600.0
-"""Longest timer, seconds: a clock that was set back is noticed by then."""
+"""Longest timer: by then a clock that was set back is noticed."""
 
 T = TypeVar("T")
 
 
 class OwnerWakes:
-    """The wakes of one owner: a run at the end of the loop turn, and a tick at a time."""
+    """The wake-ups of one owner: a run at the end of the loop turn, and a tick at a requested time."""
 
     __slots__ = ("_wakes", "due", "run", "tick")
 
     def __init__(self, wakes: ConsumerScheduler) -> None:
         self._wakes = wakes
         self.due = 0
-        """The time of its tick, nanoseconds since the Unix epoch; 0: never."""
+        """The time of its tick in Unix nanoseconds; 0: never."""
         self.run: Callable[[], None] | None = None
         self.tick: Callable[[int], None] | None = None
-        """Both None before the owner was made, and again when it was let go."""
+        """Both are None before `bind` and after `close`."""
 
     def bind(self, run: Callable[[], None], tick: Callable[[int], None]) -> None:
-        """Right after the owner was made."""
+        """Set the callbacks, right after the owner was made."""
         self.run, self.tick = run, tick
 
     def soon(self) -> None:
-        """`run` is called at the end of this loop turn (once, however often asked)."""
+        """Request one call of `run` at the end of this loop turn."""
         wakes = self._wakes
         wakes.ready[self] = None
         if not wakes.scheduled:
             wakes.schedule()
 
     def at(self, ns: int) -> None:
-        """`tick(now)` is called when the wall clock reaches `ns`; only the earliest time asked for since the last tick
-        counts."""
+        """Request `tick(now)` when the wall clock reaches `ns`; only the earliest time since the last tick counts."""
         if not self.due or ns < self.due:
             replaced = self.due > 0
             self.due = max(ns, 1)
@@ -59,6 +58,8 @@ class OwnerWakes:
 
 
 class ConsumerScheduler:
+    """Runs and ticks the owners of one stream."""
+
     def __init__(
         self,
         clock: Clock,
@@ -66,24 +67,24 @@ class ConsumerScheduler:
         may_run: Callable[[], bool],
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`may_run`: owners may be run now; `resume` is called when that is so again. `guard` calls its argument and
-        deals with what it raises."""
+        """`may_run` returns True while owners may run (see `resume`); `guard` calls its argument and takes
+        exceptions."""
         self._clock = clock
         self._timers = timers
         self._may_run = may_run
         self._guard = guard
         self.ready: dict[OwnerWakes, None] = {}
-        """Owners to be run at the end of the turn, or when they may."""
+        """Owners that run at the end of the turn, or once they may."""
         self.scheduled = False
         self._queue: list[tuple[int, int, OwnerWakes]] = []
         self._number = count()
         self._timer: TimerHandle | None = None
         self._timer_at = 0
         self._stale = 0
-        """Entries of the queue, about, whose time does not count any more."""
+        """Approximate number of outdated entries of the queue."""
 
     def resume(self) -> None:
-        """Owners may be run again."""
+        """Run waiting owners, which may run again."""
         if self.ready:
             self.schedule()
 
@@ -106,7 +107,7 @@ class ConsumerScheduler:
             self._timer = None
 
     def schedule(self) -> None:
-        """Runs those that are ready at the end of this turn."""
+        """Run the ready owners at the end of this turn."""
         if not self.scheduled:
             self.scheduled = True
             self._timers.call_soon(self._run)
@@ -121,7 +122,7 @@ class ConsumerScheduler:
                 self._guard(wakes.run)
 
     def _arm(self) -> None:
-        """One timer, for the earliest time asked for."""
+        """Set the one timer to the earliest requested time."""
         due = self._queue[0][0] if self._queue else 0
         if self._timer is not None:
             if due and self._timer_at <= due:
@@ -159,15 +160,14 @@ class _Filter(Generic[T]):
 
 
 class ConsumerFilters(Generic[T]):
-    """An index over the filters of many consumers, which finds those that want what was just stored; `T` stands for a
-    consumer, compared by identity."""
+    """Index over the filters of many consumers (`T`, compared by identity), for newly stored messages."""
 
     def __init__(self) -> None:
         self._index: Sublist[_Filter[T], list[T]] = Sublist(lambda subject, plain, queues: [f.taker for f in plain])
         self._of: dict[int, list[_Filter[T]]] = {}
 
     def set(self, cid: int, filters: Iterable[bytes], taker: T) -> None:
-        """Consumer `cid` wants what matches one of `filters`, and nothing else."""
+        """Replace the filters of consumer `cid`."""
         self.remove(cid)
         added = self._of[cid] = [_Filter(subject, taker) for subject in filters]
         for one in added:
@@ -178,5 +178,5 @@ class ConsumerFilters(Generic[T]):
             self._index.remove(one)
 
     def takers(self, subjects: Iterable[bytes]) -> list[T]:
-        """Each once."""
+        """Return the consumers that want one of `subjects`, each once."""
         return list({id(taker): taker for subject in subjects for taker in self._index.match(subject)}.values())

@@ -1,11 +1,10 @@
-"""`Selection`: which messages come next for one consumer, new ones and (`Redelivery`) those that are due again.
+"""`Selection`: selects the next messages of one consumer, new ones and (`Redelivery`) those due again.
 
-It runs ahead of the replicated state by what is in flight: what was taken counts as delivered until `reset`. Both
-kinds of messages come in columns, whole batches at a time; nothing here is done per message but in bulk.
+It is ahead of the replicated state by the messages in flight: taken messages count as delivered until `reset`. Both
+kinds come in columns, whole batches at a time, without work per message.
 
-Counting what is left (num_pending): messages that are new since the last look are counted alone; when messages were
-removed somewhere the count is an estimate until it is made anew, which is done at once when it is cheap. The end is
-always exact: the last message there is says 0.
+The count of remaining messages (num_pending) adds only the new ones. After a removal it is an estimate until the next
+recount, which follows at once when it is cheap. The end is always exact: the last message has 0 left.
 """
 
 from __future__ import annotations
@@ -24,28 +23,27 @@ from jetcluster.store.block_store import BlockStore
 
 _Entry = tuple[int, int, Sequence[int]]
 """(due, counter, ascending sequences)"""
-_PRUNE_ABOVE = 64
+_PRUNE_ABOVE_ENTRIES = 64
 
-MAX_MESSAGES: Final = 1024
-TARGET_BYTES: Final = 1 << 20
-"""Per batch, by the average size of the messages read so far; at least one message."""
-FIRST_MESSAGES: Final = 64
-"""Batch of a consumer whose messages' size is not known yet."""
+MAX_BATCH_MESSAGES: Final = 1024
+TARGET_BATCH_BYTES: Final = 1 << 20
+"""Limits of a batch, by the average size of the messages read so far; at least one message."""
+FIRST_BATCH_MESSAGES: Final = 64
+"""Messages in the first batch, before their size is known."""
 NO_LIMIT: Final = 1 << 62
 
 _RECOUNT_SHARE: Final = 20
-"""Counting anew takes at most one part in so many of the time."""
+"""Recounts take at most one part in this number of the time."""
 
 
 class Redelivery:
-    """Finds the messages that wait for their ack and are due again; holds the order in which they go out.
+    """Finds unacked messages that are due again, and keeps the order of their redelivery.
 
-    The replicated state holds each message's due time. Here is a heap with one entry per op that gave due times (a
-    delivery of hundreds of messages is one entry), looked at only when its earliest time has come. An entry counts for
-    a message only while the message still has exactly that due time; what changed it since made its own entry.
-    Acknowledged messages cost nothing.
+    The replicated state has each message's due time. The heap has one entry per op that set due times (a delivery of
+    hundreds of messages is one entry), and is read only at its earliest time. An entry is valid for a message only
+    while the message has exactly that due time; each change makes its own entry. Acked messages cost nothing.
 
-    Order: what falls due joins the end of the queue, sorted by stream sequence; so does a NAK without a delay."""
+    Order: messages that fall due join the end of the queue by stream sequence, as do NAKs without a delay."""
 
     __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "order")
 
@@ -54,25 +52,25 @@ class Redelivery:
         self.reset()
 
     def reset(self) -> None:
-        """Begins again from the state: everything pending waits for its due time."""
+        """Restart from the state: all pending messages wait for their due times."""
         self._heap: list[_Entry] = []
         self._counter = 0
-        self._prune_above = _PRUNE_ABOVE
+        self._prune_above = _PRUNE_ABOVE_ENTRIES
         self.order: deque[int] = deque()
-        """The queue of what is due; some of it may have been acknowledged."""
+        """The queue of due sequences; some may have been acked."""
         self._due: dict[int, int] = {}
-        """Due time with which a sequence came into the queue; its keys are those of `order`."""
+        """Sequence in `order` -> its due time when it was enqueued."""
         self._watch(self._state.unacked.entries.items())
 
     @property
     def next_due(self) -> int:
-        """Nothing falls due before; 0 when nothing will."""
+        """Time before which no message falls due; 0 when none will."""
         return self._heap[0][0] if self._heap else 0
 
     # -- due times ------------------------------------------------------------------------------------------------
 
     def delivered(self, seqs: Sequence[int]) -> None:
-        """First deliveries of one op: they share one due time."""
+        """Watch the first deliveries of one op, which share a due time."""
         pending = self._state.unacked.entries
         first, last = pending.get(seqs[0]), pending.get(seqs[-1])
         if first is not None and last is not None and first.due == last.due:
@@ -83,7 +81,7 @@ class Redelivery:
             self.changed(seqs)
 
     def changed(self, seqs: Iterable[int]) -> None:
-        """Takes over new due times, of the messages among `seqs` that are still pending."""
+        """Watch the new due times of those of `seqs` that are still pending."""
         pending = self._state.unacked.entries
         self._watch([(seq, pending[seq]) for seq in seqs if seq in pending])
 
@@ -103,15 +101,14 @@ class Redelivery:
         heapq.heappush(self._heap, (due, self._counter, seqs))
 
     def _prune(self) -> None:
-        """Lets go of entries whose messages are all settled: with a long ack_wait they would pile up."""
+        """Remove entries whose messages are all settled: with a long ack_wait they would accumulate."""
         floor = self._state.floor_sseq
         self._heap = [entry for entry in self._heap if entry[2][-1] > floor]
         heapq.heapify(self._heap)
-        self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._heap))
+        self._prune_above = max(_PRUNE_ABOVE_ENTRIES, 2 * len(self._heap))
 
     def expire(self, now: int) -> list[int]:
-        """Puts what is due by `now` into the queue; returns those that were delivered as often as is permitted and
-        are to be given up instead."""
+        """Enqueue messages due by `now`; return those that reached max_deliver and must be given up instead."""
         heap = self._heap
         if not heap or heap[0][0] > now:
             return []
@@ -129,7 +126,7 @@ class Redelivery:
     # -- queue ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, seqs: Sequence[int]) -> list[int]:
-        """`seqs` go out again, those in the queue keep their place; returns those to be given up (max_deliver)."""
+        """Enqueue `seqs`, which keep their place if queued already; return those to be given up (max_deliver)."""
         pending, most = self._state.unacked.entries, self._state.rules.max_deliver
         exhausted: list[int] = []
         for seq in seqs:
@@ -145,7 +142,7 @@ class Redelivery:
         return exhausted
 
     def take(self, want: int) -> list[int]:
-        """At most `want` from the front, those that are still due."""
+        """Take at most `want` from the front that are still due."""
         taken: list[int] = []
         order, pending = self.order, self._state.unacked.entries
         while order and len(taken) < want:
@@ -157,7 +154,7 @@ class Redelivery:
         return taken
 
     def give_back(self, seqs: Sequence[int]) -> None:
-        """To the front again, in their order: nobody wanted them after all."""
+        """Return unused sequences to the front, in their order."""
         pending = self._state.unacked.entries
         for seq in reversed(seqs):
             if seq in pending and seq not in self._due:
@@ -166,6 +163,8 @@ class Redelivery:
 
 
 class Selection:
+    """The next messages of one consumer."""
+
     __slots__ = (
         "_average",
         "_clock",
@@ -192,30 +191,30 @@ class Selection:
         self._recount_at = 0.0
         self.redelivery = Redelivery(state)
         self.vanished: list[int] = []
-        """Messages to be delivered again that are no longer stored: the owner reports them (GONE)."""
+        """Due messages that are no longer stored: the owner logs them (GONE)."""
         self.rewind()
 
     def reset(self) -> None:
-        """Forgets everything in flight; may raise DamagedError."""
+        """Forget all in flight. Raises DamagedError."""
         self.redelivery.reset()
         self.vanished.clear()
         self.rewind()
 
     def configured(self) -> None:
-        """The filters may be others; it goes on from where it is."""
+        """Continue from the cursor with filters that may be new."""
         self._end = -1
         self._stale = True
         self._recount_at = 0.0
 
     def rewind(self) -> None:
-        """New messages are taken from where the state stands; may raise DamagedError."""
+        """Set the cursor back to the state's. Raises DamagedError."""
         state = self._state
         self.cursor = state.delivered_sseq
-        """Highest sequence taken, or known not to be wanted."""
+        """Highest sequence taken, or known to be unwanted."""
         self.in_flight = 0
-        """First deliveries on their way into the log, that are not applied yet; counted by the owner."""
+        """Number of first deliveries submitted and not yet applied, counted by the owner."""
         self._last_of: list[int] = []
-        """Deliver policy last_per_subject: what is wanted of the messages there were at the creation, ascending."""
+        """Deliver policy last_per_subject: the wanted ones of the messages stored at the creation, ascending."""
         upto = state.last_per_subject_upto
         if upto > self.cursor:
             found = self._messages.last_seqs_any(state.rules.filters, upto)
@@ -225,11 +224,11 @@ class Selection:
         self._stale = True
         self._recount_at = 0.0
 
-    # -- what is there ----------------------------------------------------------------------------------------------
+    # -- counts -----------------------------------------------------------------------------------------------------
 
     @property
     def at_end(self) -> bool:
-        """Nothing new is there; what comes may be."""
+        """True when no stored message is left to take."""
         return self._end == self._messages.last_seq
 
     @property
@@ -242,7 +241,7 @@ class Selection:
 
     @property
     def left(self) -> int:
-        """Messages that match and are not taken yet."""
+        """Number of matching messages not taken yet. Raises DamagedError."""
         self._count()
         return self._left
 
@@ -272,8 +271,8 @@ class Selection:
     # -- new messages -----------------------------------------------------------------------------------------------
 
     def take(self, want: int) -> tuple[Columns, range]:
-        """The next new messages, at most `want` and not too many at once, and for each how many are left after it.
-        Empty when there are none (`at_end`). Raises DamagedError and has done nothing then."""
+        """Return the next new messages, at most `want` and one batch, and for each the number left after it. Empty at
+        the end (`at_end`). Raises DamagedError and changes nothing then."""
         want = min(want, self._batch())
         seqs, ended = self._next(want)
         columns = self._messages.read_columns(seqs)
@@ -290,7 +289,7 @@ class Selection:
         return columns, range(self._left + len(columns.seqs) - 1, self._left - 1, -1)
 
     def _next(self, want: int) -> tuple[list[int], bool]:
-        """(sequences, there is nothing after them)"""
+        """Return (sequences, True when none follow)."""
         at = bisect_right(self._last_of, self.cursor)
         seqs = self._last_of[at : at + want + 1]
         if len(seqs) <= want:
@@ -301,7 +300,7 @@ class Selection:
         return seqs, ended
 
     def give_back(self, columns: Columns, used: int) -> None:
-        """Only the first `used` of what `take` gave last are delivered."""
+        """Return all but the first `used` messages of the last `take`."""
         back = len(columns.seqs) - used
         if back:
             self.cursor = columns.seqs[used] - 1
@@ -310,8 +309,8 @@ class Selection:
 
     def _batch(self) -> int:
         if not self._average:
-            return FIRST_MESSAGES
-        return max(1, min(MAX_MESSAGES, int(TARGET_BYTES / self._average)))
+            return FIRST_BATCH_MESSAGES
+        return max(1, min(MAX_BATCH_MESSAGES, int(TARGET_BATCH_BYTES / self._average)))
 
     def _learn(self, columns: Columns) -> None:
         count = len(columns.seqs)
@@ -322,7 +321,7 @@ class Selection:
     # -- again ------------------------------------------------------------------------------------------------------
 
     def take_due(self, want: int) -> Columns:
-        """Messages to be delivered again, in the order in which they go out."""
+        """Return at most `want` due messages, in the order of their redelivery."""
         seqs = self.redelivery.take(min(want, self._batch()))
         if not seqs:
             return Columns([], [], [], [], [])
@@ -344,7 +343,7 @@ def _in_order(columns: Columns, seqs: Sequence[int]) -> Columns:
 
 
 def pick(columns: Columns, indices: Sequence[int]) -> Columns:
-    """Some of the messages, in the order of `indices`."""
+    """Return the messages at `indices`, in that order."""
     seqs, times, subjects, blocks, payloads = columns
     return Columns(
         [seqs[i] for i in indices],
@@ -356,7 +355,7 @@ def pick(columns: Columns, indices: Sequence[int]) -> Columns:
 
 
 def head(columns: Columns, count: int) -> Columns:
-    """The first `count` messages."""
+    """Return the first `count` messages."""
     seqs, times, subjects, blocks, payloads = columns
     if count >= len(seqs):
         return columns

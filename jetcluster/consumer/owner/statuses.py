@@ -1,5 +1,5 @@
-r"""Status messages of deliveries: header blocks without a payload, `NATS/1.0 <code> <text>\r\n...`, with the
-texts of nats-server. What is called a text here is code and description."""
+r"""Status messages of deliveries: header blocks `NATS/1.0 <code> <description>\r\n...` without payload, with the texts
+of nats-server. A text here is code and description."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ _TELL_REST = frozenset((TIMEOUT, TOO_LARGE, BATCH_COMPLETED, SERVER_SHUTDOWN, WR
 
 
 def render(text: bytes, messages: int = 0, size: int = 0) -> bytes:
-    """The header block; texts that end a request tell what is left of it: messages of its batch, bytes of its
-    max_bytes."""
+    """Return the header block; texts that end a request include its remaining messages and bytes of max_bytes."""
     if text in _TELL_REST:
         return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (text, messages, size)
     return b"NATS/1.0 %b\r\n\r\n" % text
 
 
 def heartbeat(cseq: int, sseq: int, extra: bytes = b"") -> bytes:
-    """`cseq`, `sseq`: of the last delivery; `extra`: whole header lines."""
+    """Return a heartbeat with the sequences of the last delivery; `extra` are whole header lines."""
     last = b"Nats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (cseq, sseq)
     return b"NATS/1.0 100 Idle Heartbeat\r\n%b%b\r\n" % (last, extra)
 

@@ -1,7 +1,6 @@
 """The replicated state of a stream's consumers, which apply changes on every replica.
 
 Here: rules, the log format of a turn, the effects of its ops, the table of all consumers, retention, archives. Not
-here: decisions of an owner before they are in the log (`consumer.owner`). Promise: everything follows from the log,
-without clock, randomness or configuration of the node (an import contract); replicas at the same index hold the same
-state and rows.
+here: decisions of an owner before they are in the log (`consumer.owner`). Promise: the log decides everything, without
+clock, randomness or the node's configuration (an import contract): replicas at one index hold the same state and rows.
 """

@@ -140,8 +140,7 @@ def check_update(
 
 
 def same(a: Config, b: Config) -> bool:
-    """Return True for equal configurations, apart from the server's own metadata and the pause, which only PAUSE
-    changes."""
+    """Return True for equal configurations; the server's own metadata and the pause do not count."""
     return _comparable(a) == _comparable(b)
 
 

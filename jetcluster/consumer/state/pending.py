@@ -33,8 +33,7 @@ class Pending(NamedTuple):
     cseq: int
     """Consumer sequence of its first delivery."""
     due: int
-    """Time of the next delivery in Unix nanoseconds: that of the last delivery, +WPI or NAK plus its wait; NEVER
-    without ack_wait."""
+    """Time of the next delivery, Unix ns: last delivery, +WPI or NAK plus its wait; NEVER without ack_wait."""
     deliveries: int
 
 

@@ -27,8 +27,7 @@ MAX_SUBJECTS: Final = 8192
 MAX_EXHAUSTED_GONE: Final = 1024
 """Removed messages that may still be listed as exhausted."""
 MAX_CONSUMERS_ASKED: Final = 16
-"""Up to this number, all other consumers are asked first: mostly none wants the message, and its subject need not be
-read."""
+"""Up to this number, all others are asked first: mostly none wants the message, whose subject need not be read then."""
 
 
 class ConsumerRetention:

@@ -1,7 +1,6 @@
 """`ConsumerState`: the replicated state of one consumer, the same on every replica at one applied index.
 
-Only `table.ConsumerTable` changes it, while it applies commands; owners and monitoring read it. `KeyRows` is a set of
-keys with one row each in the store.
+Only `table.ConsumerTable` changes it, while it applies commands; owners and monitoring read it.
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ class ConsumerState:
     """Time of the last ack, 0 before the first."""
     unacked: PendingSet = field(default_factory=PendingSet)
     last_per_subject_upto: int = 0
-    """Deliver policy last_per_subject: the stream's last sequence at the creation, up to which only the last message
-    of each subject is wanted."""
+    """Stream's last sequence at the creation, up to which last_per_subject wants only the last message of a subject."""
     waits: KeyRows[bytes] = field(default_factory=lambda: KeyRows[bytes](bytes))
     exhausted: KeyRows[int] = field(default_factory=lambda: KeyRows(_U64.pack))
     """With interest retention: messages that reached max_deliver without an ack, kept for this consumer as if they were

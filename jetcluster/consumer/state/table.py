@@ -50,9 +50,8 @@ _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
 class Sessions:
     """The sessions of owner nodes. Turns of one owner apply in order and without a gap, or not at all.
 
-    A session starts with a turn marked `first`. Session numbers of an owner ascend: a start that arrives after that of
-    a newer session is void, like every turn of the old one. Rows: owner (8 bytes) -> u64 session | u64 serial | u64
-    number of the start."""
+    A session starts with a turn marked `first`. Session numbers of an owner ascend: the turns of an old session are
+    void, even its start. Rows: owner (8 bytes) -> u64 session | u64 serial | u64 number of the start."""
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._owners = {owner: _SESSION_ROW.unpack(row) for owner, row in rows}
@@ -130,8 +129,7 @@ class ConsumerTable:
         return sum(1 for state in self.by_cid.values() if not state.rules.direct)
 
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
-        """Return the session and the newest applied serial of an owner (8 bytes), None when it has none. Its next
-        session must have a higher number."""
+        """Return the session of an owner (8 bytes), which its next one must exceed, and its newest applied serial."""
         return self._sessions.of(owner)
 
     # -- Extension ------------------------------------------------------------------------------------------------
@@ -386,8 +384,7 @@ class ConsumerTable:
         return 1
 
     def _reset(self, name: str, seq: int, done: bool, sift: Sift) -> int | ApiError:
-        """Restart at `seq`, or at the ack floor for 0. `done`: delivered messages below the new start count as
-        acked."""
+        """Restart at `seq`, or at the ack floor for 0. `done`: delivered messages below it count as acked."""
         state = self.by_name.get(name)
         if state is None:
             return _NOT_FOUND

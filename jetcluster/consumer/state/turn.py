@@ -234,9 +234,8 @@ class TurnResult:
 
 
 class TableObserver(Protocol):
-    """Called for every change of the consumers, synchronously inside apply, on every replica. It must not raise, and
-    must not change the table, the store or the states. The states are the table's own and updated in place, so
-    references to them may be kept."""
+    """Called for every change of the consumers, synchronously inside apply, on every replica. It must not raise, nor
+    change the table, the store or the states, which are updated in place: references to them may be kept."""
 
     def created(self, state: ConsumerState) -> None: ...
 
@@ -250,8 +249,7 @@ class TableObserver(Protocol):
         """Called when `state.owner` and `state.epoch` are new; ops of the old owner in flight become void."""
 
     def restored(self) -> None:
-        """Called when the stream's restore from an archive is complete and its consumers may begin. The new rules are
-        in force right after the call."""
+        """Called when the stream's restore from an archive is complete, right before the new rules are in force."""
 
     def paused(self, state: ConsumerState) -> None:
         """Called when `state.rules` has another `pause_until` (0: resumed)."""

@@ -289,7 +289,7 @@ class SystemAnswers:
 
     def _lame_duck(self, options: Json) -> None:
         """Tells one client that this server is going away; it connects elsewhere by itself."""
-        self._client(options, "no such client id").tell_lame_duck()
+        self._client(options, "no such client id").send_lame_duck()
 
     def _reload(self, options: Json) -> None:
         refusal = self._reload_options()

@@ -24,7 +24,7 @@ class Election:
         self._sync = sync
         self._since = state.now()
         self.at: float | None = None
-        """When to campaign; None while there is a leader, or this replica may not campaign."""
+        """Time of the next campaign; None while there is a leader, or this replica may not campaign."""
         self._asked = 0
         """Term of the PreVote in progress; 0 when there is none."""
         self._granted: set[str] = set()
@@ -134,13 +134,13 @@ class HandOver:
         self.target: str | None = None
         """The successor; None while no transfer is in progress."""
         self.until: float | None = None
-        """When the transfer is given up."""
+        """Time at which the transfer is given up."""
         self._patient_until: float | None = None
         """Until then TimeoutNow waits for the last answer; None once it need not wait."""
         self._told = False
         """True once TimeoutNow was sent."""
         self._way_since: float | None = None
-        """When `give_way` began its attempt."""
+        """Time at which `give_way` began its attempt."""
         self._not_before = 0.0
         """Earliest time of the next attempt of `give_way`."""
 
@@ -203,7 +203,7 @@ class HandOver:
         self._told = False
 
     def next_time(self) -> float | None:
-        """When `proceed` must be called next."""
+        """Return the time of the next call of `proceed`, None for none."""
         return self.until if self._patient_until is None else self._patient_until
 
     def _has_answered(self) -> bool:

@@ -61,7 +61,7 @@ class PeerProgress:
     """The leader's last index at `goal_at`, for a peer that catches up."""
     goal_at: float = 0.0
     near_at: float = float("-inf")
-    """When `caught_up` was last true."""
+    """Time at which `caught_up` was last true."""
 
     def reset(self, next_index: int, connected: bool) -> None:
         """Begin again after a new or lost connection: nothing is in flight any more."""

@@ -110,7 +110,7 @@ class Replicator:
         self._changes = changes
         self.flows = state.flows
         self.check_at: float | None = None
-        """When to check for unanswered messages."""
+        """Time of the next check for unanswered messages."""
         self.pinning = False
         """True while the log is kept for a peer that fetches the state, or has fetched it."""
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None

@@ -29,7 +29,7 @@ class Snapshots:
         self._hand_over = hand_over
         self._follow_config = follow_config
         self.at: float | None = None
-        """When to ask the leader again."""
+        """Time of the next question to the leader."""
         self.contradicted = 0
         """Index of a committed entry on credit that a leader lacks; 0 for none."""
         self.installed = 0
@@ -191,7 +191,7 @@ class Rejoin:
         self._send_ack = send_ack
         self._context = 0
         self.at: float | None = None
-        """When to ask again; None before the first question and when none is needed."""
+        """Time of the next question; None before the first one and when none is needed."""
         self._verified_term = 0
         self._verified = 0
         """Index up to which the log is known to equal that of the leader of `_verified_term`."""

@@ -1,5 +1,4 @@
-"""The disk under the journal's segments: files, or memory that forgets what was not synced (the test twin); and the
-durable mark.
+"""The disk under the journal's segments (`FileDisk`), and the durable mark (`FileMark`).
 
 `create`, `write`, `sync`, `wipe` and `delete` run in the journal's writer (a thread); `read` and `load` may run
 anywhere. All raise OSError.
@@ -27,11 +26,11 @@ _SLOT_HEAD = struct.Struct("<II")
 _SLOT_BODY = struct.Struct("<Q16s")
 _SLOT_MAGIC = 0x4D4A434A  # "JCJM"
 SLOT_BYTES = 64
-"""Bytes from one slot to the next."""
+"""Distance between the starts of two slots."""
 
 
 def segment_numbers(directory: Path, files: Files = os) -> list[int]:
-    """Numbers of the segments present, ascending."""
+    """Return the numbers of the segments present, ascending."""
     numbers: list[int] = []
     for name in files.listdir(directory):
         stem = name.removesuffix(SEGMENT_SUFFIX)
@@ -44,10 +43,10 @@ def segment_numbers(directory: Path, files: Files = os) -> list[int]:
 
 
 class ReadableDisk(Protocol):
-    """The part that recovery needs."""
+    """The part of a disk that recovery needs."""
 
     def segments(self) -> list[int]:
-        """Numbers of the segments present, ascending."""
+        """Return the numbers of the segments present, ascending."""
 
     def load(self, number: int) -> bytes: ...
 
@@ -57,16 +56,15 @@ class Disk(ReadableDisk, Protocol):
     one thread at a time."""
 
     def create(self, number: int, size: int) -> None:
-        """Makes an empty segment of `size` zero bytes whose name survives a crash."""
+        """Make a segment of `size` zero bytes, durably."""
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
     def sync(self, number: int) -> None: ...
     def rewrite(self, number: int, offset: int, length: int) -> None:
-        """Makes durable what is read there, also where the system takes it for written and it is not."""
+        """Write the bytes at `offset` again, durably: after a failed sync the system may hold them as if written."""
 
     def wipe(self, number: int, offset: int) -> None:
-        """Zeroes everything from `offset` on, durably; the size stays, as a segment that is shorter than it was made
-        counts as cut."""
+        """Zero everything from `offset` on, durably. The size stays: a shorter segment counts as truncated."""
 
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def delete(self, number: int) -> None: ...
@@ -77,10 +75,9 @@ class Disk(ReadableDisk, Protocol):
 class FileDisk:
     """Segments as preallocated files of one directory.
 
-    Files are opened with O_DSYNC when every batch is to be durable: write and fsync are then one system call, and
-    the writer thread gives up and takes back the GIL once instead of twice (measured here: 98 against 115 us p50 per
-    300-byte batch in a preallocated file, 173 us in one that grows). A batch that need not be durable goes through a
-    second descriptor.
+    Files are opened with O_DSYNC if every batch must be durable: write and fsync are then one system call, and the
+    writer thread releases the GIL once instead of twice (measured: 98 against 115 us p50 per 300-byte batch in a
+    preallocated file, 173 us in one that grows). Other batches use a second descriptor.
     """
 
     def __init__(self, directory: Path, always_sync: bool = True, files: Files = os) -> None:
@@ -94,9 +91,9 @@ class FileDisk:
         make_folder(directory, files)
         self._directory_fd = self._files.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._spare: int | None = None
-        """Given up for a segment's when there are no more descriptors."""
+        """Descriptor to close for a new segment when descriptors are short."""
         self._read_spare: int | None = None
-        """The same for reading an old segment, until that is read."""
+        """The same for reading an old segment."""
         self._fill_spares()
 
     def _path(self, number: int) -> Path:
@@ -116,7 +113,7 @@ class FileDisk:
             if self._read_spare is None:
                 self._read_spare = self._files.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            pass  # tried again at the next look at the free space
+            pass  # tried again at the next check of the free space
 
     def _plain_fd(self, number: int) -> int:
         fd = self._plain_fds.get(number)
@@ -145,7 +142,7 @@ class FileDisk:
             self._files.fsync(self._directory_fd)
         except OSError:
             self._files.close(fd)
-            self._unlink(path)  # a partial preallocation only holds space that is missing
+            self._unlink(path)  # a partial preallocation would only waste scarce space
             raise
         self._fds[number] = fd
 
@@ -177,7 +174,7 @@ class FileDisk:
         if not sync:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
-            self.sync(number)  # O_DSYNC is about its own bytes only
+            self.sync(number)  # O_DSYNC covers only the bytes of its own write
 
     def sync(self, number: int) -> None:
         fd = self._fd(number)
@@ -191,8 +188,8 @@ class FileDisk:
         self._unsynced.discard(number)
 
     def _refuse(self) -> NoReturn:
-        """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
-        not say that those before it are on the disk."""
+        """Raise after a failed sync: its pages may be lost, so a later sync that succeeds proves nothing, and no later
+        batch may call the earlier ones durable."""
         raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
@@ -214,7 +211,8 @@ class FileDisk:
         return self._files.pread(fd, length, offset)
 
     def _read_with_spare(self, number: int, offset: int, length: int) -> bytes:
-        """An entry that cannot be read counts as damaged: a shortage of descriptors must not look like that."""
+        """Read with the spare descriptor: an unreadable entry counts as damaged, and a shortage must not look like
+        it."""
         assert self._read_spare is not None
         self._files.close(self._read_spare)
         self._read_spare = None
@@ -235,7 +233,7 @@ class FileDisk:
                 self._files.close(fd)
         self._unsynced.discard(number)
         self._unlink(self._path(number))
-        # Before the next one goes: a file system that has them gone in another order leaves a gap that looks like loss.
+        # Durable before the next deletion: segments deleted out of order would leave a gap that looks like loss.
         self._files.fsync(self._directory_fd)
 
     def _unlink(self, path: Path) -> None:
@@ -259,29 +257,29 @@ class FileDisk:
 
 
 class Mark(Protocol):
-    """`read` at the start, `write` in the journal's writer thread. Both raise OSError."""
+    """The durable mark. `read` runs at the start, `write` in the journal's writer thread; both raise OSError."""
 
     def read(self) -> int:
-        """The newest batch that was durable; 0 when nothing is known."""
+        """Return the newest batch known to be durable; 0 if unknown."""
 
     def write(self, batch: int) -> None:
-        """Durable once this returns."""
+        """Record `batch`, durably."""
 
     def close(self) -> None: ...
 
 
 class FileMark:
-    """The durable mark: how far the journal was known to be on the disk, kept outside of it. A file beside `journal/`
-    and `data/`. `owner`: this node's peer id; another one's mark says nothing.
+    """The durable mark: the newest batch known to be durable, in a file beside `journal/` and `data/`. `owner`: this
+    node's peer id; the mark of another node is ignored.
 
-    A journal whose end is gone looks like one that was never written so far: batches vouch for those before them, and
-    nobody vouches for the last ones. Two replicas that each lack what the other has could then elect a leader without
-    what was acknowledged. So the number of the newest batch that is durable is written to a file of its own, about once
-    per second and when the server ends, each time with a sync, which is one of many where much is written. It is never
-    ahead of the disk, and it need not be up to date: what it names and the journal lacks was lost.
+    A journal that has lost its end looks like a shorter one, because each batch proves only that earlier ones were
+    durable. Two replicas that each lack a different part could then elect a leader without acknowledged entries. So the
+    number of the newest durable batch is written to a file of its own, with a sync, about once per second and at the
+    end of the server. The mark is never ahead of the disk and may lag: a batch up to it that the journal lacks was
+    lost.
 
-        mark = slot, slot       the newer one that validates counts: a crash tears one of them at most
-        slot = magic u32, crc u32 (over what follows), batch u64, owner 16 bytes"""
+        mark = slot, slot       the newer valid one counts: a crash tears at most one
+        slot = magic u32, crc u32 (of the rest), batch u64, owner 16 bytes"""
 
     def __init__(self, path: Path, owner: str, files: Files = os) -> None:
         self._files = files
@@ -323,7 +321,7 @@ class FileMark:
 
 
 class NoMark:
-    """Test twin, and of a journal that nobody votes with: knows nothing."""
+    """A mark that records nothing, for tests and for journals that no replica votes with."""
 
     def read(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""The journal of a node that is stopped, read without changing anything."""
+"""Read-only access to the journal of a stopped node."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jetcluster.raft.membership import Config
 
 
 class Entry(NamedTuple):
-    """One entry of a log with its place."""
+    """One entry of a log."""
 
     at: int
-    """Its index."""
+    """The entry's index."""
     term: int
     kind: int
     """`codec.REGULAR` and so on."""
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 class ReadDisk:
-    """The part of `disk.Disk` that reads; files are opened for reading only."""
+    """The reading part of `disk.Disk`; it opens files for reading only."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -72,14 +72,14 @@ class LogView:
         return self.term_at(self.found.last_index) or 0
 
     def term_at(self, index: int) -> int | None:
-        """None where the log does not hold `index`."""
+        """Return the term of `index`; None when the log does not hold it."""
         if index == self.found.base_index:
             return self.found.base_term
         place = self.found.entries.get(index)
         return place.term if place is not None else None
 
     def entries_after(self, index: int) -> Iterator[Entry]:
-        """In order, up to the end or the first that cannot be read."""
+        """Yield the entries after `index` in order, up to the end or the first unreadable one."""
         for at in range(index + 1, self.found.last_index + 1):
             place = self.found.entries.get(at)
             record = None
@@ -101,14 +101,14 @@ class LogView:
 
 @dataclass(slots=True)
 class JournalView:
-    """The groups that a journal holds, and the damage that was met."""
+    """The groups of a journal, and the damage found."""
 
     groups: dict[int, LogView]
     damage: list[Damage]
 
 
 def read_journal(directory: Path, marked: int = 0) -> JournalView:
-    """`marked`: see `recovery.scan`. Raises OSError."""
+    """Read the journal. `marked`: see `recovery.scan`. Raises OSError."""
     disk = ReadDisk(directory)
     found: Recovered = scan(disk, marked)
     return JournalView({gid: LogView(group, disk) for gid, group in found.groups.items()}, found.damage)

@@ -1,16 +1,16 @@
 """The node's journal: one write-ahead log for all Raft groups, one write and one fsync for all of them at a time.
 
-Records collect in the open batch. A batch is sealed when the writer is free, written with one system call by the
-writer thread, and only then are the groups told what is durable (`on_durable`): followers' acks, votes and the
-leader's own vote wait for that. While one batch is being written the next one fills: that is the group commit.
+Records collect in the open batch. It is sealed when the writer is free, and the writer thread writes it with one system
+call. Only then do the groups learn what is durable (`on_durable`): followers' acks, votes and the leader's own vote
+wait for that. While one batch is being written the next one fills: this is group commit.
 
-A full disk is a state, not an error: the sealed batch is kept and written again at the same place until it succeeds
-(a part of it that reached the disk does not validate, so it is undone). New work is refused long before: at `full`
-publishes, at `scarce` what a leader sends, at `stuck` everything. Meanwhile nothing is retained for slow followers, so
-that what the state machines hold durably frees its segments at once. Any other write error is fatal: after a failed
-fsync the kernel may have dropped the pages, so a retry that "succeeds" would be a lie (fsyncgate, PostgreSQL 2018);
-`on_fatal` ends the process, and nothing is vouched for any more. Only a shortage of file descriptors is waited out as
-well: it is met before anything is written.
+A full disk is a state, not an error: the sealed batch is written again at the same place until it succeeds (a part of
+it on disk does not validate, so it does not count). New work is refused long before: at `full` publishes, at `scarce`
+also the entries of a leader, at `stuck` everything. Meanwhile nothing is retained for slow followers, so that entries
+which the state machines hold durably free their segments at once. Any other write error is fatal: after a failed fsync
+the kernel may have dropped the pages, so a retry that succeeds proves nothing (fsyncgate, PostgreSQL 2018); `on_fatal`
+ends the process, and nothing becomes durable any more. Only a shortage of file descriptors is waited out as well,
+because it occurs before anything is written.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from jetcluster.raft.membership import Config
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_CHECK_BYTES = 1 << 20
-"""The free space is looked up once per so many written bytes: the data store grows as fast."""
+"""Bytes written between two checks of the free space: the data store grows as fast."""
 
 
 class Journal(JournalState):
-    """`open()` before use. All methods are called on the event loop."""
+    """The journal of a node. `open` must be called first. All methods are called on the event loop."""
 
     def __init__(
         self,
@@ -54,15 +54,16 @@ class Journal(JournalState):
         mark: Mark | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`stopwatch`: seconds, read in the writer's thread."""
+        """`stopwatch` returns seconds, in the writer's thread."""
         super().__init__(options or JournalOptions())
         self.sync_latency = Latency()
-        """Latency of writes that are made durable."""
+        """Seconds per durable write."""
         self.damage: list[Damage] = []
-        """Damage that `open` found; empty on a sound disk."""
+        """Damage found by `open`."""
         self.cut_bytes = 0
+        """Bytes of the torn tail found by `open`."""
         self.in_flight = 0
-        """Number of the batch that the writer has, 0 when it has none: one that stays hangs (`RaftNode`)."""
+        """Number of the batch at the writer, 0 for none; `RaftNode` sees by it that a write hangs."""
         self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
         self._disk = disk
         self._writer = writer
@@ -73,15 +74,15 @@ class Journal(JournalState):
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
         self._reached = (0, 0)
-        """The newest batch that was written in this life, and its segment; set by the writer's thread."""
+        """The newest batch written by this process, and its segment; set by the writer's thread."""
         self._active: dict[GroupLog, None] = {}
-        """Logs with something new, or with more in memory than an idle one is to have."""
+        """Logs with new records, or with more in memory than an idle one may have."""
         self.restatement = Restatement(self)
         self._syncs = Syncs(disk, writer, timers, self._fail)
         self.retention = Retention(self, self._syncs, self.restatement, self.carry, self.delete)
         self._syncs.on_synced = self.retention.delete_doomed
         self._roll = False
-        """The batch that is open ends its segment."""
+        """True when the open batch must be the last one of its segment."""
         self._start = 0
         self._end = 0
         self._seed = 0
@@ -90,23 +91,22 @@ class Journal(JournalState):
         self._kick_scheduled = False
         self._unchecked = 0
         self._low = (False, False)
-        """`full` and `scarce` as `_check_space` found them last."""
+        """`full` and `scarce` as last found by `_check_space`."""
         self._top_gid = self._lives = 0
         self._old_top: int | None = 0
-        """Up to there groups may have had an earlier life; None: any may, until `learn_top`."""
+        """Highest group id that may have existed before this start; None: any may, until `learn_top`."""
         self._removed = RemovedGroups()
         self._told_removed = 0
-        """Records about them so far."""
+        """Number of records about removed groups so far."""
         self._cut_later: tuple[int, int] | None = None
+        """Torn tail (segment, offset) to wipe once the damage before it is recorded."""
         self._closed = False
 
     # -- start
 
     def open(self) -> Recovered:
-        """Reads what is there, cuts a torn tail, starts a new segment. Raises OSError.
-
-        Damage does not raise: it is in `damage` and in the `damaged` mark of each group's log.
-        """
+        """Read the journal, cut a torn tail, and begin a new segment. Damage does not raise: it is in `damage`, and in
+        the `damaged` mark of each group's log. Raises OSError."""
         found = scan(self._disk, self._mark.read())
         self.damage = found.damage
         self.cut_bytes = found.cut_bytes
@@ -114,14 +114,14 @@ class Journal(JournalState):
             self._disk.delete(number)
         if found.torn is not None:
             if found.damage:
-                # The torn batch's header may be all that proves the damage before it: it stays until the marks of the
-                # damaged groups are durable.
+                # The torn batch's header may be the only proof of the damage before it, so it stays until the marks of
+                # the damaged groups are durable.
                 self._cut_later = found.torn
             else:
                 self._disk.wipe(*found.torn)
         numbers = self._disk.segments()
         if numbers:
-            self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
+            self._disk.sync(numbers[-1])  # the bytes read may be in the page cache only
         self._write_again(found.unproven)
         self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
         self.seq = found.next_seq
@@ -130,7 +130,7 @@ class Journal(JournalState):
         self._top_gid = records.UNKNOWN_GID if found.top_gid is None else max(found.top_gid, *found.groups, 0)
         self._removed, self._told_removed = found.removed, found.told_removed
         if found.damage and found.top_gid is not None:
-            self._removed.raise_floor(found.top_gid)  # the next start may find nothing of the damage any more
+            self._removed.raise_floor(found.top_gid)  # the next start may not see the damage any more
         for group in found.groups.values():
             self.groups[group.gid] = self._restore(group)
         self._begin_segment(found.last_segment + 1)
@@ -139,9 +139,8 @@ class Journal(JournalState):
         return found
 
     def _write_again(self, stretches: list[Stretch]) -> None:
-        """Writes what an earlier process failed to sync: the system may have kept the pages as if they were written;
-        then another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no
-        space even for that it has to do as it is: a node starts on a full disk."""
+        """Write again what an earlier process may have failed to sync: the system may keep such pages as if written,
+        and then another sync writes nothing. A lack of space is ignored, because a node must start on a full disk."""
         for segment, start, end in stretches:
             try:
                 self._disk.rewrite(segment, start, end - start)
@@ -173,7 +172,7 @@ class Journal(JournalState):
         return log
 
     def _begin_segment(self, number: int, *, anew: bool = False) -> None:
-        """The next batch opens segment `number`. `anew`: see `Restatement.begin`."""
+        """Begin segment `number` with the next batch. `anew`: see `Restatement.begin`."""
         nonce = int.from_bytes(self._rng.token(8), "little")
         self.segment = number
         self.fresh_segment = True
@@ -188,30 +187,30 @@ class Journal(JournalState):
     # -- groups
 
     def never_had(self, gid: int) -> bool:
-        """There is no record of the group, and there was none: nothing was ever promised in it here. It may have left,
-        or damage have taken all that an old one had."""
+        """True when the group certainly has no record here and never had one, so that nothing was ever promised in it.
+        A group without a record may have been removed, or have lost all records to damage."""
         if gid in self.groups or self._removed.may_have_been(gid) or self._old_top is None:
             return False
         return not (self.damage and gid <= self._old_top)
 
     def learn_top(self, gid: int) -> None:
-        """The cluster has made groups up to `gid` so far, and numbers them upwards: those that it makes from now on
-        never were here. For a journal that does not know how far it had got, as damage has taken the end of it."""
+        """Note that the cluster has created groups up to `gid` so far: later ones have higher ids and never were here.
+        For a journal that has lost its own knowledge of the highest group id to damage."""
         if self._old_top is None:
             self._old_top = self._top_gid = max(gid, *self.groups, 0)
             self._removed.raise_floor(gid)
             self._tell_removed()
 
     def has_left(self, gid: int) -> bool:
-        """The group was here, and was removed."""
+        """True when the group was here and was removed."""
         return gid in self._removed
 
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
-        """A new group with an empty log."""
+        """Create a group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # If this is not its first life it may have voted. Other voters can vouch for it (`snapshots.Rejoin`), or say
-        # that there are none (`rescue.is_lone`).
+        # A replica that may have existed before may have voted. Other voters can heal it (`snapshots.Rejoin`), or
+        # report that there are none (`rescue.is_lone`).
         log.damaged = not self.never_had(gid)
         self._top_gid = max(self._top_gid, gid)
         self._removed.discard(gid)
@@ -233,7 +232,7 @@ class Journal(JournalState):
     # -- appending (called by GroupLog)
 
     def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> tuple[int, int]:
-        """Adds a record to the open batch; returns where its body will be: (segment, offset in it)."""
+        """Add a record to the open batch. Returns the place of its body: (segment, offset)."""
         if log.stated != self.segment:
             log.stated = self.segment
             if kind != records.STATE and kind != records.REMOVE:
@@ -249,16 +248,16 @@ class Journal(JournalState):
         opened.count += 1
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE or (entry_type == CONFIG and kind == records.ENTRY):
-            opened.sync = True  # no vote is given on credit, nor a voter made, with a sync interval neither
+            opened.sync = True  # votes and configurations are never on credit, even with a sync interval
         elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
-            opened.sync = True  # entries of memory streams alone are only written: that outlives the process
+            opened.sync = True  # only entries of memory streams are just written: they outlive the process
         if not self._kick_scheduled:
             self._kick_scheduled = True
             self._timers.call_soon(self._kick)
         return self.segment, offset
 
     def _tell_removed(self) -> None:
-        """At the beginning of a segment: those before it may go."""
+        """Record the removed groups again, at the start of a segment: older segments may go."""
         opened, body = self.batch, self._removed.encode()
         self._told_removed += 1
         gid, number = records.NODE_GID, self._told_removed
@@ -276,7 +275,7 @@ class Journal(JournalState):
         self.full, self.scarce = stuck or self._low[0], stuck or self._low[1]
 
     def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
-        """A record read back by the place of its body; None when it does not validate."""
+        """Read a record back by the place of its body; return None when it does not validate."""
         seed = self._segment_seed(segment)
         try:
             data = self._disk.read(segment, offset - records.RECORD_HEAD_BYTES, records.RECORD_HEAD_BYTES + length)
@@ -312,7 +311,7 @@ class Journal(JournalState):
         fresh = self.fresh_segment
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD_BYTES + (records.SEGMENT_HEAD_BYTES if fresh else 0)
-        # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
+        # The first batch of a segment is written after a sync of the previous segment, with a sync interval too.
         synced = self.seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
@@ -351,7 +350,7 @@ class Journal(JournalState):
         self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def _write(self, batch: SealedBatch) -> None:
-        """In the writer thread."""
+        """Write a batch, in the writer thread."""
         if batch.new_segment:
             if batch.segment - 1 in self._seeds and batch.seq - 1 > self.synced:
                 self._disk.sync(batch.segment - 1)
@@ -363,8 +362,8 @@ class Journal(JournalState):
         self._reached = batch.seq, batch.segment
 
     def _finish(self, last: SealedBatch | None) -> None:
-        """In the writer's thread, at the end."""
-        if last is not None and self._reached[0] in (0, last.seq - 1):  # else the batch before could not be written
+        """Write the last batch and the durable mark, in the writer thread."""
+        if last is not None and self._reached[0] in (0, last.seq - 1):  # else the previous batch was not written
             self._write(last)
         seq, segment = self._reached
         if seq:
@@ -377,7 +376,7 @@ class Journal(JournalState):
         except OSError as error:
             if error.errno not in _NO_SPACE or batch.size >= self.options.segment_bytes:
                 raise
-            # What is left may do for this batch, which may be the purge that frees space; the file then grows.
+            # The space left may suffice for this batch, which may hold the purge that frees space; the file then grows.
             self._disk.create(batch.segment, batch.size)
             head = records.read_segment_head(batch.chunks[0], batch.segment)
             assert head is not None
@@ -418,7 +417,7 @@ class Journal(JournalState):
             self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
             self._cut_later = None
         if self.batch.count:
-            self._kick()  # the disk goes on while the groups do their work
+            self._kick()  # the disk works while the groups do
         self.on_durable(logs)
 
     def _write_error(self, batch: SealedBatch, error: BaseException) -> None:
@@ -447,9 +446,9 @@ class Journal(JournalState):
             self._submit(batch)
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """Calls `done` in a later turn, once all that was appended before is on the disk, with any sync interval and
-        kind of group: data that rests on it may be made durable then. Not later than when nothing can be
-        written (`Syncs.barrier`)."""
+        """Call `done` in a later turn, once all records appended so far are on the disk, with any sync interval and
+        kind of group: data that depends on them may then become durable. It is called early when nothing can be written
+        (`Syncs.barrier`)."""
         coming = self.batch.count > 0
         if coming:
             self.batch.sync = True
@@ -464,7 +463,7 @@ class Journal(JournalState):
         except OSError:
             return
         options = self.options
-        # What the journal itself gives up when it is full must not open the door again: the next second would close it.
+        # Space that the full journal frees itself must not end `full`: the next second would bring it back.
         slack = options.node_retain_bytes if self._low[0] else 0
         also = self.also_reserved()
         low = free < options.reserve_bytes + options.segment_bytes + slack + also
@@ -472,7 +471,8 @@ class Journal(JournalState):
         self._say_space(stuck=self.stuck)
 
     def housekeep(self) -> None:
-        """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
+        """Check the free space, shrink idle caches, delete unneeded segments and write the durable mark; called about
+        once a second."""
         self.sync_latency.sort()
         self._check_space()
         if self.synced > self._marked and self.failed is None:
@@ -487,21 +487,21 @@ class Journal(JournalState):
         self.retention.collect()
 
     def forget_old(self) -> None:
-        """Has all that was written so far leave the disk: a new segment is begun, and the older ones go with what is
-        live carried there. For bytes of compactable entries that are not to be left anywhere."""
+        """Remove all bytes written so far from the disk: begin a new segment, carry live entries there, and delete the
+        older ones. For compactable entries whose bytes must not stay anywhere."""
         self.retention.forget_to(self.segment)
         self._roll = True
         for log in self.groups.values():
-            log.restate()  # something to write, should nothing come
+            log.restate()  # a record that makes the next batch come
             return
 
     @property
     def synced(self) -> int:
-        """The newest batch known to be durable."""
+        """Return the newest batch known to be durable."""
         return self._syncs.synced
 
     def carry(self, log: GroupLog, kind: int, index: int, term: int, command: bytes) -> None:
-        """Writes an entry of an older segment again; the log is told when the copy is durable."""
+        """Write an entry of an older segment again; `GroupLog.moved` is called once the copy is durable."""
         place = self.append(log, records.CARRY, kind, index, term, command)
         self.batch.moves.append((log, index, term, *place))
         self.counters.carried_entries += 1
@@ -512,13 +512,12 @@ class Journal(JournalState):
         self._writer.submit(functools.partial(self._disk.delete, segment), self._deleted)
 
     def _deleted(self, error: BaseException | None) -> None:
-        """A segment that could not be deleted is deleted at a later start."""
+        """Check the space again after a deletion. A segment that could not be deleted goes at a later start."""
         if self.full and not self._closed:
             self._check_space()
 
     def close(self) -> None:
-        """Writes what is queued, waits for it, has it marked as durable, closes the files. Nobody is told of it any
-        more."""
+        """Write what is queued and the durable mark, and close the files. `on_durable` is not called any more."""
         if self._closed:
             return
         if self.failed is None and not self.stuck:
@@ -532,7 +531,7 @@ class Journal(JournalState):
 
 
 def _ignore(error: BaseException | None) -> None:
-    """Housekeeping that failed only leaves something behind."""
+    """Ignore the error of a job that only tidies up."""
 
 
 def _raise(error: BaseException) -> None:
@@ -547,7 +546,7 @@ def file_journal(
     on_fatal: Callable[[BaseException], None] | None = None,
     mark: Mark | None = None,
 ) -> Journal:
-    """The journal of a process: files in `directory`, one writer thread, `loop` an asyncio event loop."""
+    """Return the journal of a process, with files in `directory` and a writer thread. `loop`: an asyncio event loop."""
     from pathlib import Path
 
     from jetcluster.raft.journal.disk import FileDisk

@@ -1,5 +1,5 @@
-"""`JournalState`: the state of a node's journal, which its parts share (`Restatement`, `Retention`); `Journal` is this
-state with all that is done to it. `RemovedGroups` is a part of it.
+"""`JournalState`: the state of a node's journal, shared by its parts (`Restatement`, `Retention`); `Journal` adds the
+operations. `RemovedGroups` remembers the groups that left.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ _REMOVED_HEAD = struct.Struct("<BI")
 _REMOVED_RUN = struct.Struct("<II")
 _REMOVED_VERSION = 1
 MAX_REMOVED_GROUPS = 4096
-"""Ids that are kept one by one: 32 KB in each segment, at most."""
+"""Ids that are kept one by one: at most 32 KB in each segment."""
 
 
 class RemovedGroups:
-    """The groups that were here and left: a journal forgets their records, and must not forget that there were any. One
-    per journal.
+    """The removed groups of one journal, which forgets their records but must not forget their existence.
 
-    A replica without a log may begin as a voter only where it never promised anything: it would vote twice in one term,
-    and would be counted for entries that it acknowledged and does not have. That it has no log here any more says
-    nothing. So the ids of removed groups are kept, and repeated at the start of each segment, in a REMOVE of group 0.
+    A replica without a log may begin as a voter only if it never promised anything: otherwise it could vote twice in
+    one term, and count for acknowledged entries that it does not have. The lack of a log proves nothing. So the ids of
+    removed groups are kept, and repeated at the start of each segment in a REMOVE of group 0.
 
         body = version u8, floor u32, run*        run = first id u32, number of ids u32"""
 
     def __init__(self, gids: Collection[int] = (), floor: int = 0) -> None:
         self.floor = floor
-        """Any group up to here may have been here, for all that is known."""
+        """Any group up to this id may have been here."""
         self._gids = set(gids)
 
     def __contains__(self, gid: int) -> bool:
@@ -51,11 +50,11 @@ class RemovedGroups:
             self.raise_floor(oldest[-1])
 
     def discard(self, gid: int) -> None:
-        """It is here again, and its own log says the rest."""
+        """Forget a group that is here again: it has a log."""
         self._gids.discard(gid)
 
     def raise_floor(self, gid: int) -> None:
-        """Nothing certain is known of groups up to `gid`."""
+        """Note that any group up to `gid` may have been here."""
         self.floor = max(self.floor, gid)
 
     def encode(self) -> bytes:
@@ -64,14 +63,14 @@ class RemovedGroups:
         )
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Groups are numbered upwards, and often leave together."""
+        """Return (first id, number of ids): ids ascend, and neighbours are often removed together."""
         gids = sorted(self._gids)
         starts = [0, *(at for at, (a, b) in enumerate(pairwise(gids), 1) if b != a + 1), len(gids)]
         return ((gids[start], end - start) for start, end in pairwise(starts) if end > start)
 
 
 def decode_removed(body: bytes) -> RemovedGroups:
-    """Raises ValueError on anything that `encode` did not make."""
+    """Decode what `encode` returned. Raises ValueError on anything else."""
     if len(body) < _REMOVED_HEAD.size or (len(body) - _REMOVED_HEAD.size) % _REMOVED_RUN.size:
         raise ValueError("removed groups: the record is cut short")
     version, floor = _REMOVED_HEAD.unpack_from(body)
@@ -96,12 +95,12 @@ class JournalCounters:
     deleted_segments: int = 0
     read_failures: int = 0
     pins_given_up: int = 0
-    """Logs that were kept for peers that catch up, and took too much space."""
+    """Pins of logs, for peers that catch up, that took too much space."""
 
 
 @dataclass(slots=True)
 class OpenBatch:
-    """The batch that records are added to; it is sealed at the end of the loop's turn."""
+    """The batch that collects records until it is sealed."""
 
     chunks: list[bytes] = field(default_factory=list)
     count: int = 0
@@ -112,8 +111,7 @@ class OpenBatch:
 
 @dataclass(slots=True)
 class SealedBatch:
-    """A batch on its way to the disk, with what becomes durable by it: `marks` per log, and `moves` of entries that
-    were carried into this segment."""
+    """A batch on its way to the disk, with what it makes durable: `marks` per log, and `moves` of carried entries."""
 
     seq: int
     segment: int
@@ -127,41 +125,41 @@ class SealedBatch:
 
 
 class JournalState:
-    """The fields that the parts of a journal share. One object, so that a failure stops all of them."""
+    """The fields that the parts of a journal share."""
 
     def __init__(self, options: JournalOptions) -> None:
         self.options = options
         self.counters = JournalCounters()
         self.groups: dict[int, GroupLog] = {}
         self.failed: BaseException | None = None
-        """A write or a sync has failed: nothing is vouched for any more."""
+        """The error of a failed write or sync: nothing becomes durable any more."""
         self.segment = 0
-        """The segment that the next record goes into."""
+        """The segment of the next record."""
         self.fresh_segment = False
-        """Nothing of it was written yet."""
+        """True while no batch of it is sealed."""
         self.seq = 1
         """Number of the open batch."""
         self.batch = OpenBatch()
-        """The open one."""
+        """The open batch."""
         self.queued_bytes = 0
         """Bytes that wait for the disk."""
         self.free = 0
-        """Bytes of the file system, when last looked up."""
+        """Free bytes of the file system when last checked."""
         self.also_reserved: Callable[[], int] = lambda: 0
         """Free bytes that the data store needs besides `reserve_bytes`."""
         self.full = False
-        """Publishes are to be refused: there is no space, or hardly any."""
+        """True while publishes must be refused: the free space is at or near the reserve."""
         self.scarce = False
-        """The reserve is being used up: entries of leaders are refused as well."""
+        """True while entries of leaders must be refused as well: the reserve is being used up."""
         self.stuck = False
-        """The last write failed for want of space, and is being repeated."""
+        """True while the last write is repeated because the disk had no space for it."""
 
     @property
     def open_seq(self) -> int:
-        """The last batch that holds anything of what was appended so far."""
+        """The batch of the newest record appended so far."""
         return self.seq if self.batch.count else self.seq - 1
 
     @property
     def newest_segment(self) -> int:
-        """That of batch `open_seq`."""
+        """The segment of batch `open_seq`."""
         return self.segment if self.batch.count or not self.fresh_segment else self.segment - 1

@@ -1,8 +1,8 @@
-"""One group's log inside the node's journal: entries, term and vote, configuration, what is durable.
+"""One group's log in the node's journal: entries, term and vote, configurations, durability.
 
-Kept per entry: 17 bytes of arrays (term, type, length, offset in its segment), as a log may hold gigabytes while a peer
-catches up from it. Commands are kept in memory only at the tail, bounded by bytes; older ones are read back from their
-segment and checked against their CRC.
+An entry takes 17 bytes of arrays (term, type, length, offset in its segment), since a log may hold gigabytes while a
+peer catches up from it. Only commands at the tail are kept in memory, bounded by bytes; older ones are read back from
+their segment and checked against their CRC.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 _MAX_INDEX = 1 << 62
 NO_PIN = _MAX_INDEX
 ALL_ON_CREDIT = _MAX_INDEX
-"""The `GroupLog.credit` of a log with all that it has, and will have."""
-
+"""The `GroupLog.credit` of a log whose present and future entries are all on credit."""
 
 Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
-"""Log, kind of record, type of entry, index, term, body: adds the record to the journal. Returns where the body will
-be: (segment, offset in it)."""
+"""Adds a record to the journal: (log, kind, entry type, index, term, body) -> the body's (segment, offset)."""
 ReadRecord = Callable[[int, int, int], records.Record | None]
-"""Segment, offset and length of a body: the record read back; None when it does not validate."""
+"""Reads a record back: (segment, offset, length) of its body -> the record, None when it does not validate."""
 
 
 class JournalDamageError(DiskError):
-    """An entry that was written can not be read back: its bytes changed or are gone."""
+    """A written entry cannot be read back: its bytes changed or are gone."""
 
 
 class GroupLog:
-    """Owned by `Journal`; mutated only through the methods below, each of which also appends the record that repeats
-    it at the next start."""
+    """One group's log, owned by `Journal`. Each method that changes it also appends the record that repeats the change
+    at the next start."""
 
     __slots__ = (
         "_append",
@@ -95,13 +93,13 @@ class GroupLog:
         self._read_record = read
         self.gid = gid
         self.life = 0
-        """Serial number of this log among those that the process has begun; 0 of one that it found. A peer that hears
-        another one over the same link knows that what it was told before is deleted."""
+        """Serial number of this log among those created by this process; 0 for one found at its start. A new number
+        over the same link shows a leader that the log of the earlier acks was deleted."""
         self.durable = durable
-        """False: entries count once they are written, before the disk has them (memory streams): they outlive the
-        process, not the power."""
+        """False for memory streams: entries count once they are written, before they are on disk, and outlive the
+        process but not a power failure."""
         self.base_index = 0
-        """The log starts after this index; everything up to it is in the state machine."""
+        """The log starts after this index; the state machine holds everything up to it."""
         self.base_term = 0
         self.last_index = 0
         self.last_term = 0
@@ -110,43 +108,43 @@ class GroupLog:
         self.configs: list[tuple[int, Config]] = [(0, config)]
         """(index, configuration), ascending; the first is the one in force at `base_index`."""
         self.commit_hint = 0
-        """An index that was committed when last recorded."""
+        """A committed index, as last recorded."""
         self.damaged = False
-        """Records of this group were lost after they had been durable: see `Rejoin`."""
+        """Durable records of this group were lost: see `Rejoin`."""
         self.joining = False
-        """It counts as damaged for no other reason than that this replica is being added."""
+        """The log counts as damaged only because this replica is being added."""
         self.kept = False
-        """The state machine's state has been durable outside of the journal: if it is not there, it was lost."""
+        """The state machine's state was durable outside of the journal: if it is missing, it was lost."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.relaxed = False
-        """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
-        some that the state, which is flushed now and then, has."""
+        """The process that wrote this log counted entries before they were on disk: a power failure may have taken
+        entries that the flushed state has."""
         self.credit = 0
-        """The index up to which entries may have been committed before the disks of a majority had them
+        """Index up to which entries may have been committed before they were on the disks of a majority
         (`raft.core.group_state.Credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
-        """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
-        to the group (`raft.rescue`)."""
+        """(index, term, type, command) of the intact entries after the hole of a damaged log, if no other peer ever
+        belonged to the group (`raft.rescue`)."""
         self.unreadable = 0
-        """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
-        and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
-        the state has it durably, and comes from a peer where it is not applied yet."""
+        """Index of the last entry that could not be read back; 0 for none. Unlike with `damaged`, index and term of
+        every entry are still known, so nothing acknowledged is forgotten. The entry goes once the state has it durably,
+        and comes from a peer if it is not applied yet."""
         self.compactable = 0
-        """The state machine holds everything up to here durably."""
+        """Index up to which the state machine holds everything durably."""
         self.pin = NO_PIN
-        """Entries after this index are kept although compactable (a peer that catches up needs them next)."""
+        """Index after which compactable entries are kept for peers that catch up."""
         self.bytes = 0
         self.gseq = 0
-        """Records appended so far; `durable_gseq` of them are durable."""
+        """Number of records appended so far; `durable_gseq` of them are durable."""
         self.durable_gseq = 0
         self.entry_gseq = 0
         self.term_gseq = 0
         self.election_gseq = 0
-        """The newest record that elections rest on: the term, the vote, or who votes."""
+        """The newest record on which elections depend: a term, a vote, or a configuration."""
         self.written_index = 0
         self.stated = 0
-        """The newest segment that holds its STATE, which is its first record there."""
+        """The newest segment with the group's STATE, which is its first record there."""
         self._terms = array("Q")
         self._kinds = array("B")
         self._runs = SegmentRuns()
@@ -162,7 +160,7 @@ class GroupLog:
         self._seen_gseq = 0
 
     def check(self) -> None:
-        """Asserts what holds between two changes. Run after each that takes entries away, and at the start."""
+        """Assert the invariants. Called after each removal of entries, and at the start."""
         base, last, count = self.base_index, self.last_index, len(self._terms)
         assert 0 <= base <= last == base + count, (self.gid, base, last, count)
         columns = len(self._kinds), len(self._offsets), len(self._lengths)
@@ -185,7 +183,7 @@ class GroupLog:
 
     @property
     def durable_index(self) -> int:
-        """Entries up to here count as stored by this node."""
+        """Index up to which entries count as stored by this node."""
         return self.written_index
 
     @property
@@ -198,24 +196,24 @@ class GroupLog:
 
     @property
     def rescues(self) -> int:
-        """The rescues behind the newest configuration here (`Config.rescue`)."""
+        """The highest number of rescues in the log's configurations (`Config.rescue`)."""
         return max(config.rescue for _, config in self.configs)
 
     def config_at(self, index: int) -> Config:
-        """The newest configuration at or below `index` (which is not below the log's base)."""
+        """Return the newest configuration at or below `index`, which is not below the log's base."""
         for at, config in reversed(self.configs):
             if at <= index:
                 return config
         return self.configs[0][1]
 
     def configs_from(self, index: int) -> list[Config]:
-        """The configurations that may be in force when everything up to `index` is committed: the one there, and all
-        behind it."""
+        """Return the configurations that may be in force when `index` is committed: the one there, and all later
+        ones."""
         behind = [config for at, config in self.configs if at > index]
         return [self.config_at(index), *behind]
 
     def term_at(self, index: int) -> int | None:
-        """None when the log does not hold `index`."""
+        """Return the term of `index`; None when the log does not hold it."""
         if index == self.last_index:
             return self.last_term
         position = index - self.base_index - 1
@@ -229,25 +227,25 @@ class GroupLog:
         return self._kinds[index - self.base_index - 1]
 
     def first_index_of_term(self, index: int) -> int:
-        """The first retained index whose term is that of `index`."""
+        """Return the first retained index with the term of `index`."""
         term = self.term_at(index)
         while index - 1 > self.base_index and self._terms[index - self.base_index - 2] == term:
             index -= 1
         return index
 
     def entry(self, index: int) -> tuple[int, int, bytes]:
-        """(term, type, command) of a retained entry. Raises JournalDamageError."""
+        """Return (term, type, command) of a retained entry. Raises JournalDamageError."""
         at = index - self.base_index - 1
         command = self._cache.get(index)
         return self._terms[at], self._kinds[at], self._read(index) if command is None else command
 
     def command(self, index: int) -> bytes:
-        """Raises JournalDamageError."""
+        """Return the command of a retained entry. Raises JournalDamageError."""
         command = self._cache.get(index)
         return self._read(index) if command is None else command
 
     def slice(self, first: int, max_bytes: int, max_count: int) -> list[tuple[bytes, int, int]]:
-        """(command, term, type) from `first` on; at least one, then as many as fit. Raises JournalDamageError."""
+        """Return (command, term, type) from `first` on: one, then as many as fit. Raises JournalDamageError."""
         at = first - self.base_index - 1
         assert at >= 0, f"index {first} is not in the log"
         result: list[tuple[bytes, int, int]] = []
@@ -267,20 +265,20 @@ class GroupLog:
         return sum(self._lengths[max(0, index - self.base_index) :])
 
     def first_segment(self) -> int | None:
-        """The oldest segment that holds a retained entry."""
+        """Return the oldest segment with a retained entry."""
         return self._runs.oldest()
 
     def held_up_to(self, segment: int) -> list[range]:
-        """Indexes, in order, of retained entries that lie in `segment` or an older one."""
+        """Return the indexes, in order, of the retained entries in `segment` or older ones."""
         return self._runs.up_to(segment, self.last_index)
 
     def bytes_of(self, entries: range) -> int:
-        """The bytes of retained entries."""
+        """Return the bytes of retained entries."""
         start = self.base_index + 1
         return sum(self._lengths[entries.start - start : entries.stop - start])
 
     def log_crc(self) -> int:
-        """Checksum of the terms of all entries."""
+        """Return the checksum of the terms of all entries."""
         if self._crc_count < len(self._terms):
             self._crc = zlib.crc32(self._terms[self._crc_count :].tobytes(), self._crc)
             self._crc_count = len(self._terms)
@@ -298,11 +296,11 @@ class GroupLog:
     # -- writing
 
     def append(self, kind: int, term: int, command: bytes) -> int:
-        """Adds one entry and returns its index."""
+        """Append one entry and return its index."""
         index = self.last_index + 1
         segment, offset = self._append(self, records.ENTRY, kind, index, term, command)
         self.entry_gseq = self.gseq
-        if kind == CONFIG:  # who votes is never known on credit, no more than a vote is given so
+        if kind == CONFIG:  # configurations, like votes, are never on credit
             self.election_gseq = self.gseq
         self._place(index, term, kind, segment, offset, len(command))
         self._cache[index] = command
@@ -325,8 +323,8 @@ class GroupLog:
         self.bytes += length
 
     def shrink(self, limit: int) -> bool:
-        """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory; whether that is
-        so now."""
+        """Drop commands that are on disk from memory, oldest first, down to `limit` bytes. Returns True if that
+        succeeded."""
         while self._cache_bytes > limit and self._cache_first <= self.written_index:
             gone = self._cache.pop(self._cache_first, None)
             if gone is not None:
@@ -335,7 +333,7 @@ class GroupLog:
         return self._cache_bytes <= limit
 
     def truncate(self, first: int) -> None:
-        """Removes every entry from `first` on."""
+        """Remove every entry from `first` on."""
         assert self.base_index < first <= self.last_index, f"truncate {first} of {self.base_index}..{self.last_index}"
         self._append(self, records.TRUNCATE, 0, first, 0, b"")
         self.entry_gseq = self.gseq
@@ -349,7 +347,7 @@ class GroupLog:
             del column[keep:]
         self._runs.drop_from(first)
         if self.unreadable >= first:
-            self.unreadable = 0  # if there is one before it, that is found again
+            self.unreadable = 0  # an earlier unreadable entry will be found again
         if keep < self._crc_count:
             self._crc = self._crc_count = 0
         self.last_index = first - 1
@@ -357,7 +355,7 @@ class GroupLog:
         while self.configs[-1][0] >= first:
             self.configs.pop()
         self._cache_first = min(self._cache_first, first)
-        # A sync under way may carry the entries that are gone now: it must not vouch for what replaces them.
+        # A sync in progress may cover the removed entries: it must not make their replacements count as durable.
         self._low = min(self._low, first)
         self.written_index = min(self.written_index, first - 1)
         self.check()
@@ -373,7 +371,7 @@ class GroupLog:
         self._append(self, records.HINT, 0, commit, 0, b"")
 
     def compact(self, index: int) -> None:
-        """Forgets entries up to `index`."""
+        """Forget the entries up to `index`."""
         if index <= self.base_index:
             return
         assert index <= self.last_index, f"compact {index} beyond {self.last_index}"
@@ -402,7 +400,7 @@ class GroupLog:
         self.check()
 
     def install(self, index: int, term: int, config: Config) -> None:
-        """Replaces the whole log by "the state machine holds `index`"."""
+        """Replace the whole log by an empty one after `index`, which the state machine holds."""
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[:]
         self._runs.clear()
@@ -422,26 +420,26 @@ class GroupLog:
         self.check()
 
     def set_members(self, config: Config) -> None:
-        """The configuration in force at the base was not known, or another one."""
+        """Correct the configuration in force at the base."""
         self.configs[0] = (self.base_index, config)
         self.restate()
         self.entry_gseq = self.gseq
 
     def heal(self) -> None:
-        """The damage is repaired: from now on this replica counts again."""
+        """Note that the damage is repaired: from now on this replica counts again."""
         self.damaged = self.joining = False
         self.tail = []
         self.restate()
         self.entry_gseq = self.term_gseq = self.election_gseq = self.gseq
 
     def mark_damaged(self) -> None:
-        """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
+        """Record that acknowledged entries or votes of this replica are lost."""
         self.damaged = True
         self.restate()
 
     def mark_joining(self) -> None:
-        """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
-        does not know any more: until it has caught up (`Rejoin`) it is no better than a damaged one."""
+        """Record that this replica is being added to an existing group. It may have been a member earlier and have
+        given acks and votes that it has lost: until it has caught up (`Rejoin`) it counts as damaged."""
         self.joining = True
         self.mark_damaged()
 
@@ -456,24 +454,24 @@ class GroupLog:
             self.restate()
 
     def settle_relaxed(self) -> None:
-        """From here on entries count as this life has it."""
+        """Record whether this process counts entries before they are on disk."""
         relaxed = not self.durable or self._options.sync_interval is not None
         if relaxed != self.relaxed:
             self.relaxed = relaxed
             self.restate()
 
     def set_credit(self, index: int) -> None:
-        """Which index it is does not outlive a restart: all is on credit then, until more is known."""
+        """Set `credit`. The record holds only whether it is 0: after a restart a log on credit is so as a whole."""
         told, self.credit = bool(self.credit), index
         if bool(index) != told:
             self.restate()
 
     def may_lose(self, commit: int) -> bool:
-        """A loss of power may have taken some of what is committed up to `commit` from a majority that goes on."""
+        """True when a power failure may have taken entries committed up to `commit` from a remaining majority."""
         return self.relaxed or 0 < commit <= self.credit
 
     def restate(self, flags: int = 0) -> None:
-        """Records anew all that is known of the group but its entries: see `Restatement`."""
+        """Record everything about the group except its entries again: see `Restatement`."""
         body = records.encode_state(self._state(flags))
         self._append(self, records.STATE, 0, self.base_index, self.base_term, body)
 
@@ -503,15 +501,15 @@ class GroupLog:
             self.configs[0][1],
         )
 
-    # -- what the journal calls
+    # -- called by the journal
 
     def mark(self) -> tuple[int, int]:
-        """The mark of what a batch that is being sealed now vouches for."""
+        """Return (gseq, last index), which become durable with the batch that is being sealed."""
         self._low = _MAX_INDEX
         return self.gseq, self.last_index
 
     def settle(self, mark: tuple[int, int]) -> None:
-        """The batch of `mark` is durable."""
+        """Note that the batch of `mark` is durable."""
         gseq, last = mark
         self.durable_gseq = max(self.durable_gseq, gseq)
         self.written_index = max(self.written_index, min(last, self._low - 1, self.last_index))
@@ -519,7 +517,7 @@ class GroupLog:
     def restore(
         self, index: int, term: int, kind: int, segment: int, offset: int, length: int, config: Config | None
     ) -> None:
-        """Recovery: entry `index` is on disk there."""
+        """Add an entry that recovery has found on disk."""
         assert index == self.last_index + 1
         self._place(index, term, kind, segment, offset, length)
         self.written_index = index
@@ -528,8 +526,8 @@ class GroupLog:
             self.configs.append((index, config))
 
     def trim_point(self, floor: int, keep_bytes: int, keep_entries: int) -> int:
-        """Up to where to forget so that at most `keep_*` are left, but not beyond `floor`. Counts from the end, where
-        what is kept is."""
+        """Return the index up to which to forget so that at most `keep_bytes` and `keep_entries` are left, at most
+        `floor`. It counts from the end, where the kept entries are."""
         index = self.last_index
         oldest = max(self.base_index, self.last_index - keep_entries)
         left = 0
@@ -554,12 +552,12 @@ class GroupLog:
         return index in self._moving
 
     def describe(self, index: int) -> tuple[int, int]:
-        """(term, type) of a retained entry."""
+        """Return (term, type) of a retained entry."""
         at = index - self.base_index - 1
         return self._terms[at], self._kinds[at]
 
     def moved(self, index: int, term: int, segment: int, offset: int) -> None:
-        """A copy of entry `index` is durable elsewhere."""
+        """Note that a copy of entry `index` is durable elsewhere."""
         self._moving.discard(index)
         at = index - self.base_index - 1
         if 0 <= at < len(self._terms) and self._terms[at] == term:

@@ -1,19 +1,19 @@
 """The journal's bytes: segments of batches of records.
 
     segment = header, batch*            one file, preallocated, zero beyond the last batch
-    batch   = header, record*           what one write (and one fsync) carried; all or nothing
+    batch   = header, record*           one write (and one fsync); all or nothing
     record  = crc u32, magic u16, kind u8, entry type u8, length u32, gid u32, gseq u32, index u64, term u64, body
 
 Three numbers make damage provable after a crash:
 
-- `seq` counts batches; a batch's header names the newest batch known durable when it was written (`synced`). So a
-  bad batch that a later header calls durable is *damage*; a bad batch that nobody vouches for is a *torn tail*.
-- `gseq` counts the records of one group (mod 2**32): a gap says which groups lost something.
+- `seq` counts batches; a batch's header names the newest batch known to be durable when it was written (`synced`). So a
+  bad batch that a later header calls durable is *damage*; any other bad batch is a *torn tail*.
+- `gseq` counts the records of one group (mod 2**32): a gap shows that the group has lost records.
 - every segment starts with a STATE of every group, whose `log_crc` (over the terms of the retained entries) proves
-  that what was read before it is complete, and makes older segments deletable.
+  that the log read so far is complete, and makes older segments deletable.
 
 CRCs are seeded with the segment's number and a random nonce of its header: a segment under a wrong name does not
-validate, and no client can send a message that looks like records.
+validate, and no client can send a message that looks like a record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
 NODE_GID = 0
-"""No group: a REMOVE of it tells of all groups that have left (`RemovedGroups`)."""
+"""No group: its REMOVE lists all removed groups (`RemovedGroups`)."""
 DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
 KEPT_FLAG, CREDIT_FLAG = 64, 128
 
@@ -50,16 +50,16 @@ RECORD_HEAD_BYTES = _CRC.size + _HEAD.size
 BATCH_HEAD_BYTES = _BATCH_START.size + _BATCH_BODY.size
 _SEGMENT_COPY_BYTES = 64
 SEGMENT_HEAD_BYTES = 2 * _SEGMENT_COPY_BYTES
-"""The header twice: without its nonce nothing in the segment could be believed."""
+"""The header is written twice: without its nonce no record of the segment validates."""
 GSEQ_MASK = 0xFFFF_FFFF
 UNKNOWN_GID = 0xFFFF_FFFF
-"""The highest group id in a batch's header while damage has taken that knowledge."""
+"""The highest group id in a batch's header while it is unknown after damage."""
 MAX_BODY_BYTES = 96 << 20
 """Above `codec.MAX_ENTRY_BYTES`."""
 
 
 class Record(NamedTuple):
-    """One record of a batch, as it was read."""
+    """One record of a batch, as read."""
 
     kind: int
     entry_type: int
@@ -69,25 +69,24 @@ class Record(NamedTuple):
     term: int
     body: bytes
     offset: int
-    """The place of the body in the segment."""
+    """Offset of the body in the segment."""
 
 
 class JournalBatch(NamedTuple):
-    """One batch, as it was read: its number, and `synced`, the number up to which all batches were durable when it was
-    written."""
+    """One batch, as read. `seq` is its number, `synced` that of the newest durable batch when it was written."""
 
     seq: int
     synced: int
     end: int
     top: int
-    """The highest group id that had ever been created when it was written."""
+    """The highest group id ever created when it was written."""
     record_count: int
     records: list[Record] | None
     """None when a record of the batch does not validate."""
 
 
 class State(NamedTuple):
-    """The state of one log, as each segment begins with it."""
+    """The state of one log, recorded at the start of each segment."""
 
     last_index: int
     last_term: int
@@ -100,7 +99,7 @@ class State(NamedTuple):
 
 
 def salt(number: int, nonce: int) -> int:
-    """Seed of every CRC in the segment."""
+    """Return the seed of every CRC in the segment."""
     return zlib.crc32(struct.pack("<QQ", number, nonce))
 
 
@@ -112,7 +111,7 @@ def record_head(
 
 
 def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: int = 0) -> bytes:
-    """`length` is that of all records, `top` the highest group id that was ever created."""
+    """Encode a batch header. `length`: bytes of all records; `top`: the highest group id ever created."""
     body = _BATCH_BODY.pack(seq, synced, length, count, top)
     return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
 
@@ -122,11 +121,11 @@ class FormatError(OperatorError):
 
 
 class SegmentHead(NamedTuple):
-    """The first bytes of a segment: what its checksums are seeded with, and its size."""
+    """The head of a segment: the seed of its checksums, and its size."""
 
     nonce: int
     size: int
-    """Bytes that the file was made with: it is never shorter, unless somebody cut it."""
+    """Bytes of the file when it was made; a shorter file was truncated from outside."""
 
 
 def segment_head(number: int, nonce: int, size: int) -> bytes:
@@ -135,7 +134,7 @@ def segment_head(number: int, nonce: int, size: int) -> bytes:
 
 
 def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
-    """From either copy; None when both are unusable."""
+    """Read the head from either copy; return None when both are unusable."""
     for at in (0, _SEGMENT_COPY_BYTES):
         if at + _SEGMENT.size > len(data):
             break
@@ -148,8 +147,8 @@ def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
 
 
 def check_format(data: bytes, number: int) -> None:
-    """Raises FormatError for a segment without a usable head that another version has written: both copies of its head
-    say so alike, which damage does not."""
+    """Raise FormatError for a segment without a usable head that another version has written. Both copies of its head
+    then have the same version number, which damage would not cause."""
     if (
         data[: _SEGMENT.size] != data[_SEGMENT_COPY_BYTES : _SEGMENT_COPY_BYTES + _SEGMENT.size]
         or len(data) < SEGMENT_HEAD_BYTES
@@ -180,7 +179,7 @@ def decode_state(body: bytes) -> State:
 
 
 def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
-    """The record at `at` of a segment's bytes, or None when there is no valid one that ends by `end`."""
+    """Return the record at `at` of a segment's bytes, or None when no valid one ends by `end`."""
     if at + RECORD_HEAD_BYTES > end:
         return None
     magic, kind, entry_type, length, gid, gseq, index, term = _HEAD.unpack_from(data, at + _CRC.size)
@@ -195,7 +194,8 @@ def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
 
 
 def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
-    """The batch at `at`, or None when its header does not validate. `records` is None when its content does not."""
+    """Return the batch at `at`, or None when its header does not validate. `records` is None when its records do
+    not."""
     if at + BATCH_HEAD_BYTES > len(data):
         return None
     magic, crc = _BATCH_START.unpack_from(data, at)
@@ -220,7 +220,7 @@ def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
 
 
 def salvage(data: bytes, at: int, end: int, seed: int) -> list[Record]:
-    """Every record that still validates between `at` and `end`, in order: what damage left of a batch."""
+    """Return the records of a damaged batch between `at` and `end` that still validate, in order."""
     found: list[Record] = []
     while at < end:
         record = read_record(data, at, end, seed)
@@ -236,7 +236,7 @@ def salvage(data: bytes, at: int, end: int, seed: int) -> list[Record]:
 
 
 def find_batch(data: bytes, at: int, seed: int) -> int:
-    """Offset of the next batch whose header validates, from `at` on; -1 when there is none."""
+    """Return the offset of the next batch whose header validates, from `at` on, or -1."""
     while True:
         at = data.find(_BATCH_MAGIC_BYTES, at)
         if at < 0:
@@ -247,7 +247,7 @@ def find_batch(data: bytes, at: int, seed: int) -> int:
 
 
 def find_batch_magic(data: bytes, at: int) -> int:
-    """Offset of anything that looks like a batch header, valid or not."""
+    """Return the offset of the next bytes that look like a batch header, valid or not, or -1."""
     return data.find(_BATCH_MAGIC_BYTES, at)
 
 
@@ -255,7 +255,7 @@ _ZEROS = bytes(1 << 16)
 
 
 def is_zero(data: bytes, at: int) -> bool:
-    """True when nothing was ever written from `at` on (compared in blocks: a segment is mostly preallocated zeros)."""
+    """True when all bytes from `at` on are zero. It compares blocks: a segment is mostly preallocated zeros."""
     size = len(_ZEROS)
     while at < len(data):
         block = data[at : at + size]

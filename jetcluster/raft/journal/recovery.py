@@ -1,9 +1,9 @@
-"""Reading the journal back at start: what is there, what was torn, what is damaged.
+"""The reading of the journal at start: intact records, a torn tail, damage.
 
-A crash may leave the batch that was being written in any state: it was acknowledged by nobody and is cut off. Every
-other invalid byte is damage. It is never skipped silently: the groups that may have lost records are found (`gseq`
-gaps, or no later record that proves them whole) and marked `damaged`, a mark that is itself recorded and outlives
-the damaged segment. What a damaged group may do is the matter of `snapshots.Rejoin`.
+A crash may leave the last batch in any state: it was not acknowledged and is cut off. Every other invalid byte is
+damage, and is never skipped silently: groups that may have lost records (`gseq` gaps, or no later record that proves
+them whole) are marked `damaged`. The mark is recorded and outlives the damaged segment. `snapshots.Rejoin` decides what
+a damaged group may do.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Place:
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """One log, as the journal's records tell of it; `GroupLog` is made of it."""
+    """One log as read from the journal's records; a `GroupLog` is made from it."""
 
     gid: int
     base_index: int = 0
     base_term: int = 0
     last_index: int = 0
-    """The log's end by the records; entries up to there must be present."""
+    """The log's end by the records; entries up to it must be present."""
     base_config: Config | None = None
     term: int = 0
     voted_for: str | None = None
@@ -55,29 +55,30 @@ class RecoveredGroup:
     gseq: int = 0
     damaged: bool = False
     joining: bool = False
-    """`damaged` means only that it was being added to its group."""
+    """`damaged` means only that the replica was being added to its group."""
     harmed: bool = False
-    """This reading has met damage of it. Else `damaged` is what the newest state says: a repair counts also where
-    entries are still to come that were carried into a later segment."""
+    """This scan has found damage of the group. Otherwise `damaged` follows the newest STATE: a repair counts even while
+    entries that were carried into a later segment are still to come."""
     suspect: bool = False
-    """Damage was met, and no later record has proven that it was not this group's."""
+    """Damage was found, and no later record has proven that it did not hit this group."""
     trusted: int | None = None
-    """Entries above this may have been replaced by records that are lost: only what was committed before the damage
-    is certain to be the log's own. None: all are."""
+    """Index above which lost records may have replaced entries: only entries committed before the damage are certain.
+    None: all are certain."""
     entries: dict[int, Place] = field(default_factory=dict)
     highest: int = 0
-    """No entry is above it."""
+    """Upper bound of the indexes in `entries`."""
     summed: int = 0
-    """All entries from the base to this one are there, and `crc` is the checksum of their terms: each segment begins
-    with the state of each log, and a log may hold millions of entries."""
+    """All entries from the base to this one are present, and `crc` is the checksum of their terms. It saves work: each
+    segment begins with the state of each log, and a log may hold millions of entries."""
     crc: int = 0
     tail: dict[int, Place] = field(default_factory=dict)
-    """Intact entries behind the hole of a group of one that lost some, up to the newest. A state machine that had
-    applied what is missing can go on with it."""
+    """Intact entries after the hole in the log of a group of one. A state machine that had applied the missing entries
+    can go on with them."""
 
     @property
     def alone(self) -> bool:
-        """Nobody but one voter ever belonged to it, as far as its log says: nobody relies on what it forgot."""
+        """True when, by its log, the group never had a member other than one voter, so no other relies on lost
+        records."""
         configs = [p.config for p in self.entries.values() if p.config is not None]
         known = [self.base_config, *configs] if self.base_config is not None else []
         return bool(known) and all(len(c.members) == 1 and c.voters and c == known[0] for c in known)
@@ -85,7 +86,7 @@ class RecoveredGroup:
 
 @dataclass(slots=True)
 class Damage:
-    """A stretch of a segment that does not validate and had once been durable."""
+    """A stretch of a segment that had been durable and does not validate."""
 
     segment: int
     start: int
@@ -103,30 +104,30 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Recovered:
-    """The outcome of reading a journal back."""
+    """The outcome of reading a journal."""
 
     groups: dict[int, RecoveredGroup] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     next_seq: int = 1
     top_gid: int | None = 0
-    """The highest group id that was ever created here; None when damage has taken that knowledge."""
+    """The highest group id ever created here; None when unknown after damage."""
     removed: RemovedGroups = field(default_factory=RemovedGroups)
-    """Groups that were here and left."""
+    """The removed groups."""
     told_removed: int = 0
-    """The number of the newest record about them."""
+    """Number of the newest record about removed groups."""
     last_segment: int = 0
     torn: tuple[int, int] | None = None
-    """(segment, offset) of a torn tail that is to be cut off."""
+    """(segment, offset) of a torn tail that must be cut off."""
     cut_bytes: int = 0
     unproven: list[Stretch] = field(default_factory=list)
-    """Batches that nothing says to have been durable."""
+    """Batches that may not have been durable."""
     unborn: list[int] = field(default_factory=list)
-    """Segments that were being made when the power went: nothing durable was ever in them."""
+    """Segments that were being created at a power failure and never held anything durable."""
 
 
 @dataclass(slots=True)
 class _Bad:
-    """A stretch that does not validate, until a later header tells whether it had been durable."""
+    """A stretch that does not validate, until a later header shows whether it had been durable."""
 
     segment: int
     start: int
@@ -134,11 +135,11 @@ class _Bad:
     seq: int
     salvaged: list[Record]
     lost: int | None
-    """Records of its batch that are not among them; None when that is unknown."""
+    """Number of records of its batch missing from `salvaged`; None when unknown."""
 
 
 def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
-    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.journal.disk`). Raises
+    """Read every segment. `marked`: the newest batch known to have been durable (`raft.journal.disk.FileMark`). Raises
     OSError; damage is part of the result."""
     return _Scan(disk, marked).run()
 
@@ -152,13 +153,13 @@ class _Scan:
         self.highest_seq = 0
         self.pending: _Bad | None = None
         self.lost: int | None = 0
-        """Records that are missing, as far as the headers of bad batches tell; None when they do not."""
+        """Number of lost records by the headers of bad batches; None when unknown."""
         self.gaps = 0
-        """Missing records that were missed: holes in the groups' own numbers."""
+        """Number of lost records by gaps in the groups' `gseq`."""
         self.proven = marked
-        """Up to this batch all had been durable."""
+        """The newest batch proven to have been durable."""
         self.unproven: deque[tuple[int, Stretch]] = deque()
-        """(batch, where it is) of those after it."""
+        """(batch, its place) of the batches after `proven`."""
         self.top = 0
         self.top_known = True
 
@@ -174,7 +175,7 @@ class _Scan:
                 self.result.last_segment = number
         found = (self.expected_seq or 1) - 1
         if self.marked > found:
-            # It was on the disk, and this is not all of it: a torn tail is what nobody had been told of.
+            # Durable batches are gone, so this is damage: a torn tail was never acknowledged.
             why = f"batches {found + 1}..{self.marked} had been durable and are gone"
             self._vouched(Damage(self.result.last_segment, 0, 0, why))
             self.highest_seq = max(self.highest_seq, self.marked)
@@ -184,8 +185,8 @@ class _Scan:
         self.result.unproven = [stretch for seq, stretch in self.unproven if seq > self.proven]
         self.result.next_seq = self.expected_seq or 1
         if self.result.damage:
-            # What is invalid stays on the disk: new batches must be seen to be later, or they would be taken for its
-            # never durable successors. (A torn tail alone is cut off, and its number used again.)
+            # Invalid batches stay on the disk, so new batches need higher numbers, or they would look like never
+            # durable successors of these. (A torn tail alone is cut off, and its number used again.)
             self.result.next_seq = max(self.result.next_seq, self.highest_seq + 1)
         if self.lost is not None and self.lost == self.gaps:
             self._acquit()
@@ -217,20 +218,21 @@ class _Scan:
             self._bad(number, at, end, batch, records.salvage(data, at, end, seed))
             at = end
         if len(data) < head.size:
-            # A crash does not make a file shorter: what was at its end may have been durable.
+            # A crash does not make a file shorter: batches at its end may have been durable.
             why = f"the segment was cut short: {len(data)} bytes are left of {head.size}"
             self._vouched(Damage(number, len(data), head.size, why))
 
     def _vouched(self, damage: Damage) -> None:
-        """Something is missing that had been durable, nobody knows what: no torn tail, even if it looks like one."""
+        """Note unknown records that had been durable and are missing: a seeming torn tail is then damage too."""
         bad, self.pending = self.pending, None
         if bad is not None:
             self._damaged(_damage_of(bad), bad.salvaged)
         self._damaged(damage, [])
 
     def _headless(self, number: int, data: bytes, newest: bool) -> None:
-        """The header travels with the first batch: without it nothing of the newest segment was ever durable, unless
-        a second batch is there, or less than a header is: a file is made empty and then as long as it is to be."""
+        """Handle a segment without a valid head. The head is written with the first batch, so the newest segment never
+        held anything durable, unless it has a second batch or is shorter than a head (a file is created empty, then
+        preallocated as a whole)."""
         second = records.SEGMENT_HEAD_BYTES + records.BATCH_HEAD_BYTES
         made = not data or len(data) >= second
         if newest and made and self.pending is None and records.find_batch_magic(data, second) < 0:
@@ -246,7 +248,7 @@ class _Scan:
         if self.pending is not None:
             if batch is None or batch.synced < self.pending.seq:
                 self.pending.lost = None
-                self.pending.end = end  # with a relaxed sync several batches may be torn at once
+                self.pending.end = end  # with a sync interval several batches may be torn at once
                 return
             self._damaged(_damage_of(self.pending), self.pending.salvaged, self.pending.lost)
         self._see_top(batch)
@@ -260,7 +262,7 @@ class _Scan:
             if batch.synced >= bad.seq:
                 self._damaged(_damage_of(bad), bad.salvaged, bad.lost)
             else:
-                # It never was durable, so neither was this later one: both go.
+                # The bad batch was never durable, so neither was this later one: both are cut.
                 self.pending = bad
                 bad.end = batch.end
                 return
@@ -283,14 +285,15 @@ class _Scan:
         self.unproven.append((batch.seq, Stretch(number, at, batch.end)))
 
     def _see_top(self, batch: records.JournalBatch | None) -> None:
-        """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
+        """Note the highest group id of a batch. A header validates without its records, and ids ascend, so a later
+        header covers all earlier groups."""
         if batch is not None:
-            # A journal that does not know says so, until it has learnt it from the cluster (`Journal.learn_top`).
+            # UNKNOWN_GID stands until the journal has learnt the id from the cluster (`Journal.learn_top`).
             self.top = batch.top if self.top == records.UNKNOWN_GID else max(self.top, batch.top)
             self.top_known = self.top != records.UNKNOWN_GID
 
     def _acquit(self) -> None:
-        """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""
+        """Clear groups without a gap: the gaps of other groups account for every lost record."""
         for group in self.result.groups.values():
             group.suspect = False
             if not group.damaged:
@@ -316,7 +319,7 @@ class _Scan:
             self.result.removed.discard(record.gid)
             group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
             if record.kind != records.STATE:
-                _harm(group)  # its beginning is lost
+                _harm(group)  # the beginning of its log is lost
                 self.lost = None
         elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
             self.gaps += (record.gseq - group.gseq - 1) & records.GSEQ_MASK
@@ -347,7 +350,7 @@ class _Scan:
         except ValueError as e:
             result.damage.append(Damage(segment, record.offset, record.offset, str(e)))
         for gid in [gid for gid in groups if gid in result.removed]:
-            del groups[gid]  # the record that said so is lost
+            del groups[gid]  # its own REMOVE is lost
 
 
 def _harm(group: RecoveredGroup) -> None:
@@ -417,7 +420,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.last_index = state.last_index
     if group.highest > state.last_index:
         for beyond in [i for i in group.entries if i > state.last_index]:
-            del group.entries[beyond]  # an earlier recovery had cut them off
+            del group.entries[beyond]  # an earlier recovery has cut it off
         group.highest, group.summed, group.crc = state.last_index, 0, 0
     group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
     group.durable = bool(state.flags & records.DURABLE_FLAG)
@@ -427,7 +430,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.credit = bool(state.flags & records.CREDIT_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
-        # Everything that the log held then is here, also when something was lost before.
+        # Everything that the log held then is here, even if records were lost before.
         group.harmed, group.suspect, group.trusted = False, False, None
     elif crc is not None:
         _harm(group)
@@ -438,7 +441,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
 
 
 def _terms_crc(group: RecoveredGroup) -> int | None:
-    """Checksum of the terms of all entries; None when one is missing."""
+    """Return the checksum of the terms of all entries; None when one is missing."""
     start = max(group.summed, group.base_index)
     terms = array("Q")
     for index in range(start + 1, group.last_index + 1):
@@ -452,10 +455,10 @@ def _terms_crc(group: RecoveredGroup) -> int | None:
 
 
 def _finish(group: RecoveredGroup) -> None:
-    """Keeps the entries without gaps from the base on; says so when that is not all of them."""
+    """Keep the entries from the base up to the first gap; mark the group as damaged if more should be there."""
     index = group.base_index
     alone = group.alone
-    # What a group of one wrote is never replaced.
+    # Entries of a group of one are never replaced.
     limit = group.last_index if group.trusted is None or alone else max(index, group.trusted)
     while index < limit and index + 1 in group.entries:
         index += 1

@@ -1,16 +1,16 @@
-"""`Retention`: the rules of what stays in the journal, and when its oldest segment may go.
+"""`Retention`: the rules for keeping entries, and for deleting the journal's oldest segment.
 
 An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
-and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
-first, so what is live in the oldest one keeps all. When the journal holds more than `node_retain_bytes`
+and a leader pins the entries that peers need next, which fetch its state or follow its log (`Replicator`). Segments are
+deleted oldest first, so a live entry in the oldest one keeps all. When the journal exceeds `node_retain_bytes`
 
-- retention yields: what is only kept for slow followers is forgotten;
+- retention yields: entries kept only for slow followers are forgotten;
 - live entries of quiet groups are carried forward, written again at the journal's end;
-- a segment that pins hold a good part of is kept. To carry it would write everything anew, again and again; pins are
-  limited by the space that is left instead.
+- a segment that pins hold a good part of is kept: carrying it would write everything again and again, so the free
+  space limits the pins instead.
 
-An entry that cannot be read back can be neither carried nor sent. Its log goes on (`GroupLog.unreadable`), and forgets
-it as soon as the state machine has it durably, whoever it is kept for: owners are asked to see to that.
+An unreadable entry can be neither carried nor sent. Its log goes on (`GroupLog.unreadable`) and forgets the entry once
+the state machine has it durably, despite any pin; owners are asked to make it durable.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from jetcluster.raft.journal.log import NO_PIN, GroupLog, JournalDamageError
 from jetcluster.raft.journal.writer import Syncs
 
 RESTATED_PER_BATCH = 128
-"""Quiet groups in a batch: about a millisecond of the event loop, and 12 KB."""
+"""Quiet groups restated in a batch: about a millisecond of the event loop, and 12 KB."""
 
 _DENSE_DIVISOR = 4
-"""A segment of which pins hold more than this part is kept: to carry forward what they hold costs at most that much."""
+"""A segment is kept if pins hold more than 1/4 of it, so carrying pinned entries writes at most that much per
+segment."""
 _TRIM_PARTS = 8
-"""A log of that many times what is retained forgets its head in steps of this part of its entries: each step moves all
-others in memory."""
+"""A log of more than 8 times the retained entries forgets its head in steps of at least 1/8 of its entries, because
+each step moves all others in memory."""
 
 
 class Restatement:
-    """Repeats the state of every group once in each segment, which lets the older segments go. One per journal.
+    """Repeats the state of every group once in each segment, so that older segments can go. One per journal.
 
-    The first record of a group in a segment is its STATE, so that what is read from there on is understood without
-    any segment before it. A group that has something to write brings it itself; the quiet ones are repeated some at
-    a time, with the batches that follow. Segments from before such a pass may go when it is through."""
+    The first record of a group in a segment is its STATE, so that the records after it need no older segment. A group
+    that writes adds its STATE itself; the quiet ones are restated some at a time, with the following batches. Segments
+    before such a pass may go once it is complete."""
 
     def __init__(self, journal: JournalState) -> None:
         self.complete = 0
-        """In this segment and later ones every group has its state: nothing is needed of the older ones but what is
-        live there."""
+        """From this segment on every group has its STATE: only live entries are needed of older segments."""
         self._journal = journal
         self._since = 0
         self.left: list[GroupLog] = []
-        """Not repeated yet in the pass that runs; empty when none does."""
+        """Groups not yet restated in the current pass; empty when none is running."""
 
     def begin(self, *, anew: bool) -> None:
-        """A segment has begun. A pass that runs goes on, as one that began with every segment might never end; `anew`:
-        it begins again, because what is older is to go soon."""
+        """Note a new segment. A running pass goes on, since one that began again with every segment might never end.
+        `anew`: it begins again, because older segments must go soon."""
         if self.left and not anew:
             return
         self._since = self._journal.segment
@@ -60,7 +60,7 @@ class Restatement:
             self.complete = self._since
 
     def step(self, most: int = RESTATED_PER_BATCH) -> None:
-        """Takes some of the quiet groups into the open batch."""
+        """Restate up to `most` quiet groups in the open batch."""
         if not self.left:
             return
         journal = self._journal
@@ -75,20 +75,20 @@ class Restatement:
 
 @dataclass(slots=True, frozen=True)
 class PinLimits:
-    """Bounds of what pins hold, all groups of a node together."""
+    """Bounds of the pinned logs of all groups of a node together."""
 
     bytes: int = 256 << 20
     share: float = 0.25
-    """Bytes on disk, or that share of the free space above the reserve if it is more,"""
+    """Bytes on disk, or this share of the free space above the reserve if that is more."""
     most: int = 32 << 30
-    """but not more than so many: a restart reads all of it."""
+    """Upper bound of these bytes: a restart reads all of them."""
     entries: int = 4 << 20
-    """17 bytes of memory each, and some 300 for as long as a restart reads them."""
+    """Entries: each takes 17 bytes of memory, and some 300 while a restart reads it."""
 
 
 class Retention:
-    """One per journal. `carry` writes an entry of a log, by its type, index and term, again; `delete` takes a segment
-    off the disk."""
+    """Deletes segments of one journal. `carry` writes an entry again (log, type, index, term, command); `delete`
+    removes a segment from the disk."""
 
     def __init__(
         self,
@@ -107,22 +107,22 @@ class Retention:
         self._write_again = carry
         self._delete = delete
         self._forget_to = 0
-        """Segments up to it are to go, also against retention."""
+        """Segments up to this one must go, against retention too."""
         self.doomed: list[tuple[int, int]] = []
-        """(segment, number of the batch that makes it superfluous)."""
+        """(segment, batch that must be durable before the segment is deleted)."""
         self._kept = False
-        """Pins hold the oldest segment."""
+        """True while pins hold the oldest segment."""
         self._holder: GroupLog | None = None
         self._unflushed = 0
         self._unreadable = False
-        """Some log has an entry that cannot be read."""
+        """True while a log has an unreadable entry."""
         self.report: Callable[[int, str], None] = lambda gid, text: None
-        """Called with a group's entry that cannot be read."""
+        """Called with a group and a text about its unreadable entry."""
 
     @property
     def wants_compaction(self) -> bool:
-        """More segments than retention allows; on a full disk, any that could go. Where pins hold them, so much that no
-        state machine has durably: to have it helps a restart. Also an entry that cannot be read."""
+        """True when there are more segments than retention allows (on a full disk, any that could go), or an unreadable
+        entry. While pins hold the segments, it counts bytes that no state machine has durably, for a quick restart."""
         if self._unreadable:
             return True
         if self._kept:
@@ -135,14 +135,14 @@ class Retention:
         return 1 if self._journal.full else max(1, options.node_retain_bytes // options.segment_bytes)
 
     def trim(self, log: GroupLog) -> None:
-        """Forgets compactable entries of `log` beyond what is retained for slow followers and pinned for others."""
+        """Forget the compactable entries of `log` that are neither retained for slow followers nor pinned."""
         options = self._journal.options
         if self._journal.full:
-            # also what is pinned: the peer fetches what changed since
+            # Pinned entries go too: the peer fetches the newer state instead.
             log.compact(min(log.compactable, log.last_index))
             return
         if 0 < log.unreadable <= log.compactable:
-            log.compact(log.unreadable)  # the peer cannot be sent it
+            log.compact(log.unreadable)  # it cannot be sent to a peer
         floor = min(log.compactable, log.pin)
         entries = log.last_index - log.base_index
         if floor <= log.base_index or (
@@ -156,7 +156,7 @@ class Retention:
         log.compact(index)
 
     def collect(self) -> None:
-        """Deletes the oldest segments that hold nothing live; makes them so when retention exceeds its bound."""
+        """Delete the oldest segments without live entries; free them of live entries when the journal is too large."""
         journal = self._journal
         if journal.failed is not None:
             return
@@ -166,14 +166,14 @@ class Retention:
             for log in [log for log in journal.groups.values() if log.unreadable]:
                 self.trim(log)
                 self._unreadable |= bool(log.unreadable)
-        # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
+        # Without groups nothing is restated: the newest batch stays, as it holds the number of the newest batch.
         end = min(self._restatement.complete, journal.newest_segment)
         while self.oldest < end:
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
             if self._is_held():
                 break
-            # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
+            # The records that replace it (STATE, COMPACT, CARRY) must be durable before it goes.
             self.doomed.append((self.oldest, journal.open_seq))
             self.oldest += 1
         if self._kept:
@@ -181,7 +181,8 @@ class Retention:
         self.delete_doomed()
 
     def forget_to(self, segment: int) -> None:
-        """Segments up to it are to leave the disk: what is live there is carried away. Only pins are waited for."""
+        """Remove the segments up to `segment` from the disk soon: live entries are carried; pinned ones are waited
+        for."""
         self._forget_to = segment
 
     def delete_doomed(self) -> None:
@@ -189,7 +190,7 @@ class Retention:
             self._delete(self.doomed.pop(0)[0])
 
     def _is_held(self) -> bool:
-        """Some log has entries in the oldest segment. The one that had them last time mostly still has."""
+        """True when a log has entries in the oldest segment. The last one found is tried first."""
         log = self._holder
         if log is None or not self._holds(log) or self._journal.groups.get(log.gid) is not log:
             self._holder = next(filter(self._holds, self._journal.groups.values()), None)
@@ -200,11 +201,11 @@ class Retention:
         return first is not None and first <= self.oldest
 
     def _holders(self) -> list[GroupLog]:
-        """Logs with entries in the oldest segment."""
+        """Return the logs with entries in the oldest segment."""
         return [log for log in self._journal.groups.values() if self._holds(log)]
 
     def _release(self, holders: list[GroupLog]) -> None:
-        """Empties the oldest segment, as far as that is possible now."""
+        """Free the oldest segment of live entries, as far as possible now."""
         for log in holders:
             self._compact(log)
         pinned = [log for log in holders if log.pin < log.compactable]
@@ -228,13 +229,13 @@ class Retention:
                     budget -= self._carry(log, index)
 
     def _compact(self, log: GroupLog) -> None:
-        """Forgets what of it lies in the oldest segment, as far as it may go."""
+        """Forget the log's entries in the oldest segment, as far as they may go."""
         held = log.held_up_to(self.oldest)
         if held:
             log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1][-1])))
 
     def _exceeded(self, pinned: list[GroupLog]) -> bool:
-        """True when pins hold more than they may."""
+        """True when pins exceed their limits."""
         journal, options, pins = self._journal, self._journal.options, self.pins
         held = (journal.segment - self.oldest) * options.segment_bytes - options.node_retain_bytes
         without = journal.free + held - options.reserve_bytes - options.segment_bytes - journal.also_reserved()
@@ -242,7 +243,7 @@ class Retention:
         return held > limit or sum(log.last_index - log.base_index for log in pinned) > pins.entries
 
     def _carry(self, log: GroupLog, index: int) -> int:
-        """Writes a live entry of an old segment again, so that the segment can go; how many bytes that takes."""
+        """Write a live entry of an old segment again, so that the segment can go. Returns the bytes written."""
         try:
             command = log.command(index)
         except JournalDamageError as error:

@@ -1,5 +1,5 @@
-"""The journal's blocking work: one thread in production, the caller itself in unit tests; what is synced, and who waits
-for it (`Syncs`)."""
+"""The journal's blocking work: one thread in production, the caller itself in unit tests; the durable batches and their
+waiters (`Syncs`)."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 
 RETRY_SECONDS: Final = 0.1
-"""Seconds until what lacked a file descriptor is tried again."""
+"""Pause before work that lacked a file descriptor is tried again."""
 
 
 class Writer(Protocol):
-    """Runs work that blocks, one piece after the other, in the order in which it was handed over."""
+    """Runs blocking jobs, one at a time, in the order in which they were submitted."""
 
     def submit(self, job: Job, done: Done) -> None:
-        """Runs `job` (jobs run one at a time, in order), then calls `done` with its error on the event loop."""
+        """Run `job`, then call `done` with its error, or None, on the event loop."""
 
     def close(self) -> None: ...
 
 
 class WaitingWriter(Writer, Protocol):
-    """A writer that says whether work waits for it."""
+    """A writer that counts waiting jobs."""
 
     @property
     def waits(self) -> DiskWaits: ...
 
 
 class DiskWaits:
-    """Jobs that came while another one was under way. The loop counts what comes, the thread what is done."""
+    """Counts jobs that were submitted while another one was running. The loop counts `came`, the thread the rest."""
 
     def __init__(self) -> None:
         self.came = self.begun = self.done = 0
         self.waits = 0
         self.wait_ns = 0
-        """All of them together."""
+        """Total time of all waits."""
         self.max_wait_ns = 0
 
     @property
@@ -86,26 +86,26 @@ class ThreadWriter:
             error: BaseException | None = None
             try:
                 job()
-            except BaseException as e:  # noqa: BLE001 - the loop must hear of any failure: nothing may be acked
+            except BaseException as e:  # noqa: BLE001 - the loop must learn of any failure: nothing may be acked
                 error = e
             waits.done += 1
             try:
                 self._call(done, error)
-            except RuntimeError:  # the loop is closed: nobody is left to be told
+            except RuntimeError:  # the loop is closed
                 return
 
     def close(self) -> None:
-        """Waits for what was submitted."""
+        """Finish the submitted jobs."""
         self._jobs.put(None)
         self._thread.join()
 
 
 class Syncs:
-    """Knows how much of the journal outlives a power failure, and those who wait for more of it. One per journal.
+    """The durable batches of one journal, and the callers that wait for more of them.
 
-    Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are
-    only written then; a sync of the segment that was written last covers them, since the first batch of a segment is
-    written after the segment before it was synced."""
+    Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are only
+    written; a sync of the segment written last makes them durable, since the previous segment is synced before the
+    first batch of a segment is written."""
 
     def __init__(
         self,
@@ -114,32 +114,33 @@ class Syncs:
         timers: Timers,
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        """`on_error` is called when a sync has failed: nothing becomes durable any more."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.written = 0
-        """The newest batch that was written."""
+        """The newest batch written."""
         self.segment = 0
-        """The segment with that one."""
+        """The segment of batch `written`."""
         self.on_synced: Callable[[], None] = lambda: None
-        """More is durable, other than by a write."""
+        """Called when a sync, not a write, has made batches durable."""
         self.closed = False
         self._disk = disk
         self._writer = writer
         self._timers = timers
         self._on_error = on_error
         self.refused = False
-        """The disk is full, or there are no file descriptors: what was sealed last is not written."""
+        """True while the last sealed batch is not written, for lack of space or of file descriptors."""
         self._planned = False
         self.waiting: list[tuple[int, Callable[[], None]]] = []
-        """(batch, whom to call once it is on the disk)."""
+        """(batch, callback once it is durable)."""
 
     def begin(self, seq: int) -> None:
-        """Batches up to `seq` were found on the disk, and synced."""
+        """Begin with the batches up to `seq`, which were found on the disk and synced."""
         self.synced = self.written = seq
 
     def write_ended(self) -> None:
-        """To be called once `written`, and maybe `synced`, are further, if somebody waits or a write was refused."""
+        """Serve the waiting callers after `written`, and perhaps `synced`, has advanced. Must be called if callers wait
+        or a write was refused."""
         self.refused = False
         if not self.waiting:
             return
@@ -149,21 +150,21 @@ class Syncs:
             self._end()
 
     def write_refused(self) -> None:
-        """The batch that was sealed last could not be written, and is tried again. Nobody waits for that."""
+        """Release the waiting callers: the last sealed batch could not be written, and is tried again."""
         self.refused = True
         self._end()
 
     def sync_within(self, seconds: float) -> None:
-        """All that is written now, or until then."""
+        """Sync after `seconds`, unless a sync is planned already."""
         if not self._planned:
             self._planned = True
             self._timers.call_later(seconds, self._sync)
 
     def barrier(self, seq: int, done: Callable[[], None], *, coming: bool) -> None:
-        """Calls `done` once batch `seq` is durable, in a later turn. `coming`: it is going to be written with a sync.
+        """Call `done` in a later turn, once batch `seq` is durable. `coming`: it will be written with a sync.
 
-        Where the disk is found full, or there is no file descriptor, it is called at once: what is flushed frees the
-        journal's space. Such data may be ahead of the journal after a power failure (`RaftNode._behind_its_state`)."""
+        If the disk is full or file descriptors are short, `done` is called at once, since flushed data frees journal
+        space. Such data may be ahead of the journal after a power failure (`RaftNode._behind_its_state`)."""
         self.waiting.append((seq, done))
         if not coming and self.written == seq:
             self._sync()
@@ -187,7 +188,7 @@ class Syncs:
             self.synced = max(self.synced, seq)
             self.on_synced()
             self._end()
-        elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
+        elif isinstance(error, OSError) and error.errno in SHORTAGE:  # raised before any request to the disk
             self.sync_within(RETRY_SECONDS)
             self.write_refused()
         else:

@@ -21,7 +21,7 @@ from jetcluster.replica.reads.answers import Answers
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.lead.ingest import OPEN, Ingest
+from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
 
 QUEUE = b"_sys_"
 LAST = "LAST"
@@ -380,7 +380,7 @@ class Membership:
             return
         arrived, ingest = self._links.newest(), self._ingest
         if ingest is not None:
-            if ingest.copied == OPEN:
+            if ingest.copied == OPEN_INDEX:
                 ingest.flush()
             arrived = max(arrived, ingest.copied)
         if arrived > self._replica.group.applied_index:

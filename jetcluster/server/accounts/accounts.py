@@ -1,6 +1,4 @@
-"""All accounts of a node: one router each, and the mesh's access to them (`protocol.interest.Switchboard`). `Removals`
-remove the subscriptions of a client, a peer or a leaf link from a router without blocking the loop.
-"""
+"""All accounts of a node: one router each, and the mesh's access to them (`protocol.interest.Switchboard`)."""
 
 from __future__ import annotations
 
@@ -27,16 +25,14 @@ log = logging.getLogger("jetcluster.server")
 MAX_DIRECT_REMOVALS: Final = 256
 """Subscriptions removed at once, without steps."""
 MAX_MARKED: Final = 16_384
-"""Subscriptions marked as closed at once when their owner goes, which takes 1 ms; with more, the router remembers the
-owner as gone."""
+"""Subscriptions of a gone owner marked as closed at once, in 1 ms; with more, the router remembers the owner."""
 REMOVALS_PER_STEP: Final = 32
 RETRY_SECONDS: Final = 0.01
 """Pause before the loop is asked for time again when too many jobs wait (BusyError)."""
 DEFAULT_ACCOUNT = "$G"
 """The account of clients when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
-"""Accounts known here; the interest of other nodes in further ones is ignored: a peer could invent names without
-end."""
+"""Largest number of accounts; the interest of peers in further ones is ignored, as they could invent names."""
 MAX_KEPT_INTERESTS = 64
 """Interests of one peer kept for an account without a router; with more the router is made at once, so that the
 account's first client does not wait for them."""
@@ -47,10 +43,10 @@ Wants = dict[tuple[bytes, bytes | None], int]
 
 
 class Removals:
-    """All removals in progress on a server, in turns; one job of the loop's budget.
+    """The removals of subscriptions of clients, peers and leaf links that are gone.
 
-    A few subscriptions are removed at once, many (there may be a million) in steps, in turns with the loop's other
-    jobs. They get no messages from the moment at which their owner is gone."""
+    A few are removed at once, many (there may be a million) in steps, as one job of the loop's budget. They get no
+    messages from the moment at which their owner is gone."""
 
     def __init__(self, budget: LoopBudget, timers: Timers) -> None:
         self._budget = budget
@@ -250,7 +246,7 @@ class Accounts:
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         if account in self._routers:
-            self[account].peers.backlog.told(peer, target, mark, waiting)
+            self[account].peers.backlog.answered(peer, target, mark, waiting)
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
         if account in self._routers:

@@ -19,8 +19,7 @@ from jetcluster.server.accounts.subscription import LeafPeer, LocalSubscription,
 _HERE = object()
 
 LAGGING_BYTES = 1 << 20
-"""Backlog above which a member of a queue group is passed over for a smaller one: a member that does not read must
-neither delay the others nor be overrun."""
+"""Backlog above which a member of a queue group is passed over: it must neither delay the others nor be overrun."""
 
 
 def deliver(
@@ -32,8 +31,7 @@ def deliver(
     rng: Rng,
     far: RemoteBacklog,
 ) -> int:
-    """Delivers messages of this node to all takers of `target`, whose route this is; returns the number of takers of
-    the last message."""
+    """Delivers messages of this node by the route of `target`; returns the number of takers of the last message."""
     taken = 0
     for callback in route.callbacks:
         for subject, reply, headers, payload in messages:
@@ -46,6 +44,7 @@ def deliver(
             _send(peer, account, target, [], messages, far)
         return taken + len(route.peers)
     members = 0
+    # Consecutive messages for the same queue groups of a peer are sent in one call.
     runs: dict[RemotePeer, list[tuple[list[bytes], list[Outgoing]]]] = {}
     for message in messages:
         named: dict[RemotePeer, list[bytes]] = {peer: [] for peer in route.peers}
@@ -114,8 +113,7 @@ def _send(
 def _choose(
     group: QueueRoute, target: bytes, message: Outgoing, origin: Origin, rng: Rng, far: RemoteBacklog
 ) -> object | None:
-    """Chooses a member of a queue group: returns `_HERE` if a local one took the message, the peer to send it to, or
-    None."""
+    """Returns `_HERE` if a local member of the group took the message, the peer to send it to, or None."""
     count = len(group.local)
     start = int(rng.random() * group.weight) if group.weight > 1 else 0
     if start >= count and group.remote:

@@ -1,10 +1,9 @@
-"""`ImportContext`: the state shared by the service imports of all accounts, with a message's path through them. Also
-latency measurements of exported services (`io.nats.server.metric.v1.service_latency`), published on the export's
-latency subject.
+"""`ImportContext`: the state shared by the service imports of all accounts, with a message's path through them; and
+`Measurement`: latency metrics of exported services (`io.nats.server.metric.v1.service_latency`).
 
 All times are nanoseconds. Round trips of connections count as network time: the service's time is the rest between
-request and response (precedent: sendTrackingLatency in nats-server's accounts.go). The requester's node measures; it
-leaves out a responder on another node, which it does not know.
+request and response (precedent: sendTrackingLatency in nats-server's accounts.go). The requester's node measures, and
+leaves out a responder on another node.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class ImportContext:
         """Returns the path of the message being routed, if it is from `origin`."""
         return self.way[1] if self.way[0] is origin else ()
 
-    def tell(self, publish: Publish, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
+    def publish_metric(self, publish: Publish, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
         """Publishes a metric of type `kind`."""
         from jetcluster.model.advisory import Advisories, Event
 
@@ -63,7 +62,7 @@ class ImportContext:
 def describe(origin: Origin, share: bool) -> dict[str, Any]:
     """Describes a requester: with `share` the whole client info, else its account and round-trip time."""
     if share and (info := origin.client_info()):
-        return _told(info)
+        return _without_zero_rtt(info)
     found: dict[str, Any] = {"acc": origin.account}
     rtt = int(origin.rtt * 1e9)
     if rtt:
@@ -73,10 +72,10 @@ def describe(origin: Origin, share: bool) -> dict[str, Any]:
 
 def responder(origin: Origin) -> dict[str, Any]:
     """Returns the info of the client that answered; {} if it is not a client of this node."""
-    return _told(origin.client_info())
+    return _without_zero_rtt(origin.client_info())
 
 
-def _told(info: dict[str, Any]) -> dict[str, Any]:
+def _without_zero_rtt(info: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in info.items() if key != "rtt" or value}
 
 
@@ -97,10 +96,10 @@ class Measurement:
         self._requester = requester
         self._header = header
         self._start_ns = context.clock.time_ns()
-        self._told = False
+        self._published = False
 
     def answered(self, origin: Origin) -> None:
-        if self._told:
+        if self._published:
             return
         now = self._context.clock.time_ns()
         taken = now - self._start_ns
@@ -110,27 +109,27 @@ class Measurement:
         if who:
             fields["responder"] = who
         service = max(taken - there, 0)
-        self._tell(fields, service=service, total=here + taken)
+        self._publish_metric(fields, service=service, total=here + taken)
 
     def failed(self, why: str) -> None:
-        if not self._told:
+        if not self._published:
             status, text = _FAILURES[why]
-            self._tell({"status": status, "description": text, "requestor": self._requester})
+            self._publish_metric({"status": status, "description": text, "requestor": self._requester})
 
     def bad_request(self) -> None:
-        self._tell({"status": 400, "description": "Bad Request", "requestor": self._requester})
+        self._publish_metric({"status": 400, "description": "Bad Request", "requestor": self._requester})
 
-    def _tell(self, fields: dict[str, Any], service: int = 0, total: int = 0) -> None:
+    def _publish_metric(self, fields: dict[str, Any], service: int = 0, total: int = 0) -> None:
         from jetcluster.model.times import rfc3339
 
-        self._told = True
+        self._published = True
         if self._header:
             fields["header"] = self._header
         fields["start"] = rfc3339(self._start_ns - int(self._requester.get("rtt", 0)))
         fields |= {"service": service, "system": 0, "total": total}
         latency = self._export.latency
         assert latency is not None
-        self._context.tell(self._publish, latency.subject.encode(), METRIC_KIND, fields)
+        self._context.publish_metric(self._publish, latency.subject.encode(), METRIC_KIND, fields)
 
 
 def begin_measurement(
@@ -141,7 +140,7 @@ def begin_measurement(
     return Measurement(context, publish, export, requester, header) if wanted else None
 
 
-def tell_bad_request(
+def publish_bad_request(
     context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
 ) -> None:
     """Publishes the metric of a request without a reply subject, if it is sampled."""

@@ -1,7 +1,6 @@
 """The setup of mappings, stream imports and service imports in the routers of accounts, at the start and at reloads.
 
-Mappings and imports are takers in an account's index, found by the same lookup as all others. Accounts without them
-have no extra cost.
+Mappings and imports are takers in an account's index, found by the same lookup as all others.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class Sharing:
     def _apply_to(self, router: Router, imports: Imports, mappings: list[MappingOptions]) -> None:
         name, routers = router.account, self._accounts
         for mapped in self._mapped.pop(name, ()):
-            router.remove_passage(mapped, told=False, to_leaves=True)
+            router.remove_passage(mapped, announced=False, to_leaves=True)
         for entry in self._entries.pop(name, ()):
-            router.remove_passage(entry, told=False, to_leaves=True)
+            router.remove_passage(entry, announced=False, to_leaves=True)
         if router.shadows is not None:
             router.shadows.clear()
             router.shadows = None
@@ -77,7 +76,7 @@ class Sharing:
             deliver = partial(deliver_mapped, router)
             mapped = MappedSubject(mapping, self._context.cluster, order, router.rng, router.route_of, deliver)
             self._mapped.setdefault(name, []).append(mapped)
-            router.add_passage(mapped, told=False, to_leaves=True)
+            router.add_passage(mapped, announced=False, to_leaves=True)
         for imported in imports.services:
             self._add_service(router, imported)
         if imports.streams:
@@ -89,7 +88,7 @@ class Sharing:
     def _add_service(self, router: Router, imported: ServiceImport) -> None:
         entry = ServiceEntry(self._context, self.responses, imported, router, self._accounts[imported.account])
         self._entries.setdefault(router.account, []).append(entry)
-        router.add_passage(entry, told=False, to_leaves=True)
+        router.add_passage(entry, announced=False, to_leaves=True)
 
 
 def _exporter(router: Router) -> Exporter:

@@ -1,7 +1,4 @@
-"""Delivery of a leaf link's messages (`subscription.LeafPeer`) to takers of this node, other nodes and other links.
-
-Each place gets a message once, and no place that has it already gets it.
-"""
+"""Delivery of a leaf link's messages (`subscription.LeafPeer`) to this node, other nodes and other links, once each."""
 
 from __future__ import annotations
 
@@ -23,9 +20,8 @@ def deliver_from_leaf(
     payload: bytes,
     route: Route | None = None,
 ) -> None:
-    """Routes a message by `target` to all takers but those at the other end of its link, and to one member of each
-    queue group in `queues`, which the other end chose. Takers see the subject `shown`. `route`: that of `target`, if it
-    is known."""
+    """Routes a message by `target` to all takers except at the other end of its link, and to one member of each queue
+    group in `queues`, which the other end chose. Takers see the subject `shown`. `route`: that of `target`, or None."""
     route = route or router.literals.get(target) or router.lookup(target)
     if route.reserved:
         return

@@ -14,8 +14,8 @@ from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
 MAX_COMPARED = 64
-"""Awaited replies up to which all are compared when a subscription with other wildcards than `head.*` ends; with more,
-they time out instead."""
+"""Awaited replies up to which all are compared with an ended wildcard subscription; with more, they time out
+instead."""
 Subject = tuple[bytes, bytes | None]
 """A subject and its queue group, None for plain interest."""
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
@@ -25,9 +25,9 @@ class InterestWatches:
     """Watches of literal subjects, found by a subscription that begins or ends: by the literal subject, for `head.*` (a
     client's inbox) by its head, for other wildcards by comparing all."""
 
-    def __init__(self, most_looked_at: int | None = None) -> None:
-        """`most_looked_at`: watched subjects up to which all are compared; with more, such changes are not reported."""
-        self._most = most_looked_at
+    def __init__(self, max_compared: int | None = None) -> None:
+        """`max_compared`: watched subjects up to which all are compared; with more, none is called in that case."""
+        self._most = max_compared
         self._notes: dict[bytes, dict[object, Note]] = {}
         self._heads: dict[bytes, dict[bytes, None]] = {}
 
@@ -56,8 +56,7 @@ class InterestWatches:
             del self._heads[head]
 
     def changed(self, subject: bytes) -> None:
-        """Calls the watches that a subscription to `subject`, which may have wildcards, concerns when it begins or
-        ends."""
+        """Calls the watches of all subjects that `subject`, of a subscription that began or ended, matches."""
         for watched in self._affected(subject):
             for note in list(self._notes.get(watched, {}).values()):
                 note()
@@ -126,8 +125,7 @@ class LocalInterest:
             link.interest_changed(None, subject, None, change)
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yields this node's interest as (subject, queue, count), with count 1 for plain interest. The iteration may
-        pause: each entry has its current count."""
+        """Yields this node's interest as (subject, queue, current count), with count 1 for plain interest."""
         for key in list(self._counts):
             count = self._counts.get(key)
             if count is not None:

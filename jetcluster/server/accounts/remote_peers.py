@@ -18,8 +18,7 @@ from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
 
 ASK_BYTES: Final = 256 * 1024
-"""Bytes sent since the last answer after which the peer is asked for its backlog; and the backlog up to which it is not
-asked again."""
+"""Bytes sent since the last answer after which a peer is asked, and the backlog up to which it is not asked again."""
 MAX_FLOWS: Final = 4096
 """Tracked pairs of peer and subject; beyond it the least recently sent to is dropped."""
 MAX_WANTED = 1 << 22
@@ -79,8 +78,7 @@ class RemoteBacklog:
             self._ask(peer, target, flow)
 
     def of(self, peer: RemotePeer, target: bytes) -> int:
-        """Returns the bytes in flight to the peer's takers of `target`, and waiting there. While many wait, each call
-        asks the peer again."""
+        """Returns the bytes in flight to, and waiting at, the peer for `target`. While many wait, it asks again."""
         flow = self._flows.get((peer, target))
         if flow is None:
             return 0
@@ -88,7 +86,7 @@ class RemoteBacklog:
             self._ask(peer, target, flow)
         return flow.waiting + flow.sent - flow.confirmed
 
-    def told(self, peer: RemotePeer, target: bytes, mark: int, waiting: int) -> None:
+    def answered(self, peer: RemotePeer, target: bytes, mark: int, waiting: int) -> None:
         """Takes the peer's answer; `mark` is `sent` at the question."""
         flow = self._flows.get((peer, target))
         if flow is None or not flow.asked or mark > flow.sent:
@@ -162,11 +160,11 @@ class RemotePeers:
             else:
                 del wants[subject, queue]
                 self._index.remove(known)
-                known.told(closed=False)
+                known.set_valve(closed=False)
                 self._local.note(subject, ended=True)
             return max(count, 0) - before
-        told = count > 0 and len(wants) < MAX_WANTED
-        if not told or not subjects.is_valid(subject):
+        accepted = count > 0 and len(wants) < MAX_WANTED
+        if not accepted or not subjects.is_valid(subject):
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest
@@ -186,7 +184,7 @@ class RemotePeers:
         while wants:
             (subject, queue), interest = wants.popitem()
             self._index.remove(interest)
-            interest.told(closed=False)
+            interest.set_valve(closed=False)
             self._local.note(subject, ended=True)
             self._local.count_elsewhere(peer, subject, queue, -interest.count)
             yield
@@ -196,7 +194,7 @@ class RemotePeers:
         """See `protocol.interest.Switchboard`."""
         interest = self._wants.get(peer, {}).get((subject, None))
         if interest is not None:
-            interest.told(closed)
+            interest.set_valve(closed)
 
     # ---- leaf links
 

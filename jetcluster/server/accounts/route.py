@@ -92,8 +92,7 @@ class Route:
         internal = [s for s in plain if isinstance(s, InternalSubscription)]
         exclusive = [s for s in internal if s.exclusive]
         self.open: Route | None = None
-        """The route of messages from the server itself and from peers, if an exclusive subscription takes those of
-        clients."""
+        """The route for the server itself and for peers, if an exclusive subscription takes clients' messages."""
         if exclusive:
             self.open = Route(subject, [s for s in plain if s not in exclusive], queues)
             plain, internal, queues = [*exclusive], exclusive, {}

@@ -45,12 +45,11 @@ class Requesters(NamedTuple):
     prefix: bytes
     """Prefix of the reply subjects made for them."""
     find: Callable[[bytes], tuple[Router, bytes] | None]
-    """Returns the requester's account and its own reply subject for such a subject; None if none waits."""
+    """Returns the requester's account and its own reply subject for one of them; None if no requester waits."""
 
 
 class Router:
-    """Routes the subjects of one account. `interest_changed`: called for changes of this node's interest; see
-    `InterestListener`."""
+    """The router of one account. `interest_changed`: called as `InterestListener` defines."""
 
     def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
         self.account = account
@@ -358,21 +357,21 @@ class Router:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
 
-    def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
-        """Adds a passage. `told`: its interest is announced to other nodes; `to_leaves`: to leaf links only."""
+    def add_passage(self, passage: Passage, *, announced: bool, to_leaves: bool = False) -> None:
+        """Adds a passage. `announced`: its interest is announced to other nodes; `to_leaves`: to leaf links only."""
         self.index.insert(passage)
         if passage.leads_away:
             self._away.append(passage)
-        if told:
+        if announced:
             self.local.count(passage.subject, passage.queue, 1)
         elif to_leaves:
             self.local.offer(passage.subject, 1)
 
-    def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+    def remove_passage(self, passage: Passage, *, announced: bool, to_leaves: bool = False) -> None:
         self.index.remove(passage)
         if passage.leads_away:
             self._away.remove(passage)
-        if told:
+        if announced:
             self.local.count(passage.subject, passage.queue, -1)
         elif to_leaves:
             self.local.offer(passage.subject, -1)
@@ -408,6 +407,7 @@ class Router:
         route = self.literals.get(subject) or self.lookup(subject)
         route = route.open or route
         came_from, queues = take_origin(queues)
+        # A forwarded message is only for the queue groups it names; it is not forwarded twice.
         handed_on = bool(queues) and queues[0].startswith(FORWARDED)
         leaves: dict[LeafPeer, list[bytes]] = {}
         if not handed_on:

@@ -25,7 +25,7 @@ from jetcluster.server.accounts.import_context import (
     Measurement,
     begin_measurement,
     describe,
-    tell_bad_request,
+    publish_bad_request,
 )
 from jetcluster.server.accounts.router import Requesters, Router
 from jetcluster.server.accounts.shared_routes import cache
@@ -211,7 +211,7 @@ class Responses:
         if found is None:
             found = self._replies[router.account] = Replies(self._context, self, router)
             router.requesters = found.requesters
-            router.add_passage(found, told=True)
+            router.add_passage(found, announced=True)
         return found
 
     def awaited_in(self, account: str) -> dict[bytes, Response]:
@@ -264,6 +264,7 @@ class ServiceEntry(Passage):
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         context = self._context
         chain = context.chain_of(origin)
+        # A peer's message entered the exporting account on its own node.
         if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
             return False
         remote = self._remote(subject)
@@ -281,7 +282,7 @@ class ServiceEntry(Passage):
             if export is not None and export.latency is not None:
                 response.measurement = begin_measurement(context, exporter.publish, export, headers, requester)
         elif not reply and export is not None and export.latency is not None:
-            tell_bad_request(context, exporter.publish, export, headers, requester)
+            publish_bad_request(context, exporter.publish, export, headers, requester)
         back = response.subject if response is not None else reply
         headers = set_header(headers, REQUEST_INFO, json.dumps(requester, separators=(",", ":")).encode())
         known, context.way = context.way, (origin, (*chain, (self._key, requester, share)))

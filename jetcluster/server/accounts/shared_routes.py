@@ -3,11 +3,9 @@ another subject.
 
 A subscription of the importing account that overlaps an import has a shadow in the exporting account. The shadow is
 interest there, announced to other nodes as usual; its messages go to the subscription under the local subject
-(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow of its own: an imported stream is
-not exported again.
+(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow: imports are not exported again.
 
-The routes of such accounts are `SharedRoute`s. An account without mappings, and whose streams are not imported, has
-plain `Route`s without this cost.
+Accounts with mappings, or whose streams are imported, have `SharedRoute`s; others have plain `Route`s.
 """
 
 from __future__ import annotations
@@ -140,8 +138,8 @@ class LeafShadow(Shadow):
 class PassageChange(Protocol):
     """A function that adds a passage to an account, or removes it."""
 
-    def __call__(self, passage: Passage, *, told: bool) -> None:
-        """`told`: announces the change to other nodes, which send the passage's messages or stop that."""
+    def __call__(self, passage: Passage, *, announced: bool) -> None:
+        """`announced`: announces the change to other nodes, which send the passage's messages or stop that."""
 
 
 class Exporter(NamedTuple):
@@ -165,8 +163,7 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """Returns the subject of a shadow, in the exporting account, for a subscription to `subject`; None if they do
-        not overlap."""
+        """Returns the subject of the shadow of a subscription to `subject`; None if they do not overlap."""
         local = self.local
         if subject == local:
             return self.remote
@@ -223,7 +220,7 @@ class Shadows:
         if found:
             self._of[subscription] = found
         for exporter, shadow in found:
-            exporter.add(shadow, told=not _is_of_spoke(subscription))
+            exporter.add(shadow, announced=not _is_of_spoke(subscription))
 
     def _shadow(self, remote: bytes, subscription: AnySubscription, names: Names) -> Shadow:
         if isinstance(subscription, LeafInterest):
@@ -232,7 +229,7 @@ class Shadows:
 
     def remove(self, subscription: AnySubscription) -> None:
         for exporter, shadow in self._of.pop(subscription, ()):
-            exporter.remove(shadow, told=not _is_of_spoke(subscription))
+            exporter.remove(shadow, announced=not _is_of_spoke(subscription))
 
     def clear(self) -> None:
         for subscription in list(self._of):

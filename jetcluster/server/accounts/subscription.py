@@ -16,8 +16,8 @@ from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 
 ORIGIN = b"\x01"
-"""First byte of the first of `queues` of a message from a leaf link, before the name of the cluster at the other end,
-which must not get the message again. Clients and leaf nodes cannot use such queue names: see `is_marked`."""
+"""First byte of the first entry of `queues` when a message came from a leaf link; the name of the cluster at its other
+end follows, which must not get the message again. Clients and leaf nodes cannot send such entries: see `is_marked`."""
 SMALL_FRAME_BYTES = 1024
 """Frames up to this size are rendered in one piece: copying twice costs less than joining several pieces."""
 
@@ -173,7 +173,7 @@ class ClientSubscription:
             out += (MSG_, subject, self.mid, line, payload, CRLF)
         owner.out_msgs += 1
         owner.out_bytes += size
-        owner.pending += size + len(subject) + len(reply) + 24
+        owner.pending += size + len(subject) + len(reply) + 24  # 24: an estimate of the rest of the frame
         self.delivered += 1
         if self.special and self.max and self.delivered >= self.max:
             owner.expire(self)
@@ -334,7 +334,7 @@ class RemoteInterest:
         elif self.peer.valve.closed:
             origin.wait_at(self.peer.valve)
 
-    def told(self, closed: bool) -> None:
+    def set_valve(self, closed: bool) -> None:
         if closed:
             if self.valve is None:
                 self.valve = Valve()

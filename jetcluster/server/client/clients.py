@@ -1,6 +1,4 @@
-"""`Clients`: a server's connected and closed clients with their traffic; and `ServerParts`, the parts of a server that
-its connections use.
-"""
+"""`Clients`: a server's connected and closed clients with their traffic; and `ServerParts`, used by its connections."""
 
 from __future__ import annotations
 
@@ -161,8 +159,7 @@ class Clients:
     # ---- coming and going
 
     def admit(self, client: ClientConnection) -> bool:
-        """Adds a new connection; False when max_connections is reached, or the store needs the remaining
-        descriptors."""
+        """Adds a connection; False when max_connections is reached, or the store needs the remaining descriptors."""
         most = self._state.options.max_connections
         if self.connected >= most or len(self.departed) > most or not self._crowd.has_room_for(client):
             return False
@@ -176,7 +173,7 @@ class Clients:
         self.departed.add(client.cid)
         self._crowd.strangers.pop(client.cid, None)
 
-    def never_came(self, client: ClientConnection) -> None:
+    def count_failed_handshake(self, client: ClientConnection) -> None:
         """Counts a connection whose TLS handshake failed, as a closed one."""
         self._present[client.cid] = client
         self.total += 1
@@ -244,7 +241,7 @@ class Clients:
             found.add(client)
         return found
 
-    def tell_info(self) -> None:
+    def send_info(self) -> None:
         """Sends a changed INFO to the clients that may receive one unasked."""
         for client in self:
-            client.tell_info()
+            client.send_info()

@@ -175,8 +175,7 @@ class Commands:
             self.take_turn(MAX_QUANTUM)
 
     def _work(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
-        """Runs `commands`, then the input after them, up to the end of this turn's portion. The rest waits for the
-        client's next turn."""
+        """Runs `commands` and the input after them up to the end of this turn's portion; the rest waits for a turn."""
         client, parser, portion = self._client, self._parser, Portion()
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
         portion.output = client.pending + PORTION_OUTPUT_BYTES
@@ -266,7 +265,7 @@ class Commands:
                     portion.messages -= route.takers // TAKERS_PER_MESSAGE
                     taken = router.deliver(route, subject, reply, headers, payload, client)
                     if not taken and reply and client.no_responders:
-                        self._tell_no_responders(router, subject, reply)
+                        self._send_no_responders(router, subject, reply)
             except Exception:  # a callback must not raise; if one does, only this message is lost
                 log.exception("cid %d: error in a subscription to %r", client.cid, subject)
             if (
@@ -284,8 +283,7 @@ class Commands:
     # ---- PUB
 
     def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
-        """Runs the checks of a publish off the fast path, in nats-server's order. False when it is refused, or was
-        delivered here (message tracing)."""
+        """Checks a publish off the fast path, in nats-server's order. False when refused, or delivered with a trace."""
         client, session = self._client, self._session
         if headers and not client.headers:
             client.close("Message Header Violation")
@@ -304,8 +302,7 @@ class Commands:
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
 
     def _may_publish_to(self, subject: bytes) -> bool:
-        """False when the client may not, after an -ERR. For a mapped subject, `may_publish_mapped` checks the target
-        later."""
+        """False after an -ERR. For a mapped subject, `may_publish_mapped` checks the target later."""
         router = self._session.router
         if self._session.permissions is None or (router is not None and router.mapping_of(subject) is not None):
             return True
@@ -319,8 +316,7 @@ class Commands:
         return foreign is None
 
     def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
-        """Delivers a message with a trace report. False when it is not traced; True also when the client may not
-        publish to the report's subject."""
+        """Delivers a message with a trace report, or refuses the report's subject. False when it is not traced."""
         from jetcluster.server.client import message_trace
 
         client, router, permissions = self._client, self._session.router, self._session.permissions
@@ -332,10 +328,10 @@ class Commands:
             return True
         taken = message_trace.publish_traced(client, router, target, subject, reply, headers, payload)
         if not taken and reply and client.no_responders:
-            self._tell_no_responders(router, subject, reply)
+            self._send_no_responders(router, subject, reply)
         return True
 
-    def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
+    def _send_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
         """Sends the 503 frame if this connection subscribes to its reply subject."""
         client = self._client
         subscription = router.subscription_of(client, reply)

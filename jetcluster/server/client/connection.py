@@ -1,6 +1,4 @@
-"""`ClientConnection`: a client's connection as takers, its server and monitoring see it, with its session and the port
-that accepted it.
-"""
+"""`ClientConnection`: a client's connection as takers, the server and monitoring see it; its session and its port."""
 
 from __future__ import annotations
 
@@ -92,7 +90,7 @@ class ClientSession:
         self.spent = 0
         """Messages to charge to the current portion for extra work (`ClientConnection.spend`)."""
 
-    def obey(self, permissions: ConnectionPermissions | None) -> None:
+    def set_permissions(self, permissions: ConnectionPermissions | None) -> None:
         """Sets the permissions; called also when a flag has changed."""
         self.permissions = permissions
         self.careful = self.verbose or self.pedantic or permissions is not None
@@ -244,12 +242,12 @@ class ClientConnection(Connection, Sink):
         self.nonce = new_nonce(self.server.rng) if self.server.authenticator.nonce_required else b""
         return self.info(first=True)
 
-    def tell_info(self) -> None:
+    def send_info(self) -> None:
         """Sends a changed INFO if the client may receive one unasked."""
         if self.state in _HEARS:
             self.send(writer.info(self.info(first=False)))
 
-    def tell_lame_duck(self) -> None:
+    def send_lame_duck(self) -> None:
         """Sends INFO with lame duck mode, so that this client reconnects elsewhere."""
         self.send(writer.info({**self.info(first=False), "ldm": True}))
 

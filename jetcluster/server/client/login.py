@@ -99,8 +99,7 @@ class Login:
         return entrance.authenticator.required and not (entrance.no_auth_user or self._server.options.global_is_open)
 
     def serve_unconnected(self) -> Router | None:
-        """Logs in a client that sends another verb before CONNECT, where credentials are not required. Returns None if
-        it is refused or not logged in yet."""
+        """Logs in a client that sends another verb before CONNECT; None if credentials are required or a check runs."""
         if self.is_guarded:
             self._client.close("Authentication Failure", "Authorization Violation")
         else:
@@ -162,7 +161,7 @@ class Login:
             self.drop_subscriptions()  # made before CONNECT, with another account or other permissions
         session.router = router
         self._take_limits(identity)
-        self._obey(permissions)
+        self._set_permissions(permissions)
         if first:
             parts.clients.logged_in(client)
         self._check_limits()
@@ -242,9 +241,11 @@ class Login:
             left = max(limits.expires - self._server.clock.time_ns() / 1e9, 0.0)
             client.arm("expiry", left, client.close, "Authentication Expired", "User Authentication Expired")
 
-    def _obey(self, permissions: UserPermissions | None) -> None:
+    def _set_permissions(self, permissions: UserPermissions | None) -> None:
         clock, domain = self._server.clock, self._server.options.domain
-        self._session.obey(None if permissions is None else ConnectionPermissions(permissions, clock, domain))
+        self._session.set_permissions(
+            None if permissions is None else ConnectionPermissions(permissions, clock, domain)
+        )
         self._parser.max_payload = self._client.max_payload
 
     def _check_limits(self) -> None:
@@ -283,7 +284,7 @@ class Login:
             return
         client.user = identity.user
         self._take_limits(identity)
-        self._obey(identity.permissions)
+        self._set_permissions(identity.permissions)
         for subscription in list(client.subscriptions.values()):
             self._review(subscription)
         self._check_limits()

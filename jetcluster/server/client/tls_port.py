@@ -105,5 +105,5 @@ class TlsPort(TlsListener):
 
         if not client.made:  # else the connection reports its own end
             log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, handshake_failure(error))
-            client.never_made("TLS Handshake Failure")
-            self._clients.never_came(client)
+            client.end_unmade("TLS Handshake Failure")
+            self._clients.count_failed_handshake(client)

@@ -1,5 +1,4 @@
-"""`LeafConnection`: a leaf link's connection as its account's router and monitoring see it: its other end and
-output."""
+"""`LeafConnection`: a leaf link's connection as its account's router and monitoring see it."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ class LeafConnection(Connection, LeafPeer):
     def own_info(self) -> bytes:
         return writer.info(self._leaf.info_for(self.cid, self.account, self.nonce))
 
-    def tell_info(self) -> None:
+    def send_info(self) -> None:
         """Sends INFO to the other end, which has connected here."""
         self.send(self.own_info())
 
@@ -144,9 +143,9 @@ class LeafConnection(Connection, LeafPeer):
             self.send_msg(account, target, marked, queues, headers, payload)
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
-        # The protocol has no question to the other end; the link's own backlog is known here.
+        # The leaf protocol cannot ask the other end; the backlog of the link itself counts as it is (`pending`).
         if self.router is not None:
-            self.router.peers.backlog.told(self, target, mark, 0)
+            self.router.peers.backlog.answered(self, target, mark, 0)
 
     def congested(self, origin: Origin) -> None:
         # In the next turn: this may be called while the router iterates over its links.

@@ -178,9 +178,9 @@ class Handshake:
                 link.advance(ConnectionEvent.CHECK)
                 self._parts.spawn(self._log_in_later(connect, slow))
         elif kind == leaf.ERR:
-            self._told_error(text.decode("utf-8", "replace"))
+            self._peer_error(text.decode("utf-8", "replace"))
 
-    def _told_error(self, text: str) -> None:
+    def _peer_error(self, text: str) -> None:
         link = self._link
         log.warning("leafnode cid %d: the other end says: %s", link.cid, text)
         if text.startswith("Permissions Violation"):
@@ -235,15 +235,15 @@ class Handshake:
             link.refuse("Maximum Account Connections Exceeded", text)
             return
         denied = connect.get("deny_pub")
-        told = [str(subject) for subject in denied] if isinstance(denied, list) else []
+        deny_exports = [str(subject) for subject in denied] if isinstance(denied, list) else []
         link.rules = LeafRules(
             system=link.account == self._leaf.system_account,
             own_domain=link.server.options.domain,
             remote_domain=link.remote_domain,
-            deny_exports=told,
+            deny_exports=deny_exports,
             permissions=identity.permissions,
         )
-        link.tell_info()
+        link.send_info()
         self._expect_end(identity)
         link.join()
 
@@ -328,7 +328,7 @@ class Handshake:
             link.refuse("Authentication Failure", f"cannot log in: {error}")
             return
         link.send(b"CONNECT " + json.dumps(connect, separators=(",", ":")).encode() + b"\r\n")
-        if info.get("info_on_connect") is not True:
+        if info.get("info_on_connect") is not True:  # then no INFO follows CONNECT
             link.join()
 
     def _has_room(self) -> bool:

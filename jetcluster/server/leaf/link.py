@@ -146,9 +146,9 @@ class LeafLink(LeafConnection):
         self._take_over()
         wanted = router.peers.add_leaf(self)
         if len(wanted) <= MAX_DIRECT_SUBJECTS:
-            exhaust(self._telling(wanted, router.leaf_links))
+            exhaust(self._announcing(wanted, router.leaf_links))
         else:
-            self._tell(wanted, list(router.leaf_links))
+            self._announce(wanted, list(router.leaf_links))
         log.info("Leafnode connection created for account: %s, remote: %s", self.account, self.remote_name)
 
     def _take_over(self) -> None:
@@ -164,7 +164,7 @@ class LeafLink(LeafConnection):
                 other.close("Duplicate Remote LeafNode Connection")
         self._links.append(self)
 
-    def _telling(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
+    def _announcing(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
         """Returns the steps that announce `wanted`. `links`: the leaf links at that time, as one may end meanwhile."""
         own = [self._leaf.loop_mark(self.account), *self._api_subjects()]
         passing = ((subject, queue, n) for source, subject, queue, n in wanted if self._passes(source, subject, links))
@@ -172,13 +172,13 @@ class LeafLink(LeafConnection):
             chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined
         )
 
-    def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
+    def _announce(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
         try:
-            self._parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
+            self._parts.budget.start(self, self._announcing(wanted, links), lambda _: None, self._announce_failed)
         except BusyError:
-            self.arm("tell", RETRY_SECONDS, self._tell, wanted, links)
+            self.arm("tell", RETRY_SECONDS, self._announce, wanted, links)
 
-    def _not_told(self, error: Exception) -> None:
+    def _announce_failed(self, error: Exception) -> None:
         log.error("leafnode cid %d: internal error, closing the link", self.cid, exc_info=error)
         self.abort("Internal Error")
 
@@ -197,7 +197,7 @@ class LeafLink(LeafConnection):
 
     def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
         assert self.rules is not None
-        return passes(source, self, links) and self.rules.may_tell(subject)
+        return passes(source, self, links) and self.rules.may_announce(subject)
 
     # ---- interest of the other end
 
@@ -235,14 +235,14 @@ class LeafLink(LeafConnection):
             reply, shown = split_ack(reply, subject)
         refused = rules.first_refused(subject, shown, reply, headers)
         if refused is not None:
-            self._tell_violation(refused)
+            self._report_violation(refused)
             return
         if shown is subject and subject.startswith(b"$JS."):
             # Publishes to another domain's buckets: `$JS.<domain>.API.$KV.<bucket>.<key>`.
             subject = shown = self._without_domain(subject)
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
 
-    def _tell_violation(self, subject: bytes) -> None:
+    def _report_violation(self, subject: bytes) -> None:
         """Logs a refused message and sends an -ERR, as nats-server does, but at most every VIOLATION_LOG_SECONDS."""
         self._violations += 1
         now = self.server.clock.monotonic()

@@ -182,8 +182,8 @@ class LeafNodes:
 
     def _log_unreached(self, where: str, why: str) -> None:
         now = self._parts.state.clock.monotonic()
-        told, at = self._unreached.get(where, ("", 0.0))
-        if why != told or now - at >= LOG_INTERVAL_SECONDS:
+        logged, at = self._unreached.get(where, ("", 0.0))
+        if why != logged or now - at >= LOG_INTERVAL_SECONDS:
             if len(self._unreached) >= MAX_UNREACHED:
                 self._unreached.clear()
             self._unreached[where] = (why, now)
@@ -206,7 +206,7 @@ class LeafNodes:
         self.state.neighbours = list(urls)
         for link in self.links:
             if not link.solicited:
-                link.tell_info()
+                link.send_info()
 
 
 def _handshake_failed(address: tuple[str, int], error: Exception) -> None:

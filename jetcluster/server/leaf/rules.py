@@ -136,8 +136,7 @@ class LeafRules:
         self._cache_out: dict[bytes, bool] = {}
 
     def first_refused(self, subject: bytes, shown: bytes, reply: bytes, headers: bytes) -> bytes | None:
-        """Returns the subject for which a message from the other end is refused, or None. `shown`: the subject that
-        takers see."""
+        """Returns the subject for which a message is refused, or None. `shown`: the subject that takers see."""
         if not self.may_come(subject):
             return subject
         if shown is not subject and not self.may_be_shown(shown):
@@ -150,8 +149,7 @@ class LeafRules:
         return None
 
     def may_come(self, subject: bytes) -> bool:
-        """True when a message from the other end may come in. Wildcards in its subject are plain text, as for
-        clients."""
+        """True when a message from the other end may come in. Wildcards in its subject are plain text."""
         answer = self._cache_in.get(subject)
         if answer is None:
             answer = subjects.is_valid(subject) and not _denied(subject, self._incoming)
@@ -202,7 +200,7 @@ class LeafRules:
             _remember(self._cache_out, subject, answer)
         return answer
 
-    def may_tell(self, subject: bytes) -> bool:
+    def may_announce(self, subject: bytes) -> bool:
         """True when interest may be announced to the other end: not all of its messages are denied."""
         return not _all_denied(subject, self._incoming)
 

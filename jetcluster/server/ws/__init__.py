@@ -1,4 +1,4 @@
-"""WebSocket: the port for such clients, and the transport below their connections.
+"""WebSocket clients: their port, and the transport below their connections.
 
 Here: the port and its clients (`port`), the transport that speaks WebSocket (`transport`). Not here: the handshake and
 the frames without I/O (`protocol.websocket`). Promise: above the transport, clients are served like any other. Imported

@@ -1,6 +1,4 @@
-"""The port for WebSocket clients, whose INFO and login rules differ from those of the client port. Imported only if
-such a port is configured.
-"""
+"""The port for WebSocket clients, with its own INFO and login rules. Imported only if it is configured."""
 
 from __future__ import annotations
 
@@ -71,8 +69,7 @@ class WsState:
 
 
 class WsEntrance(Entrance):
-    """The WebSocket port as one client's entrance. `authorization`, `no_auth_user` and `ping_interval` of the
-    `websocket` block override the server's."""
+    """The WebSocket port as one client's entrance. Login settings of the `websocket` block override the server's."""
 
     trace_kind = "wid"
     client_type = "websocket"
@@ -235,7 +232,7 @@ class WsPort:
         self.state.peer_urls = peers
         for client in self._parts.clients:
             if isinstance(client.entrance, WsEntrance):
-                client.tell_info()
+                client.send_info()
 
 
 def _authenticator(server: ServerState) -> Authenticator:

@@ -76,47 +76,47 @@ class WsTransport(asyncio.Transport):
         self.close_frame: bytes | None = None
         """Payload of the close frame; None to derive it from the connection's close reason."""
         self.paused = False
-        self._said_goodbye = False
+        self._silent = False
         """True when nothing is written any more."""
 
     def fall_silent(self) -> None:
         """Stops writing: the socket is gone."""
-        self._said_goodbye = True
+        self._silent = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._said_goodbye:
+        if not self._silent:
             self._socket.write(self._writer.frames(bytes(data)))
 
     def control(self, opcode: int, payload: bytes) -> None:
         self.write_frames(websocket.control(opcode, payload))
 
     def write_frames(self, frames: bytes) -> None:
-        if not self._said_goodbye and not self._socket.is_closing():
+        if not self._silent and not self._socket.is_closing():
             self._socket.write(frames)
 
-    def _say_goodbye(self) -> None:
+    def _send_close(self) -> None:
         payload = self.close_frame
         if payload is None:
             reason = self._owner.close_reason
             payload = websocket.close_payload(_CODES.get(reason, websocket.INTERNAL_ERROR), reason)
         self.control(websocket.CLOSE, payload)
-        self._said_goodbye = True
+        self._silent = True
 
     def can_write_eof(self) -> bool:
         return self._socket.can_write_eof()
 
     def write_eof(self) -> None:
-        self._say_goodbye()
+        self._send_close()
         if not self._socket.is_closing():
             self._socket.write_eof()
 
     def close(self) -> None:
-        self._say_goodbye()
+        self._send_close()
         self._socket.close()
         self._owner.given_up()
 
     def abort(self) -> None:
-        self._said_goodbye = True
+        self._silent = True
         self._socket.abort()
         self._owner.given_up()
 

@@ -30,7 +30,7 @@ MAX_MESSAGES: Final = 2048
 MAX_BYTES: Final = 16 << 20
 """Bytes of their headers and payloads; one message is always allowed."""
 _NEVER: Final = struct.Struct("<BQ")
-GRAIN_NANOSECONDS: Final = 1_000_000
+GRAIN_NS: Final = 1_000_000
 """Times of TTLs are rounded up to this, so that the messages of a command share a row of the index."""
 
 
@@ -62,7 +62,7 @@ class Expiry:
                 self._never = True
                 self._store.side_put(SIDE_NEVER, b"", b"\1")
             return
-        due = -(-(ts + seconds * SECOND) // GRAIN_NANOSECONDS) * GRAIN_NANOSECONDS
+        due = -(-(ts + seconds * SECOND) // GRAIN_NS) * GRAIN_NS
         self._noted.setdefault(due, []).append(seq)
 
     def seal(self) -> None:

@@ -25,7 +25,7 @@ from jetcluster.stream.ports import SIDE_FAST, PublishResult
 
 MAX_ROWS: Final = 1000
 """Rows of a stream: the default limit of its open batches."""
-HOLD_NANOSECONDS: Final = 60 * SECOND
+HOLD_NS: Final = 60 * SECOND
 """Time without a message after which a row is removed; open batches end after seconds (`BatchLimits.timeout`)."""
 
 _ROW: Final = struct.Struct("<BHQQQQI")
@@ -147,7 +147,7 @@ class FastRows:
         rows = self.by_id
         while rows:
             batch_id, row = next(iter(rows.items()))
-            if len(rows) <= MAX_ROWS and row.ts + HOLD_NANOSECONDS >= ts:
+            if len(rows) <= MAX_ROWS and row.ts + HOLD_NS >= ts:
                 return
             del rows[batch_id]
             self._changed.add(batch_id)

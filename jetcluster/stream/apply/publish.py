@@ -30,7 +30,7 @@ from jetcluster.stream.apply.checks import (
 )
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.staging import Staging
-from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
+from jetcluster.stream.fields import FIELD, NO_FIELDS, nats_fields
 from jetcluster.stream.log.bodies import Replace
 from jetcluster.stream.log.fast_parts import FastGate
 from jetcluster.stream.ports import PublishResult, Verdict
@@ -179,7 +179,7 @@ class MessageAdmission:
 
     def _admit_one(self, i: int, kind: PublishKind = PublishKind.PLAIN) -> Verdict:
         came = self._batch.message(i)
-        message = Publication(i, *came, nats_fields(came[1]) if came[1] else NOTHING)
+        message = Publication(i, *came, nats_fields(came[1]) if came[1] else NO_FIELDS)
         verdict = self.selections[kind].verdict(self, message)
         if verdict is not None:
             return verdict

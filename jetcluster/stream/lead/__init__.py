@@ -1,7 +1,5 @@
-"""The part of a stream's leader: messages on their way into the log, answers to publishers, and duties.
+"""The work of a stream's leader: collecting messages into commands, staging batches, answering publishers, and duties.
 
-Here: messages of a turn become a command, batches are staged, what is due is proposed. Not here: what is decided about
-them (`apply`).
-
-Promise: nothing is acknowledged before it is applied, which means committed and durable on a majority.
+The decision whether a message is stored is made in `apply`. No message is acknowledged before it is applied, which
+means committed and durable on a majority.
 """

@@ -1,13 +1,9 @@
-"""`Answers` renders and sends what a publisher is told.
+"""`Answers` renders and sends the answers to publishers; `PubAcks` makes the acks of a whole command at once.
 
-PubAcks as bytes, for whole commands at once.
-
-`Backlog`: what a stream's leader has proposed and not yet applied, and how much of that is enough.
-
-A client that publishes a message and waits for its ack waits for all that was proposed before it. So the amount is
-bounded by time, not by size: the window is what was lately applied within `TARGET` seconds, learned from how long
-proposals take. While it is full the valve is closed, and publishers wait (`protocol.bus`). How long a proposal takes
-with hardly anything in front of it (a slow disk, a far majority) is not held against those in front.
+`Backlog` bounds the proposals of a stream's leader that are not applied yet. A publisher's ack waits for all proposals
+before it, so time bounds them, not size: the window is the amount lately applied within `TARGET_SECONDS` seconds,
+learned from the duration of proposals. While it is full the valve is closed, and publishers wait (`protocol.bus`). The
+time that a proposal takes with almost nothing before it (a slow disk, a far majority) does not count.
 """
 
 from __future__ import annotations
@@ -44,11 +40,11 @@ class PubAcks:
         self._batch = start + b',"batch":%b,"count":%d}'
         self._batch_duplicate = start + b',"duplicate": true,"batch":%b,"count":%d}'
         self._counted = start + b',"val":"%b"}'
-        self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
+        self._duplicate = start + b',"duplicate": true}'  # with the blank, as in nats-server
         self._error_end = b"," + name + b',"seq":0}'
 
     def render(self, result: PublishResult, replies: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """(reply subject, ack) of every message that has a reply subject; `replies[i]` belongs to message `i`."""
+        """(reply subject, ack) of every message with a reply subject; `replies[i]` belongs to message `i`."""
         assert len(replies) == result.count, (len(replies), result.count)
         stored = self._stored
         if result.verdicts is None:
@@ -72,27 +68,27 @@ class PubAcks:
         return self._batch % (last_seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
     def batch_duplicate(self, seq: int, batch_id: bytes, size: int) -> bytes:
-        """PubAck of a fast-ingest batch that is nothing but one message, which is stored already."""
+        """PubAck of a fast-ingest batch of one message that is a duplicate."""
         return self._batch_duplicate % (seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
     def error(self, error: ApiError) -> bytes:
-        """`{"error":{...},"stream":"S","seq":0}`; never a domain, as upstream."""
+        """`{"error":{...},"stream":"S","seq":0}`, without the domain, as in nats-server."""
         text = json.dumps(error.to_dict(), separators=(",", ":"), ensure_ascii=False)
         return b'{"error":' + text.encode("utf-8", "replace") + self._error_end
 
 
 def flow_ack(seq: int, messages: int) -> bytes:
-    """To the publisher of a fast-ingest batch: all up to `seq` is settled, the next ack comes after so many more."""
+    """Says that a fast-ingest batch is settled up to `seq`, and that the next ack follows after `messages` more."""
     return b'{"type":"ack","seq":%d,"msgs":%d}' % (seq, messages)
 
 
 def flow_gap(first: int, seq: int) -> bytes:
-    """`first` to `seq - 1` are missing."""
+    """Says that messages `first` to `seq - 1` are missing."""
     return b'{"type":"gap","last_seq":%d,"seq":%d}' % (first, seq)
 
 
 def flow_error(seq: int, error: ApiError) -> bytes:
-    """Message `seq` was refused."""
+    """Says that message `seq` was refused."""
     text = json.dumps(error.to_dict(), separators=(",", ":"), ensure_ascii=False)
     return b'{"type":"err","seq":%d,"error":%b}' % (seq, text.encode("utf-8", "replace"))
 
@@ -110,12 +106,11 @@ _TOO_LARGE: Final = errors.by_code(errors.MESSAGE_TOO_LARGE)
 _FAILED: Final = errors.by_code(10008)
 
 _ACKS: Final = b"$JS.ACK."
-"""An empty message there is an acknowledgement, which this stream has no right to give: the reply subject is that of a
-delivery that came here."""
+"""Reply subjects of deliveries: an empty message there would acknowledge a delivery that came here as a publish."""
 
 
 class RefusedError(RaftError):
-    """There is no room for what is to be proposed: `error` is what the publisher is told."""
+    """There is no room for the command to propose; the publisher gets `error`."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(str(error))
@@ -124,7 +119,7 @@ class RefusedError(RaftError):
 
 
 class Publisher(Protocol):
-    """The part of a `Bus` that tells publishers something."""
+    """The part of a `Bus` that answers publishers."""
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int: ...
 
@@ -132,16 +127,18 @@ class Publisher(Protocol):
 
 
 class Answers:
+    """Sends the answers of one stream."""
+
     def __init__(self, bus: Publisher, acks: PubAcks, *, no_ack: bool = False) -> None:
         self.bus = bus
         self.acks = acks
         self.no_ack = no_ack
         """`no_ack` of the stream's configuration; set it when that changes."""
         self.refused = 0
-        """Messages refused since the start (monitoring)."""
+        """Messages refused since the start, for monitoring."""
 
     def note(self, reply: bytes) -> None:
-        """The empty answer to a message of an atomic batch that is not complete."""
+        """Sends the empty answer to a message of an incomplete atomic batch."""
         if reply and not self.no_ack and not reply.startswith(_ACKS):
             self.bus.publish(reply)
 
@@ -152,13 +149,11 @@ class Answers:
         self._refuse(replies, self.acks.error(_TOO_MANY), TOO_MANY_REQUESTS)
 
     def not_proposed(self, replies: Sequence[bytes], error: RaftError) -> None:
-        """Answers for what could not be proposed, and so was not stored here: `ingest` says what each reason is told
-        as."""
+        """Answers messages that could not be proposed; `ingest` has the answers by reason."""
         if isinstance(error, LeavingError):
             self._refuse(replies, b"", NO_RESPONDERS)
         elif isinstance(error, NotLeaderError):
-            # Not a word, it would be a lie: the publisher's node may know of the next leader, too, which has taken the
-            # same message.
+            # No answer: the publisher's node may have sent the message to the next leader, too.
             self.refused += len(replies)
         elif isinstance(error, BackpressureError):
             self.too_many(replies)
@@ -167,7 +162,7 @@ class Answers:
 
     @staticmethod
     def error_of(error: RaftError) -> ApiError | None:
-        """Error that a publisher is told; None when it is not to be told in words."""
+        """The error that a publisher gets; None when it gets no error text."""
         if isinstance(error, LeavingError | NotLeaderError):
             return None
         if isinstance(error, BackpressureError):
@@ -187,47 +182,49 @@ class Answers:
                 self.bus.publish(reply, body, b"", headers)
 
 
-PENDING_BYTES: Final = 128 << 20
-PENDING_MESSAGES: Final = 100_000
-"""nats-server's max_buffered_size and max_buffered_msgs: more may not wait for being applied."""
+MAX_PENDING_BYTES: Final = 128 << 20
+MAX_PENDING_MESSAGES: Final = 100_000
+"""Limits of what waits to be applied: nats-server's max_buffered_size and max_buffered_msgs."""
 
-TARGET: Final = 0.1
-"""Seconds that a proposal may wait for those in front of it."""
-PER_MESSAGE: Final = 512
-"""Bytes that a message weighs besides its own."""
-FIRST: Final = 1 << 20
-LEAST: Final = 512 << 10
-MOST: Final = 4 << 20
-"""Bytes: the window at the beginning, and its limits. What is in front of a publisher in the window is in front of
-heartbeats and of `Valve` notices on the links as well."""
-NEAR: Final = 0.02
-"""Seconds of `_base` up to which MOST is the limit; of a far majority, or a slow disk, it is more in proportion."""
-MOST_BASE: Final = 1.0
+TARGET_SECONDS: Final = 0.1
+"""Time that a proposal may wait for those before it."""
+MESSAGE_WEIGHT: Final = 512
+"""Weight of a message besides its bytes."""
+FIRST_WINDOW_BYTES: Final = 1 << 20
+MIN_WINDOW_BYTES: Final = 512 << 10
+MAX_WINDOW_BYTES: Final = 4 << 20
+"""The first window, and its limits: the bytes in the window also delay heartbeats and `Valve` notices on the links."""
+NEAR_SECONDS: Final = 0.02
+"""`Backlog._base` up to which MAX_WINDOW_BYTES is the limit; above (a far majority, a slow disk) the limit grows in
+proportion."""
+MAX_BASE_SECONDS: Final = 1.0
 
 
 class Backlog:
-    def __init__(self, max_messages: int = PENDING_MESSAGES, max_bytes: int = PENDING_BYTES) -> None:
+    """Proposals that are not applied yet."""
+
+    def __init__(self, max_messages: int = MAX_PENDING_MESSAGES, max_bytes: int = MAX_PENDING_BYTES) -> None:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.messages = 0
         self.bytes = 0
-        self.window = FIRST
+        self.window = FIRST_WINDOW_BYTES
         self.valve = Valve()
         self._base = 0.0
-        """Seconds that a proposal takes with hardly anything in front of it."""
+        """Seconds that a proposal takes with almost nothing before it."""
         self.full = False
-        """Nothing more may wait."""
+        """The limits are reached."""
 
     @property
     def weight(self) -> int:
-        return self.bytes + self.messages * PER_MESSAGE
+        return self.bytes + self.messages * MESSAGE_WEIGHT
 
     def add(self, messages: int, size: int) -> int:
-        """Returns the weight of all that waits."""
+        """Adds a proposal; returns the weight of all that wait."""
         self.messages += messages
         self.bytes += size
         self.full = self.messages >= self.max_messages or self.bytes >= self.max_bytes
-        weight = self.bytes + self.messages * PER_MESSAGE
+        weight = self.bytes + self.messages * MESSAGE_WEIGHT
         if weight >= self.window:
             self.valve.close()
         return weight
@@ -240,16 +237,20 @@ class Backlog:
             self.valve.open()
 
     def applied(self, messages: int, size: int, weight: int, seconds: float) -> None:
-        """A proposal was applied `seconds` after it was made, when `weight` waited with it."""
+        """Removes a proposal applied `seconds` after it was made, at the `weight` that `add` returned."""
         if weight >= self.window >> 1:
             queued = seconds - self._base
-            if queued > TARGET:
-                self.window = max(LEAST, int(weight * TARGET / queued))
+            if queued > TARGET_SECONDS:
+                self.window = max(MIN_WINDOW_BYTES, int(weight * TARGET_SECONDS / queued))
             else:
-                most = MOST if self._base <= NEAR else int(MOST * self._base / NEAR)
+                most = (
+                    MAX_WINDOW_BYTES
+                    if self._base <= NEAR_SECONDS
+                    else int(MAX_WINDOW_BYTES * self._base / NEAR_SECONDS)
+                )
                 self.window = min(most, self.window + (size >> 4))
-        elif weight < LEAST:
-            news = min(seconds, MOST_BASE) - self._base
+        elif weight < MIN_WINDOW_BYTES:
+            news = min(seconds, MAX_BASE_SECONDS) - self._base
             self._base += news / 2 if news < 0 else news / 64
         self.messages -= messages
         self.bytes -= size

@@ -1,14 +1,13 @@
 """`AtomicStage`: the open atomic batches of one stream (ADR-50), held by its leader until their commit.
 
-Nothing of an open batch is in the log: when the leader goes, its batches go, and the next message of the client meets
-a leader that does not know the batch (10176). The order of the tests is
-nats-server 2.15's; the checks of the messages against the stream are not made here but in apply (`atomic_checks`).
+An open batch is not in the log: it is lost with its leader, and the next leader refuses the batch's next message
+(10176). The order of the tests is nats-server 2.15's; the checks of the messages against the stream are made in apply
+(`atomic_checks`).
 
-`AtomicIngest`: messages of atomic batches (ADR-50) on their way into the log of the stream whose leader is here.
-
-They wait in the stage, each answered with zero bytes at once; the commit takes all of them into one command, which is
-acknowledged when it was applied. A batch that cannot be proposed is gone, with the answer that an ordinary message
-would get, and one whose leader was lost in between gets none: it is stored whole or not at all.
+`AtomicIngest`: messages of atomic batches on their way into the log. They wait in the stage, each answered with zero
+bytes at once; the commit proposes all of them in one command, which is acknowledged when it was applied. A batch that
+cannot be proposed is dropped, with the answer that an ordinary message gets. One whose leader is lost gets no answer:
+it is stored whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from jetcluster.stream.log.commands import encode_atomic
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 
-MAX_ID: Final = 64
-"""Longest batch id, bytes (10179)."""
-MESSAGE_OVERHEAD: Final = 160
-"""Bytes that a staged message costs besides its bytes: three bytes objects and their places in lists."""
+MAX_ID_BYTES: Final = 64
+"""Bytes of a batch id (10179)."""
+MESSAGE_OVERHEAD_BYTES: Final = 160
+"""Bytes that a staged message costs besides its own: three bytes objects and their places in lists."""
 
 BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
@@ -47,23 +46,25 @@ _INVALID_COMMIT: Final = errors.by_code(10200)
 _TOO_MANY: Final = errors.by_code(10210)
 
 Abandoned = Callable[[bytes, str], None]
-"""(batch id, reason): to be told in an advisory. Reasons: timeout, large, incomplete, unsupported."""
+"""Called with (batch id, reason), for an advisory. Reasons: timeout, large, incomplete, unsupported."""
 
 
 class BatchLimits(NamedTuple):
+    """Limits of batches, by default nats-server's."""
+
     per_stream: int = 50
-    """Open batches."""
+    """Open batches of a stream."""
     total: int = 1000
     """Open batches of the server."""
     messages: int = 1000
     timeout: float = 10.0
     """Seconds without a message after which a batch is dropped."""
     batch_bytes: int = 32 << 20
-    """Ours: a batch is applied in one step, and a step must not take long."""
+    """Bytes of a batch (our own limit): it is applied in one step, which must be short."""
     total_bytes: int = 128 << 20
-    """Ours: staged on this server, all streams together."""
+    """Bytes staged on this server, in all streams (our own limit)."""
     fast_per_stream: int = 1000
-    """Open fast-ingest batches."""
+    """Open fast-ingest batches of a stream."""
     fast_total: int = 50_000
     """Open fast-ingest batches of the server."""
     allow_msg_id: bool = True
@@ -71,7 +72,7 @@ class BatchLimits(NamedTuple):
 
 
 class BatchQuota:
-    """Bytes that all streams of a server have staged together, and batches that they have open."""
+    """Staged bytes and open batches of all streams of a server."""
 
     __slots__ = ("fast_open", "limits", "open", "staged_bytes")
 
@@ -83,14 +84,14 @@ class BatchQuota:
 
 
 class Commit(NamedTuple):
-    """A batch that is complete: to be proposed, and to be gone in any case."""
+    """A complete batch, to propose; the stage has dropped it."""
 
     batch_id: bytes
     subjects: list[bytes]
     headers: list[bytes]
     payloads: list[bytes]
     plain: bool
-    """No header asks for anything but the batch itself, and none is too long: nothing to be checked per message."""
+    """No header has a meaning besides the batch, and none is too long: no checks per message are needed."""
 
 
 class _Open:
@@ -98,7 +99,7 @@ class _Open:
 
     def __init__(self) -> None:
         self.around = b"", b""
-        """The last header block, before and behind the sequence."""
+        """The last header block, before and after the sequence."""
         self.subjects: list[bytes] = []
         self.headers: list[bytes] = []
         self.payloads: list[bytes] = []
@@ -108,6 +109,8 @@ class _Open:
 
 
 class AtomicStage:
+    """The open atomic batches of one stream."""
+
     def __init__(
         self,
         rules: StreamRules,
@@ -116,7 +119,7 @@ class AtomicStage:
         abandoned: Abandoned,
         opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """`opened` is called for each new batch: `tick` is wanted until there is none."""
+        """`opened` is called for each new batch: `tick` must be called while there are any."""
         self.rules = rules
         self._early = early(EARLY_ATOMIC, rules)
         self.room = room
@@ -125,12 +128,12 @@ class AtomicStage:
         self.opened = opened
         self._open: dict[bytes, _Open] = {}
         self.expected = b""
-        """Header block that the next message has if it is like the one before it, but for the sequence; b"" when that
-        is not known. Most batches are nothing else: see `add_expected`."""
+        """The next header block of a batch whose headers differ only in the sequence, as most do (`add_expected`); b""
+        when there is none."""
         self._expecting: _Open | None = None
 
     def __len__(self) -> int:
-        """Open batches."""
+        """Number of open batches."""
         return len(self._open)
 
     @property
@@ -138,7 +141,7 @@ class AtomicStage:
         return self.room.limits.allow_msg_id
 
     def configure(self, rules: StreamRules) -> None:
-        """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
+        """Puts a configuration in force. Switching atomic batches off drops the open ones without an answer."""
         self.rules = rules
         self._early = early(EARLY_ATOMIC, rules)
         self._expect(None)
@@ -146,23 +149,23 @@ class AtomicStage:
             self.clear()
 
     def clear(self) -> None:
-        """Drops everything without a word: not the leader any more, or the stream is gone."""
+        """Drops all batches without an answer: the replica leads no more, or the stream is gone."""
         for batch_id in list(self._open):
             self._drop(batch_id)
 
     def tick(self) -> None:
-        """Abandons what has waited for too long."""
+        """Abandons batches without a message for too long."""
         if self._open:
             now = self._clock.monotonic()
             for batch_id in [batch_id for batch_id, batch in self._open.items() if batch.deadline <= now]:
                 self._abandon(batch_id, "timeout")
 
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
-        """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and from
-        `_check` on the batch is dropped as well; a Commit: that was the last one."""
+        """Takes one message of a batch, with its headers as stored. Returns None if it is staged, a Commit if it is the
+        last one, or an error; an error from `_check` on drops the batch, too."""
         if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
             return refused
-        if len(batch_id) > MAX_ID:
+        if len(batch_id) > MAX_ID_BYTES:
             return _INVALID_ID
         sequence = _number(field(headers, _SEQUENCE))
         if sequence is None:
@@ -201,14 +204,14 @@ class AtomicStage:
         return None
 
     def add_expected(self, subject: bytes, payload: bytes) -> bool:
-        """Stages a message whose header block is `expected`: nothing in it has to be looked at again. False when a
-        limit is in the way: then `add` has the answer."""
+        """Stages a message whose header block is `expected` without parsing it. False at a limit: `add` then has the
+        answer."""
         batch = self._expecting
         assert batch is not None
         headers = self.expected
         limits, room, rules = self.room.limits, self.room, self.rules
         body = len(headers) + len(payload)
-        size = len(subject) + body + MESSAGE_OVERHEAD
+        size = len(subject) + body + MESSAGE_OVERHEAD_BYTES
         now = self._clock.monotonic()
         if (
             batch.deadline <= now
@@ -239,7 +242,7 @@ class AtomicStage:
     def _check(
         self, batch_id: bytes, batch: _Open, sequence: int, commit: bytes | None, headers: bytes
     ) -> ApiError | None:
-        """The last checks: a failure here costs the batch."""
+        """Makes the last checks, whose failure drops the batch."""
         if commit is not None and commit not in (b"1", b"eob"):
             self._drop(batch_id)
             return _INVALID_COMMIT
@@ -255,7 +258,7 @@ class AtomicStage:
         return None
 
     def _stage(self, batch_id: bytes, batch: _Open, subject: bytes, headers: bytes, payload: bytes) -> ApiError | None:
-        size = len(subject) + len(headers) + len(payload) + MESSAGE_OVERHEAD
+        size = len(subject) + len(headers) + len(payload) + MESSAGE_OVERHEAD_BYTES
         if batch.size + size > self.room.limits.batch_bytes:
             self._abandon(batch_id, "large")
             return errors.by_code(10199, size=f"{self.room.limits.batch_bytes} bytes")
@@ -298,8 +301,8 @@ class AtomicStage:
 
 
 def field(headers: bytes, needle: bytes) -> bytes | None:
-    r"""The first value of a header, `needle` being b"\r\nName:"; None when it is absent. Blanks behind the value stay,
-    as in nats-server: `Nats-Batch-Commit: 1 ` is no commit."""
+    r"""The first value of a header, `needle` being b"\r\nName:"; None when it is absent. Trailing blanks stay, as in
+    nats-server: `Nats-Batch-Commit: 1 ` is no commit."""
     at = headers.find(needle)
     if at < 0:
         return None
@@ -316,12 +319,12 @@ def _number(text: bytes | None) -> int | None:
 
 
 def _size(sequence: int, commit: bytes | None) -> int:
-    """Messages stored if this is the last one."""
+    """Number of messages stored if this is the last one."""
     return sequence - 1 if commit == b"eob" else sequence
 
 
 def level_is_met(level: bytes | None) -> bool:
-    """The value of a Nats-Required-Api-Level asks for no more than this server has."""
+    """True when this server has the API level that Nats-Required-Api-Level requires."""
     if not level:
         return True
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
@@ -335,6 +338,8 @@ class _Waiting(NamedTuple):
 
 
 class AtomicIngest:
+    """Answers and proposes the atomic batches of one stream."""
+
     def __init__(
         self,
         stage: AtomicStage,
@@ -349,13 +354,13 @@ class AtomicIngest:
         self._answers = answers
         self._backlog = backlog
         self._waiting: dict[int, _Waiting] = {}
-        """By log index of the commit."""
+        """Proposed batches by log index of the commit."""
 
     def on_message(
         self, batch_id: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
     ) -> Commit | None:
-        """`headers` as they are to be stored. Returns the batch that this message completes: the caller gives it to
-        `commit` when what was published before is proposed."""
+        """Takes a message with its headers as stored. Returns the batch that it completes: the caller passes it to
+        `commit` once the messages before it are proposed."""
         outcome = self.stage.add(batch_id, subject, headers, payload)
         if isinstance(outcome, Commit):
             return outcome
@@ -379,7 +384,7 @@ class AtomicIngest:
         commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
         index = 0
         try:
-            for command in commands:  # without anything in between: see `atomic_parts`
+            for command in commands:  # adjacent in the log: see `BatchParts`
                 index = self._propose(command)
         except RaftError as error:
             self._answers.not_proposed((reply,), error)
@@ -389,7 +394,7 @@ class AtomicIngest:
         self._backlog.add(waiting.messages, waiting.size)
 
     def on_applied(self, index: int, result: BatchResult) -> None:
-        """The BATCH_COMMIT at `index` was applied here; answers it if it was proposed here."""
+        """Answers the BATCH_COMMIT at `index`, which was applied here, if it was proposed here."""
         waiting = self._waiting.pop(index, None)
         if waiting is None:
             return

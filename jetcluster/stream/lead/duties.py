@@ -1,18 +1,13 @@
-"""`LeaderDuties`: what the leader of a stream does besides taking publishes: it proposes that messages expire and that
-schedules fire when their time has come, that long commands go on, and republishes what is stored.
+"""`LeaderDuties`: the leader's work besides publishes: it proposes EXPIRE and FIRE when they are due and CONTINUE for
+jobs, and republishes stored messages. Pure: the replica's owner calls it, and passes the clock, the bus and `propose`.
 
-Pure: the owner of the replica calls it, and passes the clock, the bus and a way to propose.
+`Republisher` copies stored messages to other subjects. Only the leader does, as an effect of apply: messages are
+collected right before they are stored and sent right after the command. The old leader may die before it sends, and a
+new one may repeat what it applies; like nats-server, it promises no more, and subscribers see gaps by
+Nats-Last-Sequence.
 
-`Republisher`: what a stream tells the world about each message it stores.
-
-Only the leader does it, as an effect of apply: what it was told right before storing goes out right after the command.
-A new leader applies what the old one left over and so may repeat it, or the old one may have died before: at most once
-is promised, as upstream; subscribers see gaps in Nats-Last-Sequence.
-
-`DueTimer`: what a stream's leader does when its time has come: by a timer, and not more often than is good.
-
-Ticks come a few times per second; a timer is set when the time is near. What is due right after something was done
-waits for a pause, so that much of it goes with one command.
+`DueTimer` does work when it is due. Ticks come a few times per second; a timer is set when the time is near. Work that
+is due right after the last one waits for a pause, so that one command does more of it.
 """
 
 from __future__ import annotations
@@ -32,15 +27,15 @@ from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
 
-SOON: Final = 500_000_000
-"""A timer is set for what is due within so many nanoseconds; for later ones there are ticks to come."""
+SOON_NS: Final = 500_000_000
+"""Time before work is due at which a timer is set; before that, ticks suffice."""
 
 CallLater = Callable[[float, Callable[[], None]], Any]
-"""The loop's: what it returns has `cancel`."""
+"""The loop's `call_later`: its result has `cancel`."""
 
 
 class DueTimer:
-    """Calls for one kind of work when it is due. Idle until `look` or `arm`."""
+    """Does one kind of work when it is due. Idle until `look` or `arm`."""
 
     def __init__(
         self,
@@ -50,8 +45,8 @@ class DueTimer:
         pause: Callable[[], int],
         act: Callable[[int], bool],
     ) -> None:
-        """`due` tells when there is something to do (Unix nanoseconds), None: never, or not now; `pause` for how long
-        after the last time nothing is done; `act` does it, at the time that it is given, and says whether it did."""
+        """`due` returns when there is work (Unix nanoseconds), or None; `pause`, the nanoseconds to wait after the last
+        work; `act(now)` does it and returns whether it did."""
         self._clock = clock
         self._call_later = call_later
         self._due = due
@@ -59,15 +54,15 @@ class DueTimer:
         self._act = act
         self._timer: Any = None
         self._at = 0
-        """When the timer goes off."""
+        """Time at which the timer goes off, Unix nanoseconds."""
         self._acted = 0
 
     def hurry(self) -> None:
-        """More is to be done at once: there is no pause this time."""
+        """Skips the pause once: more work is due."""
         self._acted = 0
 
     def look(self) -> None:
-        """Does what is due, or sets a timer if that is soon."""
+        """Does the work if it is due, or sets a timer if it is soon."""
         now = self._clock.time_ns()
         at = self._next(now)
         if at is None or at > now:
@@ -76,7 +71,7 @@ class DueTimer:
             self._acted = now
 
     def arm(self) -> None:
-        """Sets a timer for what is due or will be soon, and does nothing yet: for who may not be interrupted."""
+        """Sets a timer for work that is due or will be soon, for callers in which the work must not run."""
         now = self._clock.time_ns()
         self._arm(self._next(now), now)
 
@@ -89,7 +84,7 @@ class DueTimer:
         return max(due, self._acted + self._pause())
 
     def _arm(self, at: int | None, now: int) -> None:
-        if at is not None and at - now <= SOON and (self._timer is None or at < self._at):
+        if at is not None and at - now <= SOON_NS and (self._timer is None or at < self._at):
             self.cancel()
             self._at = at
             self._timer = self._call_later(max(at - now, 0) / 1e9, self._goes_off)
@@ -105,7 +100,7 @@ class DueTimer:
 
 
 class Republisher:
-    """`take` is a `staging.OnAppend`."""
+    """Makes the copies of one stream's messages; `take` is a `staging.OnAppend`."""
 
     def __init__(self, rules: StreamRules, store: BlockStore) -> None:
         assert rules.republish is not None
@@ -113,10 +108,10 @@ class Republisher:
         self._store = store
         self._name = rules.name.encode()
         self.messages: list[tuple[bytes, bytes, bytes]] = []
-        """(subject, header block, payload), for the bus; the sender clears it."""
+        """Copies as (subject, header block, payload); the sender clears the list."""
 
     def take(self, batch: Batch, first_seq: int, ts: int) -> None:
-        """Before the batch is stored: what the last sequence of its subjects was, only the store knows."""
+        """Copies a batch before it is stored, while the store still has the previous last sequence of its subjects."""
         transform = self._rules.republish
         assert transform is not None
         last = {subject: self._store.last_seq_of(subject) for subject in batch.subjects}
@@ -141,12 +136,12 @@ class Republisher:
             self.messages.append((target, block, b"" if headers_only else payload))
 
 
-EXPIRY_PAUSE: Final = 50_000_000
-"""Nanoseconds between two removals, which so hold more messages each: the first one is in time, as in nats-server."""
-AGE_PAUSE: Final = 250_000_000
-"""The same where nobody is told of it: `max_age` without TTLs and markers."""
-FIRE_PAUSE: Final = 5_000_000
-"""Nanoseconds between two commands in which schedules fire."""
+EXPIRY_PAUSE_NS: Final = 50_000_000
+"""Time between two EXPIREs, which so remove more each; the first one is in time, as in nats-server."""
+AGE_PAUSE_NS: Final = 250_000_000
+"""The same for `max_age` without TTLs and markers, where no client notices the difference."""
+FIRE_PAUSE_NS: Final = 5_000_000
+"""Time between two FIREs."""
 _OPEN_JOBS: Final = frozenset(
     (
         commands.CONTINUE,
@@ -158,17 +153,16 @@ _OPEN_JOBS: Final = frozenset(
         commands.CONSUMER_RESET,
     )
 )
-"""Commands after which there may be a job to go on with."""
+"""Commands that may leave a job."""
 _OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
-"""Kinds of commands that the leader proposes by itself."""
-PAUSE: Final = 5_000_000_000
-"""So many nanoseconds after one of these was refused nothing is proposed: it would be refused again, and that is work
-for all replicas."""
+"""Commands that the leader proposes by itself."""
+REFUSED_PAUSE_NS: Final = 5_000_000_000
+"""Time without proposals after one of these was refused: the next would be refused, too, at all replicas' cost."""
 
 
 class LeaderDuties:
-    """Idle until `begin`. `propose` puts a command into the log and answers whether it did; what was refused is tried
-    again at the next `tick`. `call_soon` and `call_later` are the loop's."""
+    """The duties of one stream's leader. Idle until `begin`. `propose` puts a command into the log and returns whether
+    it did; if not, the next `tick` tries again. `call_soon` and `call_later` are the loop's."""
 
     def __init__(
         self,
@@ -180,7 +174,7 @@ class LeaderDuties:
         call_later: CallLater,
         failed: Callable[[str, Exception], None] = lambda event, error: None,
     ) -> None:
-        """`failed` is told what went wrong inside apply and must not stop it."""
+        """`failed` is called with an error inside apply that must not stop it."""
         self._machine = machine
         self._bus = bus
         self._clock = clock
@@ -188,7 +182,7 @@ class LeaderDuties:
         self._call_soon = call_soon
         self._failed = failed
         self._expiry = DueTimer(clock, call_later, self._next_expiry, self._expiry_pause, self._expire)
-        self._fires = DueTimer(clock, call_later, self._next_schedule, lambda: FIRE_PAUSE, self._fire)
+        self._fires = DueTimer(clock, call_later, self._next_schedule, lambda: FIRE_PAUSE_NS, self._fire)
         self._leading = False
         self._expiring = False
         """An EXPIRE is in the log and not applied yet."""
@@ -196,16 +190,16 @@ class LeaderDuties:
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
         self.republish: Republisher | None = None
-        """Collects what is stored, to be told to others."""
+        """Set while the stream republishes and this replica leads."""
         self.heeds_publishes = False
-        """`applied` is to be called for publishes as well, before publishers are answered."""
+        """`applied` must be called for publishes, too, before publishers are answered."""
         self._damage: DamagedError | None = None
-        """A schedule cannot be read."""
+        """Error of a schedule that cannot be read."""
         self._paused = 0
-        """Until then nothing is proposed."""
+        """Time until which nothing is proposed, Unix nanoseconds."""
 
     def begin(self) -> None:
-        """This replica leads from now on."""
+        """Begins leading."""
         self._leading = True
         self._expiry.hurry()
         self._fires.hurry()
@@ -220,14 +214,14 @@ class LeaderDuties:
         self._set_republish(None)
 
     def config_changed(self) -> None:
-        """Also after a snapshot was installed."""
+        """Adapts to a new configuration, or an installed snapshot."""
         rules = self._machine.rules
         wanted = self._leading and rules.republish is not None
         self._set_republish(Republisher(rules, self._machine.store) if wanted else None)
         self.heeds_publishes = self._leading and (wanted or rules.allow_msg_schedules)
 
     def tick(self) -> None:
-        """A few times per second. Raises DamagedError when a schedule cannot be read."""
+        """Proposes what is due; call it a few times per second. Raises DamagedError when a schedule cannot be read."""
         if not self._leading:
             return
         now = self._clock.time_ns()
@@ -246,7 +240,7 @@ class LeaderDuties:
         if not self._leading:
             return inf
         times = [due for due in (self._machine.next_expiry, self._machine.next_schedule) if due is not None]
-        return (min(times) - SOON - self._clock.time_ns()) / 1e9 if times else inf
+        return (min(times) - SOON_NS - self._clock.time_ns()) / 1e9 if times else inf
 
     def _next_expiry(self) -> int | None:
         if self._expiring or not self._leading or self._clock.time_ns() < self._paused:
@@ -256,7 +250,7 @@ class LeaderDuties:
     def _expiry_pause(self) -> int:
         machine = self._machine
         told = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
-        return EXPIRY_PAUSE if told else AGE_PAUSE
+        return EXPIRY_PAUSE_NS if told else AGE_PAUSE_NS
 
     def _next_schedule(self) -> int | None:
         if self._firing or not self._leading or self._clock.time_ns() < self._paused:
@@ -267,7 +261,7 @@ class LeaderDuties:
         try:
             command = self._machine.fire_command(now)
         except DamagedError as error:
-            self._damage = error  # for the next tick to raise: a timer has nobody to tell
+            self._damage = error  # the next tick raises it: a timer's caller is the loop
             return False
         if command is not None:
             self._firing = True  # before: a group of one may apply it at once
@@ -283,19 +277,19 @@ class LeaderDuties:
         return done
 
     def _go_on(self) -> None:
-        """One piece of a job in the log at a time: what else there is to do comes between them."""
+        """Proposes a job's next piece. Only one is in the log at a time, so that other commands come in between."""
         self._continuing = False
         if self._leading and self._machine.jobs and self._clock.time_ns() >= self._paused:
             self._continuing = True
             self._continuing = self._propose(commands.encode_continue(self._clock.time_ns())) and self._continuing
 
     def refused(self, kind: int) -> None:
-        """A command was refused because it could not be carried out."""
+        """Pauses after a command of ours that could not be carried out."""
         if kind in _OWN:
-            self._paused = self._clock.time_ns() + PAUSE
+            self._paused = self._clock.time_ns() + REFUSED_PAUSE_NS
 
     def applied(self, kind: int) -> None:
-        """After every command that this replica applied, by its kind."""
+        """Follows up a command of this kind that this replica applied."""
         republish = self.republish
         if republish is not None and republish.messages:
             messages, republish.messages = republish.messages, []
@@ -310,21 +304,21 @@ class LeaderDuties:
         elif kind == commands.EXPIRE:
             self._expiring = False
             due = self._next_expiry()
-            if due is not None and due + EXPIRY_PAUSE <= self._machine.clock:
-                self._expiry.hurry()  # one command removes only so many
+            if due is not None and due + EXPIRY_PAUSE_NS <= self._machine.clock:
+                self._expiry.hurry()  # one command removes a bounded number
             self._expiry.arm()
         elif kind == commands.FIRE:
             self._firing = False
             self._fires.arm()
         elif self._machine.rules.allow_msg_schedules:
-            self._fires.arm()  # what was just stored may be due before the next tick
+            self._fires.arm()  # a schedule just stored may be due before the next tick
 
     def _set_republish(self, republish: Republisher | None) -> None:
         self.republish = republish
         self._machine.observe(self._take if republish is not None else None)
 
     def _take(self, batch: Batch, first_seq: int, ts: int) -> None:
-        """Inside apply, and on the leader alone: trouble here must not count as trouble with the command."""
+        """Collects a batch inside apply, on the leader only: an error here must not count against the command."""
         assert self.republish is not None
         try:
             self.republish.take(batch, first_seq, ts)

@@ -1,17 +1,16 @@
 """`FastIngest`: messages of fast-ingest batches (ADR-50) on their way into the log of the stream whose leader is here.
 
-They are published like any others: one command of the log holds what came in a turn of the loop, and apply admits each
-message by itself. Only the answers differ. The publisher sends on without waiting for every ack, and is told
+They are published like any others: one command holds the messages of a turn, and apply admits each by itself. Only the
+answers differ. The publisher sends without waiting for every ack, and receives
 
-- `{"type":"ack","seq":S,"msgs":N}`: all up to S is settled, and the next ack comes after N messages;
+- `{"type":"ack","seq":S,"msgs":N}`: all up to S are settled, and the next ack follows after N messages;
 - `{"type":"gap","last_seq":A,"seq":B}`: A to B-1 never came, or could not be taken;
 - `{"type":"err","seq":S,"error":{...}}`: S was refused;
 - a PubAck with `batch` and `count` at the end.
 
-In gap mode `fail` the first thing that is missing or refused ends the batch with what was stored before it. Nothing is
-told before it is applied, which means committed and durable on a majority. A new leader goes on with what the replicas
-know of each batch (`fast_rows`). The order of the checks is that of nats-server 2.15, except that a message is refused
-when it is applied, not when it comes.
+In gap mode `fail` the first missing or refused message ends the batch after those stored before it. An answer is sent
+only after apply, which means committed and durable on a majority. A new leader continues from the replicated rows
+(`fast_rows`). The order of the checks is nats-server 2.15's, except that a message is refused in apply, not on arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from jetcluster.stream.apply.checks import EARLY_FAST, early, refused_by
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.lead import answers
 from jetcluster.stream.lead.answers import Answers, Backlog
-from jetcluster.stream.lead.atomic_stage import LEVEL, MAX_ID, field, level_is_met
+from jetcluster.stream.lead.atomic_stage import LEVEL, MAX_ID_BYTES, field, level_is_met
 from jetcluster.stream.lead.fast_open import (
     APPEND,
     COMMIT,
@@ -52,8 +51,8 @@ _TOO_MANY: Final = errors.by_code(10211)
 _APPEND: Final = b".%d%b" % (APPEND, SUFFIX)
 
 
-MOST_MARKED: Final = 32_768
-"""Parts of one command; they are counted in 16 bits."""
+MAX_PARTS: Final = 32_768
+"""Parts of one command, which are counted in 16 bits."""
 
 
 class SentBatch(NamedTuple):
@@ -66,10 +65,12 @@ class SentBatch(NamedTuple):
 
 
 class FastIngest:
+    """The fast-ingest batches of one stream."""
+
     def __init__(
         self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog, call_flush: Callable[[], None]
     ) -> None:
-        """`call_flush` has the open command proposed at the end of the turn, even if there are no messages in it."""
+        """`call_flush` schedules the proposal of the open command, even without messages, at the end of the turn."""
         self.rules = rules
         self._early = early(EARLY_FAST, rules)
         self._open = opened
@@ -77,23 +78,23 @@ class FastIngest:
         self._backlog = backlog
         self._call_flush = call_flush
         self.marked: list[FastBatch | FastPart] = []
-        """Batches with messages in the open command; and those that end with it, without a message."""
+        """Batches with messages in the open command, and the ends of those that end without a message."""
         self.waiting: dict[int, list[SentBatch]] = {}
-        """By log index of the command."""
+        """Proposed batches by log index of the command."""
 
     def __len__(self) -> int:
-        """Open batches."""
+        """Number of open batches."""
         return len(self._open)
 
     def configure(self, rules: StreamRules) -> None:
-        """The configuration in force. Switching fast batches off drops the open ones silently."""
+        """Puts a configuration in force. Switching fast batches off drops the open ones without an answer."""
         self.rules = rules
         self._early = early(EARLY_FAST, rules)
         if not rules.allow_batched:
             self._open.clear()
 
     def clear(self) -> None:
-        """Drops everything without a word: not the leader any more, or the stream is gone."""
+        """Drops all batches without an answer: the replica leads no more, or the stream is gone."""
         self._open.clear()
         self.waiting.clear()
 
@@ -101,15 +102,15 @@ class FastIngest:
         self._open.expire()
 
     def resume(self, rows: Mapping[bytes, FastRow], now: int) -> None:
-        """This replica has become the leader, at `now` (Unix nanoseconds): the batches of late go on, and their
-        publishers hear from where."""
-        self._open.clear()  # of an earlier term, if any
+        """Continues recent batches of `rows` as the new leader, at `now` (Unix nanoseconds), and tells publishers from
+        which message on."""
+        self._open.clear()  # those of an earlier term
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
             if row.ts < horizon or not self.rules.allow_batched:
                 continue
             if row.ended and not row.seq:
-                continue  # its first message was refused: nobody waits for the end of a batch that never began
+                continue  # its first message was refused: the batch never began and has no end
             batch = FastBatch(batch_id, row.stem, row.flow, gap_ok=row.gap_ok)
             batch.came_to(row.seq)
             batch.settled = batch.told = row.seq
@@ -122,13 +123,13 @@ class FastIngest:
                 self._tell_ack(batch, self._reply(batch, row.seq))
 
     def on_message(self, reply: bytes, headers: bytes, payload: bytes, place: int) -> bytes | None:
-        """A message whose reply subject ends with `fast_mark.SUFFIX`, its headers as they are to be stored. Returns
-        those it is to be put into the open command with, as its number `place`; None: there is nothing to store."""
+        """Takes a message whose reply subject ends with SUFFIX, with its headers as stored. Returns the headers with
+        which to put it into the open command, as number `place`; None when there is nothing to store."""
         stem, _, rest = reply.rpartition(b".")[0].rpartition(b".")[0].rpartition(b".")
         batch = self._open.by_stem.get(stem)
         if (
             batch is None
-            or batch.runs is None  # the first one in its command is looked at
+            or batch.runs is None  # a batch's first message in a command is parsed
             or batch.committing
             or rest != batch.expected
             or not reply.endswith(_APPEND)
@@ -149,8 +150,7 @@ class FastIngest:
         return headers
 
     def take(self) -> tuple[list[FastPart], list[SentBatch]]:
-        """Takes the parts of the open command that belong to batches, and whose messages these are; the next command
-        begins."""
+        """Ends the open command; returns its parts of batches, and the batches that have messages in it."""
         marked, self.marked = self.marked, []
         parts, sent = [], []
         for batch in marked:
@@ -165,7 +165,7 @@ class FastIngest:
         return parts, sent
 
     def on_applied(self, sent: Iterable[SentBatch], result: PublishResult) -> None:
-        """The command was applied; everything that is due is told."""
+        """Sends the answers that are due after a command was applied."""
         for batch, part, reply in sent:
             batch.pending -= part.messages
             if batch.closed:
@@ -183,13 +183,13 @@ class FastIngest:
                 self._moved(batch, reply)
 
     def not_proposed(self, sent: Iterable[SentBatch], error: RaftError) -> None:
-        """The command did not get into the log: its messages are lost."""
+        """Answers messages that are lost because their command did not get into the log."""
         if isinstance(error, NotLeaderError) and not isinstance(error, LeavingError):
-            return  # the next leader has them, or tells of the gap
+            return  # the next leader has them, or reports the gap
         self._all_lost(sent, self._answers.error_of(error))
 
     def on_refused(self, sent: Iterable[SentBatch], error: ApiError) -> None:
-        """The command could not be carried out: nothing of it is stored."""
+        """Answers messages of a command that could not be carried out: none is stored."""
         self._all_lost(sent, error)
 
     def _all_lost(self, sent: Iterable[SentBatch], error: ApiError | None) -> None:
@@ -203,7 +203,7 @@ class FastIngest:
             for batch, _, _ in self.waiting.pop(index):
                 self._open.close(batch)
 
-    # -- a message as it comes -------------------------------------------------------------------------------------
+    # -- arrival of a message --------------------------------------------------------------------------------------
 
     def _look(self, reply: bytes, headers: bytes, payload: bytes, place: int) -> bytes | None:
         mark = parse(reply)
@@ -245,10 +245,10 @@ class FastIngest:
             return refused
         if mark is None:
             return _PATTERN
-        return _INVALID_ID if len(mark.batch_id) > MAX_ID else None
+        return _INVALID_ID if len(mark.batch_id) > MAX_ID_BYTES else None
 
     def _continues(self, batch: FastBatch, mark: FastMark, reply: bytes) -> bool:
-        """False when something is missing before the message, or it came before, and the batch ends with that."""
+        """False when a gap before the message, or a repeated message, ends the batch."""
         expected = batch.seq + 1
         if mark.seq == expected:
             return True
@@ -269,7 +269,7 @@ class FastIngest:
         return headers
 
     def _ping(self, batch: FastBatch, seq: int, reply: bytes) -> None:
-        """`seq` is the last one that the publisher has sent."""
+        """Answers a ping; `seq` is the last message that the publisher sent."""
         if seq > batch.seq:
             self._tell_gap(reply, batch.seq + 1, seq + 1)
             if not batch.gap_ok:
@@ -291,18 +291,18 @@ class FastIngest:
         batch.reply = reply
         batch.size += (size - batch.size) >> 3
 
-    # -- how a batch goes on ---------------------------------------------------------------------------------------
+    # -- progress of a batch ---------------------------------------------------------------------------------------
 
     def _refused(self, batch: FastBatch, seq: int, error: ApiError, reply: bytes) -> bool:
-        """Message `seq` was not stored, and all before it are settled. False when that ends the batch at once."""
+        """Reports the refused message `seq`; all before it are settled. False when that ends the batch at once."""
         if batch.gap_ok:
             self._tell(self._reply(batch, seq), answers.flow_error(seq, error))
             if seq == batch.commit_seq:
                 self._cut(batch, seq - 1)
             return True
         if seq > batch.seq:
-            return True  # behind a command that was lost: that has been told
-        if seq == 1:  # nothing came before it: an answer like that to any publish
+            return True  # after a lost command, which is reported already
+        if seq == 1:  # the batch never began: the answer to an ordinary publish
             self._over(batch)
             self._answers.refuse((reply,), error)
         else:
@@ -312,8 +312,8 @@ class FastIngest:
         return False
 
     def _lost(self, batch: FastBatch, first: int, last: int, error: ApiError | None, reply: bytes) -> None:
-        """Messages `first` to `last` could not be proposed; others before them may still be on their way."""
-        if first > batch.seq and not batch.gap_ok:  # behind another command that was lost
+        """Reports messages `first` to `last`, which could not be proposed; earlier ones may still be pending."""
+        if first > batch.seq and not batch.gap_ok:  # after another lost command
             self._moved(batch, reply)
             return
         if error is not None and first == 1 and not batch.gap_ok:
@@ -330,19 +330,19 @@ class FastIngest:
         self._moved(batch, reply)
 
     def _cut(self, batch: FastBatch, seq: int) -> None:
-        """It ends with message `seq`."""
+        """Ends the batch with message `seq`."""
         batch.came_to(seq)
         batch.settled = min(batch.settled, seq)
         batch.committing = True
 
     def _end(self, batch: FastBatch, reply: bytes) -> None:
-        """It ends with what came so far, as soon as that is applied; then `reply` is told."""
+        """Ends the batch with the messages so far: answers to `reply` once they are applied."""
         batch.committing = True
         batch.end_reply = reply
         self._moved(batch, reply)
 
     def _moved(self, batch: FastBatch, reply: bytes) -> None:
-        """Something was settled: what is due is told."""
+        """Sends the ack or the end that is due after messages were settled."""
         if not batch.pending:
             batch.settled = batch.seq
             if batch.committing:
@@ -352,10 +352,10 @@ class FastIngest:
             self._tell_ack(batch, reply)
 
     def _over(self, batch: FastBatch) -> None:
-        """Closes it. If the log has some of it but no last message, its end goes there as well: else the next leader
+        """Closes the batch. If the log has some of it but no last message, its end is proposed, too, or the next leader
         would take it for open."""
         self._open.close(batch)
-        if batch.seq and batch.seq != batch.commit_seq and len(self.marked) < MOST_MARKED:
+        if batch.seq and batch.seq != batch.commit_seq and len(self.marked) < MAX_PARTS:
             self.marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
             self._call_flush()
 
@@ -363,7 +363,7 @@ class FastIngest:
         self._over(batch)
         self._tell(reply, self._answers.acks.batch(batch.stored, batch.batch_id, batch.seq))
 
-    # -- what the publisher is told --------------------------------------------------------------------------------
+    # -- answers to the publisher ----------------------------------------------------------------------------------
 
     def _reply(self, batch: FastBatch, seq: int) -> bytes:
         """The reply subject of message `seq`."""
@@ -375,7 +375,7 @@ class FastIngest:
         self._tell(reply, answers.flow_ack(batch.told, batch.per_ack))
 
     def _tell_gap(self, reply: bytes, first: int, seq: int) -> None:
-        """`first` to `seq - 1` are missing."""
+        """Reports `first` to `seq - 1` as missing."""
         self._tell(reply, answers.flow_gap(first, seq))
 
     def _tell(self, reply: bytes, body: bytes) -> None:

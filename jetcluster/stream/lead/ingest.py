@@ -1,30 +1,28 @@
-"""`Ingest`: collects what is published to a stream during one turn of the event loop into one command.
+"""`Ingest`: collects the messages published to a stream during one turn of the event loop into one command.
 
-The router calls `on_message` for every message of a read; the first one of a turn schedules the flush for the end of
-it. So batching adapts by itself: with one message in flight the command holds one message and leaves at once, under
-load it holds all that the sockets brought. Several commands may be in flight.
+The router calls `on_message` for every message of a read; the first one of a turn schedules the flush for its end. So
+batching adapts by itself: with one message in flight the command holds one message and leaves at once, under load it
+holds all that the sockets brought. Several commands may be in flight.
 
-A message is acknowledged when its command was applied, never before. What could not be proposed is refused at once:
+A message is acknowledged when its command was applied. A message that cannot be proposed is refused at once:
 
-- the leader that is handing over: the bare `503` of a subject without subscribers, which is what clients see of a
-  stream without leader and what they retry on by themselves;
-- not the leader any more: no answer. The publisher's node may know of the next leader already and have sent the message
-  to both, so "not stored" could be a lie (found by chaos: `ring`, seed 11);
-- too much waiting, here or in the log: headers `NATS/1.0 429 Too Many Requests`, error 429/10167;
-- no space to log it: 503/10077, the code of a failed store, with the reason.
+- by a leader that hands over, with the bare `503` of a subject without subscribers, as clients see it for a stream
+  without a leader and retry on it by themselves;
+- by a former leader, with no answer. The publisher's node may know the next leader already and have sent the message to
+  both, so "not stored" could be wrong (found by chaos: `ring`, seed 11);
+- when too much waits, here or in the log, with headers `NATS/1.0 429 Too Many Requests` and error 429/10167;
+- without space to log it, with 503/10077, the code of a failed store, and the reason.
 
-A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed behind what came before it.
-One of a fast-ingest batch is published like any other, only that `FastIngest` has the answers.
+A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed after the messages before it.
+One of a fast-ingest batch is published like any other, but `FastIngest` answers it.
 
-A command whose outcome is unknown (leadership lost in between) gets no answer: it may still be committed by the next
-leader, so a refusal could be a lie and an ack as well. The client times out and retries, with Nats-Msg-Id safely.
+A command whose outcome is unknown (leadership lost in between) gets no answer: the next leader may still commit it, so
+both a refusal and an ack could be wrong. The client times out and retries, safely if with Nats-Msg-Id.
 
-`ExpectedWildcards`: what the wildcards in Nats-Expected-Last-Subject-Sequence-Subject cost that a turn of the loop
-brings, so that a leader can refuse those that are too much.
-
-They are looked for in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for
-among the subjects that begin with these only, and wildcards that are alike in all but literal tokens (of the same
-positions) are one search (`store.search.kept_filters`). The unit is a subject looked at for one such search.
+`ExpectedWildcards`: the cost of the wildcards in Nats-Expected-Last-Subject-Sequence-Subject of a turn, so that a
+leader can refuse those that cost too much. Apply searches for them on all replicas, while everything else waits. A
+search looks only at the subjects that begin with the wildcard's leading literal tokens, and wildcards that differ in
+literal tokens only share one search (`store.search.kept_filters`). The unit is one subject looked at in one search.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.apply.schedules import shortened, without_schedule
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES, Answers, Backlog, PubAcks, Publisher
+from jetcluster.stream.lead.answers import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES, Answers, Backlog, PubAcks, Publisher
 from jetcluster.stream.lead.atomic_stage import BATCH_ID, AtomicIngest, AtomicStage, Commit, field
 from jetcluster.stream.lead.fast_ingest import FastIngest
 from jetcluster.stream.lead.fast_open import SUFFIX as FAST
@@ -56,14 +54,14 @@ from jetcluster.stream.log.commands import encode_fast, encode_publish
 from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
-MAX_EXPECTED: Final = 100_000
-"""Units of one turn, some 0.5 us each."""
+MAX_UNITS: Final = 100_000
+"""Units of one turn, about 0.5 us each."""
 MAX_TOKENS: Final = 2048
-"""Most tokens of a wildcard, as of a subject in a configuration."""
+"""Tokens of a wildcard, as of a subject in a configuration."""
 TOKENS_PER_UNIT: Final = 16
-"""A subject with more of them is as many units more."""
-EACH: Final = 8
-"""Units that any wildcard costs."""
+"""Tokens of a wildcard that add one unit to each subject."""
+UNITS_PER_WILDCARD: Final = 8
+"""Units of any wildcard."""
 TOO_WIDE: Final = errors.by_code(
     errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
 )
@@ -73,19 +71,19 @@ _TOO_DEEP: Final = errors.by_code(
 
 
 class ExpectedWildcards:
-    """`width` tells how many subjects have to be looked at to find what matches."""
+    """The cost of a turn's wildcards. `width` returns how many subjects a search for a wildcard looks at."""
 
     def __init__(self) -> None:
         self.width: Callable[[bytes], int] = lambda subject_filter: 0
         self.spent = 0
-        """Units, in this turn; `end_turn` is wanted where there are some."""
+        """Units of this turn; when there are any, `end_turn` must follow."""
         self._searches: set[tuple[bytes, tuple[bytes, ...]]] = set()
-        """Those that the open command makes already."""
+        """Searches of the open command."""
         self._places: dict[bytes, int] = {}
-        """Its wildcards, and the message of it that asked last: what came before that is not looked at again."""
+        """Wildcards of the open command, and the last message with each: apply looks only at the messages after it."""
 
     def refusal(self, headers: bytes, place: int) -> ApiError | None:
-        """Takes account of the message at `place` in the open command. An error: it must not get into the log."""
+        """Counts the message at `place` in the open command. Returns an error if it must not get into the log."""
         key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
         if not key or is_literal(key):
             return None
@@ -98,9 +96,9 @@ class ExpectedWildcards:
         subjects = 0 if width >= MIN_KEPT_WIDTH and search in self._searches else width
         if width >= MIN_KEPT_WIDTH:
             subjects += place - self._places.get(key, 0)
-        units = EACH + subjects * (1 + len(tokens) // TOKENS_PER_UNIT)
+        units = UNITS_PER_WILDCARD + subjects * (1 + len(tokens) // TOKENS_PER_UNIT)
         alone = not self.spent and len(tokens) < TOKENS_PER_UNIT
-        if width > MAX_EXPECTED or (self.spent + units > MAX_EXPECTED and not alone):
+        if width > MAX_UNITS or (self.spent + units > MAX_UNITS and not alone):
             return TOO_WIDE
         self.spent += units
         self._searches.add(search)
@@ -108,7 +106,7 @@ class ExpectedWildcards:
         return None
 
     def end_command(self) -> None:
-        """Told that what comes next is in another command."""
+        """Ends the open command."""
         self._searches.clear()
         self._places.clear()
 
@@ -119,17 +117,16 @@ class ExpectedWildcards:
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
-"""A command is proposed when either is reached, before the end of the turn."""
+"""Size at which a command is proposed before the end of the turn."""
 
-
-OPEN: Final = 1 << 62
+OPEN_INDEX: Final = 1 << 62
 """A log index that no command has."""
 INTERNAL: Final = "internal"
 """`Origin.kind` of the server itself."""
 
 
 class Ingest:
-    """One per stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
+    """Publishes to one stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
 
     def __init__(
         self,
@@ -142,8 +139,8 @@ class Ingest:
         *,
         domain: str | None = None,
         no_ack: bool = False,
-        max_pending_bytes: int = PENDING_BYTES,
-        max_pending_messages: int = PENDING_MESSAGES,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        max_pending_messages: int = MAX_PENDING_MESSAGES,
     ) -> None:
         self._propose = propose
         self._clock = clock
@@ -151,10 +148,10 @@ class Ingest:
         self._answers = Answers(bus, PubAcks(stream, domain), no_ack=no_ack)
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
-        """Closed while enough waits to be applied: publishers wait there."""
+        """Closed while the backlog is full: publishers wait there."""
         self.wildcards = ExpectedWildcards()
         self.batch_messages = BATCH_MESSAGES
-        """Most in one command."""
+        """Limit of messages in one command."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
@@ -162,15 +159,15 @@ class Ingest:
         self._scheduled = False
         self._subjects: list[bytes] = []
         self._headers: list[bytes] = []
-        """Empty as long as no message of the open batch has headers."""
+        """Empty until a message of the open command has headers."""
         self._payloads: list[bytes] = []
         self._replies: list[bytes] = []
         self._open_bytes = 0
         self.copied = 0
-        """Log index of the newest command with a message that this server published itself, such as a copy that another
-        stream republishes; OPEN: it is not proposed yet."""
+        """Log index of the newest command with a message that the server published, such as one republished by another
+        stream; OPEN_INDEX: not proposed yet."""
         self.proposed: dict[int, tuple[list[bytes], int, int, float]] = {}
-        """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
+        """By log index: reply subjects (b"" for none), bytes, weight (`Backlog.add`), time proposed (monotonic)."""
 
     @property
     def pending_messages(self) -> int:
@@ -182,39 +179,39 @@ class Ingest:
 
     @property
     def refused(self) -> int:
-        """Messages refused since the start (monitoring)."""
+        """Messages refused since the start, for monitoring."""
         return self._answers.refused
 
     def configure(self, rules: StreamRules) -> None:
-        """The stream's configuration in force."""
+        """Puts a new configuration of the stream in force."""
         self._answers.no_ack = rules.no_ack
         self.batches.stage.configure(rules)
         self.fast.configure(rules)
 
     @property
     def open_batches(self) -> int:
-        """While there are some, `tick` is wanted."""
+        """Number of open batches; while there are any, `tick` must be called."""
         return len(self._stage) + len(self.fast)
 
     def tick(self) -> None:
-        """Abandons batches that were silent for too long."""
+        """Abandons batches without a message for too long."""
         self._stage.tick()
         self.fast.tick()
 
     def resume(self, rows: Mapping[bytes, FastRow]) -> None:
-        """This replica has become the leader: `rows` are the fast-ingest batches that it knows of."""
+        """Begins leading, with the fast-ingest batches of the replica's `rows`."""
         self.fast.resume(rows, self._clock.time_ns())
 
     def clear(self) -> None:
-        """Drops the open batches without a word: not the leader any more, or the stream is gone."""
+        """Drops the open batches without an answer: the replica leads no more, or the stream is gone."""
         self._stage.clear()
         self.fast.clear()
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
+        """Takes a published message, as `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             origin.wait_at(self.valve)
-        if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
+        if len(subject) > MAX_SUBJECT:  # the protocol's line permits longer ones
             self._answers.refuse((reply,), SUBJECT_TOO_LONG)
             return
         fast = reply.endswith(FAST)
@@ -231,7 +228,7 @@ class Ingest:
             headers, reply = fast_headers, b""
         elif headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
-            if batch_id:  # with an empty one it is an ordinary message, as upstream
+            if batch_id:  # an empty one makes an ordinary message, as in nats-server
                 commit = self.batches.on_message(batch_id, subject, reply, _storable(headers), payload)
                 if commit is not None:
                     self.flush()
@@ -239,7 +236,7 @@ class Ingest:
                 return
         if headers and not fast and EXPECTED_SUBJECT in headers and self._asks_too_much(headers, reply):
             return
-        if not subjects:  # bounds are looked at per batch
+        if not subjects:  # the backlog is checked once per command
             if self._backlog.full:
                 self._answers.too_many((reply,))
                 return
@@ -251,13 +248,13 @@ class Ingest:
         self._payloads.append(payload)
         self._replies.append(reply)
         if not reply and origin.kind == INTERNAL:
-            self.copied = OPEN
+            self.copied = OPEN_INDEX
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
-        """Refuses what apply would have to look for."""
+        """Refuses a message whose wildcard costs too much."""
         refused = self.wildcards.refusal(headers, len(self._subjects))
         self._schedule()
         if refused is not None:
@@ -265,7 +262,7 @@ class Ingest:
         return refused is not None
 
     def _commit(self, commit: Commit, reply: bytes) -> None:
-        """An atomic batch is a command of its own, of messages of many turns."""
+        """Proposes an atomic batch, which is a command of its own."""
         if not commit.plain:
             for place, headers in enumerate(commit.headers):
                 if EXPECTED_SUBJECT not in headers:
@@ -279,7 +276,7 @@ class Ingest:
         self.batches.commit(commit, reply)
 
     def flush(self) -> None:
-        """Proposes the open batch, if any."""
+        """Proposes the open command, if any."""
         replies = self._replies
         if not replies:
             if self.fast.marked:
@@ -299,7 +296,7 @@ class Ingest:
             self._answers.not_proposed(replies, error)
             self.fast.not_proposed(sent, error)
             return
-        if self.copied == OPEN:
+        if self.copied == OPEN_INDEX:
             self.copied = index
         if sent:
             self.fast.waiting[index] = sent
@@ -307,7 +304,7 @@ class Ingest:
         self.proposed[index] = (replies, len(command), weight, self._clock.monotonic())
 
     def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
-        """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
+        """Acknowledges the command at `index`, which was applied here, if this Ingest proposed it."""
         if isinstance(result, BatchResult):
             self.batches.on_applied(index, result)
             return
@@ -323,7 +320,7 @@ class Ingest:
             self.fast.on_applied(sent, result)
 
     def on_refused(self, index: int, error: ApiError) -> None:
-        """The command at `index`, of any kind, could not be carried out."""
+        """Answers the command at `index`, of any kind, which could not be carried out."""
         waiting = self.proposed.pop(index, None)
         if waiting is None:
             self.batches.on_applied(index, BatchResult(0, 0, error))
@@ -335,11 +332,11 @@ class Ingest:
             self.fast.on_refused(sent, error)
 
     def on_dropped(self, first_index: int) -> None:
-        """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
+        """Drops proposals from `first_index` on, without an answer: leadership was lost."""
         for index in [index for index in self.proposed if index >= first_index]:
             replies, size, _, _ = self.proposed.pop(index)
             self._backlog.remove(len(replies), size)
-        if first_index <= self.copied < OPEN:
+        if first_index <= self.copied < OPEN_INDEX:
             self.copied = 0
         self.batches.on_dropped(first_index)
         self.fast.on_dropped(first_index)
@@ -350,8 +347,7 @@ class Ingest:
             self._call_soon(self._end_of_turn)
 
     def _propose_ends(self) -> None:
-        """Batches have ended without a message. Nobody waits for that: if it does not get into the log, their rows grow
-        old."""
+        """Proposes the ends of batches that ended without a message. If that fails, their rows expire by age."""
         parts, _ = self.fast.take()
         with suppress(RaftError):
             self._propose(encode_fast(self._clock.time_ns(), parts, b""))
@@ -372,8 +368,8 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info; one that has come with the
-    latter schedules nothing, nor does one with a pattern of great length."""
+    """The block without its status text and Nats-Request-Info. One with the latter, or with too long a pattern, does
+    not schedule anything."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:

@@ -1,22 +1,20 @@
-"""The bodies of commands that are more than a few numbers: runs of messages, SOURCED and REPLACE (little-endian).
+"""The bodies of larger commands: runs of messages, SOURCED, REPLACE (little-endian) and JSON.
 
-Runs are messages that keep the sequences and times they have elsewhere, as a RESTORE or a mirror brings them. Each run:
+Runs are messages with given sequences and times, as of a RESTORE or a mirror. Each run:
 
-    u64 sequence | i64 time | u32 length of what follows | an encoded batch
+    u64 sequence | i64 time | u32 length of the batch | an encoded batch
 
-SOURCED, what a mirror or a source brings from its upstream (`sourced`); a mirror's messages are runs, those of a source
-are u32 count, the upstream's sequences, one batch:
+SOURCED has messages of a mirror's or source's upstream (`sourced`): runs of a mirror; u32 count, the upstream's
+sequences and one batch of a source:
 
     u16 length of key | u8 length of identity | u8 0 | u32 lag | u64 after | u64 upto | key | identity | messages
 
-REPLACE (`replacing`):
+REPLACE (`publish`):
 
     u16 guards | u16 purges | guards: u64 sequence, u16 length, subject | purges: u16 length, filter | an encoded batch
 
-JSON objects in the log: read alike by all replicas.
-
-How deep Python's decoder can go depends on the calls that it is in, so two replicas could judge very deep JSON
-differently. Nothing that the server writes is deeper than MAX_DEPTH; deeper text is refused unread.
+The depth of JSON that Python's decoder can take depends on its call stack, so two replicas could judge very deep JSON
+differently. The server writes none deeper than MAX_DEPTH; deeper text is refused without decoding.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 
 
 def load_object(raw: bytes) -> dict[str, Any]:
-    """Raises ValueError for all that is no JSON object in UTF-8, and for one that is too deep."""
+    """Decodes a JSON object in UTF-8. Raises ValueError for other text, and for a deeper object than MAX_DEPTH."""
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(raw) > MAX_DEPTH:
         raise ValueError(f"JSON deeper than {MAX_DEPTH}")
     found = json.loads(raw.decode())
@@ -48,7 +46,7 @@ def load_object(raw: bytes) -> dict[str, Any]:
 
 
 def _depth(raw: bytes) -> int:
-    """An upper bound of how deep the decoder goes before it is through or finds an error."""
+    """An upper bound of the depth that the decoder reaches before it ends or finds an error."""
     depth = deepest = 0
     for bracket in _BRACKETS.findall(_STRING.sub(b"", raw)):
         if bracket in b"[{":
@@ -68,12 +66,12 @@ _LENGTH: Final = struct.Struct("<H")
 MAX_LAG: Final = 0xFFFFFFFF
 
 LATEST_TIME: Final = (1 << 62) - 1
-"""Unix nanoseconds, in the year 2116. No message out of an archive or of an upstream is later, or as long before
-1970: two times are then never further apart than what a block can hold."""
+"""Unix nanoseconds, in the year 2116. Messages of an archive or an upstream are at most as far from 1970, so that a
+block can have any two times."""
 
 
 class Run(NamedTuple):
-    """Messages that follow each other: the k-th has sequence `seq + k` and time `ts + k`."""
+    """Consecutive messages: the k-th has sequence `seq + k` and time `ts + k`."""
 
     seq: int
     ts: int
@@ -81,7 +79,7 @@ class Run(NamedTuple):
 
     @property
     def in_bounds(self) -> bool:
-        """True when what somebody else says of its messages is something that a stream can take over."""
+        """True when a stream can store messages of these sequences and times, which come from elsewhere."""
         last = self.batch.count - 1
         return self.seq + last <= FARTHEST_SEQ and -LATEST_TIME <= self.ts <= LATEST_TIME - last
 
@@ -91,7 +89,7 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
 
 
 def decode_runs(data: bytes, at: int) -> list[Run]:
-    """From `at` to the end. Raises ValueError, struct.error or BatchError."""
+    """Decodes runs from `at` to the end. Raises ValueError, struct.error or BatchError."""
     runs: list[Run] = []
     last = 0
     while at < len(data):
@@ -109,8 +107,8 @@ def cut(
     seqs: list[int], times: list[int], subjects: Sequence[bytes], headers: Sequence[bytes],
     payloads: Sequence[bytes],
 ) -> list[Run]:  # fmt: skip
-    """The ascending messages as runs: as long as sequences and times go on by one, which they do in what one of our own
-    streams took in as one batch."""
+    """The ascending messages as runs: sequences and times rise by one within a batch as stored by one of our
+    streams."""
     return list(cutting(seqs, times, subjects, headers, payloads))
 
 
@@ -118,7 +116,7 @@ def cutting(
     seqs: list[int], times: list[int], subjects: Sequence[bytes], headers: Sequence[bytes],
     payloads: Sequence[bytes],
 ) -> Iterator[Run]:  # fmt: skip
-    """As `cut`, one after the other."""
+    """Yields the runs of `cut` one by one."""
     start, count = 0, len(seqs)
     while start < count:
         end = _end(seqs, times, start, min(count, start + MAX_COUNT))
@@ -129,7 +127,7 @@ def cutting(
 
 
 def _end(seqs: list[int], times: list[int], start: int, count: int) -> int:
-    """Where the run that begins at `start` ends."""
+    """The end (exclusive) of the run that begins at `start`."""
     first_seq, first_ts = seqs[start], times[start]
     if seqs[count - 1] - first_seq == times[count - 1] - first_ts == count - 1 - start:
         size = count - start
@@ -144,17 +142,19 @@ def _end(seqs: list[int], times: list[int], start: int, count: int) -> int:
 
 
 class Sourced(NamedTuple):
+    """Store messages of an upstream (`sourced`)."""
+
     ts: int
     key: bytes
     identity: bytes
     lag: int
     after: int
     upto: int
-    """The upstream holds nothing else up to this sequence."""
+    """The upstream has no other messages up to this sequence."""
     runs: list[Run]
     """Messages of a mirror, with their sequences and times."""
     seqs: Sequence[int]
-    """Upstream sequences of the messages of `batch`, of a source."""
+    """Upstream sequences of the messages in `batch`, of a source."""
     batch: Batch | None
 
 
@@ -162,7 +162,7 @@ def encode_sourced(
     key: bytes, identity: bytes, lag: int, after: int, upto: int, runs: Sequence[Run] = (), seqs: Sequence[int] = (),
     batch: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """`batch` is an encoded one of as many messages as there are `seqs`; b"" for none."""
+    """Encodes a body of SOURCED; `batch` is an encoded batch of one message per `seqs`, or b""."""
     head = _SOURCED.pack(len(key), len(identity), min(lag, MAX_LAG), after, upto) + key + identity
     if not batch:
         return head + encode_runs(runs)
@@ -170,7 +170,7 @@ def encode_sourced(
 
 
 def decode_sourced(ts: int, command: bytes, at: int) -> Sourced:
-    """Raises ValueError, struct.error or BatchError."""
+    """Decodes a SOURCED. Raises ValueError, struct.error or BatchError."""
     key_length, identity_length, lag, after, upto = _SOURCED.unpack_from(command, at)
     at += _SOURCED.size
     key = command[at : at + key_length]
@@ -195,21 +195,23 @@ def decode_sourced(ts: int, command: bytes, at: int) -> Sourced:
 
 
 Guard = tuple[bytes, int]
-"""A literal subject and its last sequence, 0 when it holds no message."""
+"""A literal subject and its last sequence, 0 when it has no message."""
 
 
 class Replace(NamedTuple):
+    """Replace messages in one step."""
+
     ts: int
     guards: list[Guard]
-    """All must hold, or nothing happens."""
+    """Conditions that must all hold."""
     purges: list[bytes]
-    """Filters: what matches goes."""
+    """Filters of the messages to remove."""
     batch: Batch | None
-    """Messages that are stored then; None: none. No limit refuses them: they take the place of what went."""
+    """Messages to store then, if any. No limit refuses them."""
 
 
 def encode_replace(guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes) -> bytes:
-    """`batch`: an encoded `Batch`, b"" for none."""
+    """Encodes a body of REPLACE; `batch` is an encoded `Batch`, or b""."""
     parts = [_COUNTS.pack(len(guards), len(purges))]
     for subject, seq in guards:
         parts += _GUARD.pack(seq, len(subject)), subject
@@ -219,7 +221,7 @@ def encode_replace(guards: Sequence[Guard], purges: Sequence[bytes], batch: byte
 
 
 def decode_replace(ts: int, raw: bytes, at: int) -> Replace:
-    """Raises ValueError, struct.error, BatchError."""
+    """Decodes a REPLACE. Raises ValueError, struct.error or BatchError."""
     guard_count, purge_count = _COUNTS.unpack_from(raw, at)
     at += _COUNTS.size
     guards: list[Guard] = []

@@ -2,17 +2,16 @@
 
     u8 kind | u8 flags | u64 time, nanoseconds, stamped by the leader | body      (little-endian)
 
-Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
-not know a kind, a flag or a version must stop (`UnknownCommandError`), not skip it: a newer version wrote it, and the
-others may understand it. Of what is known, bytes that do not make sense (`CommandError`) are refused by all alike
-(`applier`). So a later version may give a known kind another meaning only together with a flag, which a leader sets
-when all replicas of the stream understand it (`levels`); a log is always replayed as it was applied.
+Every command carries the leader's time, because `apply` never reads a clock. A follower that does not know a kind, a
+flag or a version must stop (`UnknownCommandError`), not skip the command: a newer version wrote it, and the others may
+understand it. Malformed bytes of a known kind (`CommandError`) are refused by all replicas alike (`applier`). So a
+later version may give a known kind another meaning only with a flag, which a leader sets when all replicas of the
+stream understand it (`levels`).
 
-There is one flag so far. NAMED, on commands that must not be carried out twice: before the body comes the number of the
-request, u64 (`asked`).
+The only flag is NAMED, on commands that must not be carried out twice: the number of the request, u64, precedes the
+body (`asked`).
 
-Commands that may remove many messages remove a bounded number of them, and what is left is a job (`jobs`) that CONTINUE
-goes on with.
+A command that may remove many messages removes a bounded number, and leaves a job (`jobs`) that CONTINUE carries on.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ CONSUMER_RESET: Final = 22
 CONSUMER_OWNER: Final = 23
 FIRST_EXTENDED: Final = 18
 LAST_EXTENDED: Final = 31
-# 11..15 are free. 18..31 go to the machine's extension (`consumer`).
+# 11..15 are free. 18..31 belong to the machine's extension (`consumer`).
 KINDS: Final = frozenset(
     (
         *(PUBLISH, FAST_PUBLISH, PURGE, DELETE_MSG, EXPIRE, UPDATE_CONFIG, BATCH_PART, BATCH_COMMIT, SOURCED, FIRE),
@@ -58,7 +57,7 @@ KINDS: Final = frozenset(
         *range(FIRST_EXTENDED, LAST_EXTENDED + 1),
     )
 )
-"""All that this version knows; of those of the extension it knows which."""
+"""The kinds that this version knows; the extension knows its own."""
 
 NAMED: Final = 1
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
@@ -76,32 +75,36 @@ _PLAIN: Final = 1
 _ALLOW_MSG_ID: Final = 2
 
 PART_BYTES: Final = 4 << 20
-"""An atomic batch that is longer goes into the log in parts: an entry may hold 8 MiB."""
+"""Bytes above which an atomic batch goes into the log in parts: an entry may have 8 MiB."""
 
 
 class CommandError(PeerError):
-    """Bytes of a known kind of command that make no sense: all versions refuse them."""
+    """Malformed bytes of a known kind of command: all versions refuse them."""
 
 
 class UnknownCommandError(CommandError):
-    """A command of a newer version. The replica must stop: going on would make it diverge from those that know it."""
+    """A command of a newer version. The replica must stop, or it would diverge from those that know the command."""
 
 
 class Publish(NamedTuple):
+    """Messages published in one turn of the leader's loop."""
+
     ts: int
     batch: Batch
 
 
 class FastPublish(NamedTuple):
-    """As `Publish`, and some of the messages belong to fast-ingest batches."""
+    """As `Publish`, with messages of fast-ingest batches."""
 
     ts: int
     batch: Batch | None
-    """None: there are no messages, batches end."""
+    """None: without messages, only to end batches."""
     parts: list[FastPart]
 
 
 class Purge(NamedTuple):
+    """Remove messages: those below `seq`, or all but the newest `keep`."""
+
     ts: int
     filter: bytes
     """b"" for the whole stream."""
@@ -110,15 +113,17 @@ class Purge(NamedTuple):
 
 
 class DeleteMsg(NamedTuple):
+    """Remove one message."""
+
     ts: int
     seq: int
     erase: bool = True
-    """The message's bytes are overwritten; else they stay until their block is compacted."""
+    """Overwrite its bytes; else they stay until their block is compacted."""
 
 
 class Expire(NamedTuple):
-    """Remove what is older than `max_age` at `ts`. The bound is worked out in apply, from the `max_age` in force at
-    this place of the log, so an update that lengthens it cannot be overtaken by an expiry proposed before."""
+    """Remove what has expired at `ts`. Apply computes the bound from the `max_age` in force at this place of the log,
+    so an expiry proposed before an update that lengthens it does no harm."""
 
     ts: int
 
@@ -130,15 +135,17 @@ class Continue(NamedTuple):
 
 
 class UpdateConfig(NamedTuple):
+    """Put a configuration in force."""
+
     ts: int
     config: dict[str, Any]
     revision: int = 0
-    """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
+    """Orders configurations: one older than that in force has no effect. 0 always has."""
 
 
 class BatchPart(NamedTuple):
-    """Bytes of an atomic batch that is too long for one entry. Means nothing until its BATCH_COMMIT, which follows in
-    the very next entries of the same term or not at all."""
+    """Bytes of an atomic batch that is too long for one entry. Has no effect until its BATCH_COMMIT, which follows in
+    the next entries of the same term or not at all."""
 
     ts: int
     number: int
@@ -147,17 +154,17 @@ class BatchPart(NamedTuple):
 
 
 class BatchCommit(NamedTuple):
-    """An atomic batch: all of it or, when a check fails, nothing is stored."""
+    """Store an atomic batch: all of it or, when a check fails, nothing."""
 
     ts: int
     parts: int
-    """BATCH_PART entries right before this one that hold the start of the batch."""
+    """Number of BATCH_PART entries right before this one, with the start of the batch."""
     body: Batch | bytes
     """The batch; its last bytes when there are parts."""
     plain: bool
-    """The leader found no header in it that would have to be checked."""
+    """The leader found no header that needs a check."""
     allow_msg_id: bool
-    """The leader's `batch.allow_msg_id`: decided in the log, because replicas may be configured differently."""
+    """The leader's `batch.allow_msg_id`, as replicas may be configured differently."""
 
 
 class Firing(NamedTuple):
@@ -166,31 +173,31 @@ class Firing(NamedTuple):
     seq: int
     """Sequence of its message."""
     due: int
-    """As it stands in the index: the entry is void when it does not any more."""
+    """Its time in the index, Unix nanoseconds; void when the index has it no more."""
     next_due: int
-    """Unix nanoseconds; 0 when it does not fire again."""
+    """Its next time, Unix nanoseconds; 0 when it does not fire again."""
     planned_only: bool
-    """Only the time is new, no message is made: schedules in a time zone begin like that."""
+    """Only sets the next time, as for a new schedule in a time zone; no message is produced."""
     next_text: bytes
-    """Text of the message's Nats-Schedule-Next."""
+    """Value of the produced message's Nats-Schedule-Next."""
 
 
 class Fire(NamedTuple):
-    """Schedules that the leader found due at `ts`."""
+    """Fire the schedules that the leader found due at `ts`."""
 
     ts: int
     firings: list[Firing]
 
 
 class Restore(NamedTuple):
-    """Messages of an archive (`restoring`), ascending. Those the stream has passed already are skipped."""
+    """Store messages of an archive (`restoring`), ascending. Those up to the stream's last sequence are skipped."""
 
     ts: int
     runs: list[Run]
 
 
 class RestoreEnd(NamedTuple):
-    """All messages of the archive are there; the stream had come to `last_seq` at `last_ts`."""
+    """End a restore: the archived stream's last message was `last_seq`, at `last_ts`."""
 
     ts: int
     last_seq: int
@@ -198,7 +205,7 @@ class RestoreEnd(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """A command of the machine's extension, which knows what is in it."""
+    """A command of the machine's extension, which decodes the body."""
 
     ts: int
     kind: int
@@ -225,19 +232,19 @@ Command = (
 
 
 def encode_publish(ts: int, batch: bytes) -> bytes:
-    """`batch` is an encoded `store.batch.Batch`."""
+    """Encodes a PUBLISH; `batch` is an encoded `store.batch.Batch`."""
     return HEAD.pack(PUBLISH, 0, ts) + batch
 
 
 def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
-    """As `encode_publish`; `parts` say which messages belong to which fast-ingest batch. `batch` may be b""."""
+    """Encodes a FAST_PUBLISH; `parts` assign messages to fast-ingest batches. `batch` may be b""."""
     marks = encode_parts(parts)
     return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
 
 
 def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
-    """The commands of an atomic batch, to be proposed one right after the other; one, unless it is very long."""
-    count = (len(batch) - 1) // PART_BYTES  # the commit brings the rest, at least one byte
+    """The commands of an atomic batch, to be proposed in a row; one, unless it is longer than PART_BYTES."""
+    count = (len(batch) - 1) // PART_BYTES  # the commit has the rest, at least one byte
     parts = [
         HEAD.pack(BATCH_PART, 0, ts) + _U16.pack(number) + batch[number * PART_BYTES : (number + 1) * PART_BYTES]
         for number in range(count)
@@ -256,7 +263,7 @@ def encode_delete_msg(ts: int, seq: int, *, erase: bool = True) -> bytes:
 
 
 def erases(command: bytes) -> bool:
-    """Is it a DELETE_MSG after which the message's bytes may be nowhere?"""
+    """True for a DELETE_MSG that must destroy the message's bytes."""
     return command[0] == DELETE_MSG and not command.startswith(_NO_ERASE, HEAD.size + _U64.size)
 
 
@@ -276,12 +283,12 @@ def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
 
 
 def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"") -> bytes:
-    """`batch`: an encoded `Batch` of what is to be stored, b"" for nothing."""
+    """Encodes a REPLACE; `batch` is the encoded `Batch` to store, or b""."""
     return HEAD.pack(REPLACE, 0, ts) + bodies.encode_replace(guards, purges, batch)
 
 
 def encode_restore(ts: int, runs: bytes) -> bytes:
-    """`runs` as `runs.encode_runs` makes them."""
+    """Encodes a RESTORE; `runs` as from `bodies.encode_runs`."""
     return HEAD.pack(RESTORE, 0, ts) + runs
 
 
@@ -290,7 +297,7 @@ def encode_restore_end(ts: int, last_seq: int, last_ts: int) -> bytes:
 
 
 def encode_sourced(ts: int, body: bytes) -> bytes:
-    """`body` as `bodies.encode_sourced` makes it."""
+    """Encodes a SOURCED; `body` as from `bodies.encode_sourced`."""
     return HEAD.pack(SOURCED, 0, ts) + body
 
 
@@ -304,14 +311,14 @@ def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
 
 
 def named(command: bytes, request: int) -> bytes:
-    """The command, which has no number yet, as that of request number `request`."""
+    """Adds the number of its request to a command without one."""
     assert not command[1] & NAMED
     head = bytes((command[0], command[1] | NAMED)) + command[2 : HEAD.size]
     return head + _U64.pack(request) + command[HEAD.size :]
 
 
 def nameless(command: bytes) -> bytes:
-    """Undoes `named`; any other command as it is."""
+    """Undoes `named`; returns any other command unchanged."""
     if not command[1] & NAMED:
         return command
     head = bytes((command[0], command[1] & ~NAMED)) + command[2 : HEAD.size]
@@ -319,23 +326,23 @@ def nameless(command: bytes) -> bytes:
 
 
 def request_of(command: bytes) -> int:
-    """The number of a command with NAMED, which `decode` has accepted."""
+    """The request's number in a NAMED command that `decode` has accepted."""
     number: int = _U64.unpack_from(command, HEAD.size)[0]
     return number
 
 
 def dump_config(config: Mapping[str, Any]) -> bytes:
-    """The same bytes on every replica for equal configurations."""
+    """Encodes a configuration: equal ones have the same bytes on every replica."""
     return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def load_config(raw: bytes) -> dict[str, Any]:
-    """Undoes `dump_config`; ValueError when the bytes are no JSON object."""
+    """Undoes `dump_config`. Raises ValueError when the bytes are no JSON object."""
     return load_object(raw)
 
 
 def whole_batch(raw: bytes) -> Batch:
-    """The batch of a BATCH_COMMIT with parts, put together. Raises CommandError."""
+    """Decodes the joined batch of a BATCH_COMMIT with parts. Raises CommandError."""
     try:
         return Batch.decode(raw, verify=False)
     except UnknownBatchError as error:
@@ -345,7 +352,7 @@ def whole_batch(raw: bytes) -> Batch:
 
 
 def decode(command: bytes) -> Command:
-    """Raises CommandError. The batch's own checksum is not looked at: the journal's and the wire's cover it."""
+    """Decodes a command. Raises CommandError. The journal's and the wire's checksums cover that of the batch."""
     if len(command) < HEAD.size:
         raise CommandError(f"{len(command)} bytes")
     kind, flags, ts = HEAD.unpack_from(command)

@@ -1,13 +1,13 @@
-"""`FastPart`: which messages of one command belong to a fast-ingest batch (ADR-50), and what became of them.
+"""`FastPart`: the messages of one command that belong to a fast-ingest batch (ADR-50), and their outcomes.
 
-A command holds what was published in one turn of the loop: messages of several batches, and of none. Beside them it
-says which ones follow each other in which batch, so that every replica knows how far each batch has come:
+A command has the messages published in one turn of the loop, of several batches and of none. It also has the place of
+each in its batch, so that every replica knows the progress of each batch:
 
     u16 parts, then each
         u8 flags | u16 flow | u16 length of stem | u16 length of id | u16 runs | stem | id, then its runs
             u32 place in the command | u32 messages | u64 sequence in the batch
 
-A part without runs says that its batch is over: its end came without a message, and the answer is given.
+A part without runs ends its batch: the end came without a message, and was answered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
 
-_MOST_SEQ: Final = (1 << 64) - 1
+_MAX_SEQ: Final = (1 << 64) - 1
 
 _COUNT: Final = struct.Struct("<H")
 _HEAD: Final = struct.Struct("<BHHHH")
@@ -31,14 +31,14 @@ _COMMITS: Final = 2
 _ENDS: Final = 4
 
 ENDED: Final = errors.by_code(10208)
-"""Verdict on a message that follows a refused one where no gaps are taken. Nobody is told: the batch was answered."""
+"""Verdict on a message after a refused one in a batch that takes no gaps. It is not sent: the batch was answered."""
 
 
 class FastRun(NamedTuple):
-    """Messages that stand one behind the other in the command and in the batch."""
+    """Messages that are adjacent both in the command and in the batch."""
 
     start: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     seq: int
 
     @property
@@ -59,7 +59,7 @@ class FastPart(NamedTuple):
     """The last message is the last one of the batch."""
     runs: Sequence[FastRun] = ()
     ends: bool = False
-    """There are no messages; nothing of the batch comes any more."""
+    """The batch ends without a message."""
 
     @property
     def messages(self) -> int:
@@ -74,16 +74,17 @@ class SettledPart(NamedTuple):
     """Progress of a batch with one command."""
 
     seq: int
-    """The last message that is settled: stored, known already or, in a batch that takes gaps, refused. 0: none is."""
+    """The last settled message: stored, a duplicate or, in a batch that takes gaps, refused. 0: none."""
     stored: int
-    """Stream sequence of the last one stored; 0: none was."""
+    """Stream sequence of the last stored message, or 0."""
     refused: list[tuple[int, ApiError]]
-    """(sequence in the batch, why); at most one where no gaps are taken, and behind it nothing was stored."""
+    """(sequence in the batch, error); at most one, and none stored after it, in a batch that takes no gaps."""
     last: Verdict | None
-    """Verdict on the part's last message; None: stored like all others."""
+    """Verdict on the part's last message; None: all were stored."""
 
 
 def settle(part: FastPart, result: PublishResult) -> SettledPart:
+    """Works out a batch's progress from the result of a command."""
     verdicts = result.verdicts
     end = part.runs[-1]
     if verdicts is None:
@@ -105,25 +106,25 @@ def settle(part: FastPart, result: PublishResult) -> SettledPart:
 
 
 class FastGate:
-    """Lets nothing pass that follows a refused message in a batch that takes no gaps: the publisher may have sent a lot
-    before it heard of the refusal."""
+    """Holds back the messages after a refused one in a batch that takes no gaps: the publisher may have sent many
+    before it hears of the refusal."""
 
     __slots__ = ("_ended", "_owners", "_parts")
 
     def __init__(self, parts: Sequence[FastPart], ended: Sequence[bool]) -> None:
-        """`ended[n]`: batch `n` has had a refused message in a command before."""
+        """`ended[n]`: batch `n` had a refused message in an earlier command."""
         self._parts = parts
         self._ended = list(ended)
         self._owners: dict[int, int] = {}
-        """By place in the command: the number of the message's part. Filled when it is wanted."""
+        """Numbers of the messages' parts, by place in the command. Filled by `verdicts`."""
 
     @property
     def open(self) -> bool:
-        """No message is held back unless one is refused now."""
+        """True when no message is held back unless this command has a refused one."""
         return not any(self._ended)
 
     def owns(self, place: int) -> bool:
-        """The message belongs to a batch; known while `verdicts` runs."""
+        """True when the message belongs to a batch; valid once `verdicts` runs."""
         return place in self._owners
 
     def verdicts(self, count: int, admit: Callable[[int], Verdict]) -> list[Verdict]:
@@ -155,7 +156,7 @@ def encode_parts(parts: Sequence[FastPart]) -> bytes:
 
 
 def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
-    """Parts of a command with so many messages. Raises ValueError, struct.error."""
+    """Decodes the parts of a command of `messages` messages. Raises ValueError, struct.error."""
     (count,) = _COUNT.unpack_from(raw, at)
     at += _COUNT.size
     parts = []
@@ -175,7 +176,7 @@ def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
             continue
         if any(run.start + run.count > messages or not run.count or not run.seq for run in runs):
             raise ValueError("a fast batch beyond its command")
-        if runs[-1].end > _MOST_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):
+        if runs[-1].end > _MAX_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):
             raise ValueError("sequences of a fast batch out of order")
         parts.append(FastPart(batch_id, stem, flow, bool(flags & _GAP_OK), bool(flags & _COMMITS), runs))
     if at != len(raw):

@@ -1,11 +1,11 @@
-"""Lowers what a leader puts into the log while some servers of its group are of an older level.
+"""Lowering of commands while some servers of a group have an older level than the leader.
 
-A server that does not understand a command stops that replica, rather than drift apart from the others. So a leader
-proposes what all members understand: servers report their LEVEL with every heartbeat. The meaning of a command is in
-the command alone: replicas of all levels apply it alike, and so does a later one that replays the log.
+A server stops a replica at a command that it does not understand, rather than let it drift. So a leader proposes only
+commands that all members understand: servers report their LEVEL with every heartbeat. The meaning of a command depends
+on the command alone, so replicas of all levels, and later ones that replay the log, apply it alike.
 
-A version that gives a command another meaning adds a flag for it (`commands`), raises LEVEL, and adds to LOWERINGS how
-the command is said without the flag.
+A version that gives a command another meaning adds a flag for it (`commands`), raises LEVEL, and adds to LOWERINGS the
+way to express the command without the flag.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 LEVEL: Final = 1
-"""This version's."""
+"""This version's level."""
 
 Lowering = Callable[[bytes], bytes | None]
-"""Makes of a command the one that servers of the level before understand; None where there is none: it has to wait."""
+"""Returns the command for servers of the previous level; None when there is none, and it must wait."""
 
 LOWERINGS: Final[Mapping[int, Lowering]] = {}
-"""By the level that brought what the function takes out again."""
+"""Lowerings by the level that added what they remove."""
 
 
 def lowered(command: bytes, level: int, lowerings: Mapping[int, Lowering] = LOWERINGS) -> bytes | None:
-    """`command` as servers of `level` understand it; None: not while one of them is a member."""
+    """Returns `command` for servers of `level`; None when it must wait until none of them is a member."""
     for newer in sorted(lowerings, reverse=True):
         if newer > level:
             made = lowerings[newer](command)

@@ -1,12 +1,11 @@
-"""`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests, from its local store.
+"""`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests (ADR-31), from its local store.
 
-The answer is frames (header block, payload), to be published to the request's reply subject in order: a tuple of one
-frame for a single get, a `GetReply` for the others, made piece by piece as fast as the requester takes them, so that
-nobody ever holds 64 MB.
+An answer is frames (header block, payload) to publish to the request's reply subject, in order: a tuple of one frame
+for a single get, else a `GetReply`, made piece by piece at the requester's pace, so that 64 MB are never in memory.
 
-All frames of one answer are of one applied index, the one of the request. DamagedError comes out of `answer` (nothing
-was sent: hand the request to another replica) or out of `GetReply.take` (stop there without an EOB: the client's batch
-is visibly incomplete). It is never a 404.
+All frames of an answer are of the same applied index, that of the request. DamagedError comes from `answer` (nothing
+was sent: pass the request to another replica) or from `GetReply.take` (stop without an EOB: the client sees an
+incomplete batch). It never becomes a 404.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Answer: TypeAlias = Union[tuple[Frame], "GetReply"]
 MAX_BYTES: Final = 64 << 20
 """Default of `max_bytes`: nats-server's max_pending."""
 MAX_SUBJECTS: Final = 1024
-"""Most subjects one multi_last may resolve to."""
+"""Subjects that one multi_last may resolve to."""
 
 
 def _status(text: bytes) -> tuple[Frame]:
@@ -66,17 +65,17 @@ _BATCH_END: Final = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequ
 
 
 PROOF: Final = b"Jc-Proof"
-"""A request header (ours, docs/compatibility.md): the end of the answer is to say how much this replica had applied."""
+"""A request header (our own, docs/compatibility.md) that asks for the replica's applied sequence in the answer."""
 
 
 class DirectGet:
-    """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
-    to those who ask for a proof."""
+    """Answers requests from `store`. `stream` is the name of the answering stream, such as a mirror's own; `server`
+    appears in proofs."""
 
     def __init__(
         self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
     ) -> None:
-        """`excludes_instant`: is a message of the very instant of `up_to_time` left out, as by nats-server?"""
+        """`excludes_instant` returns whether a message at exactly `up_to_time` is left out, as by nats-server."""
         self.store = store
         self._excludes_instant = excludes_instant
         self._server = server.encode()
@@ -85,13 +84,13 @@ class DirectGet:
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
 
     def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
-        """`open`, all in one go."""
+        """Returns the answer of `open` in one go."""
         found = self.open(payload, headers)
         return at_once(found) if isinstance(found, Generator) else found
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
-        """The body endpoint: the answer, or the way to it where that may take long; it is of the moment when it is
-        there. Both raise DamagedError."""
+        """Answers the endpoint with a body, or returns steps to the answer if it may take long; the answer is of the
+        moment when they end. Both raise DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
         if not payload:
@@ -120,8 +119,8 @@ class DirectGet:
     def answer_subject(
         self, subject: bytes, payload: bytes, headers: bytes = b"", *, with_pending: bool = False
     ) -> tuple[Frame]:
-        """The subject-appended form: last message of `subject`. `with_pending` is the LAST alias, which adds how
-        many older messages of the subject are stored. Raises DamagedError."""
+        """Answers the endpoint with an appended subject: its last message. `with_pending` is the LAST alias, which adds
+        the number of older messages of the subject. Raises DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
         no_headers = False
@@ -130,7 +129,7 @@ class DirectGet:
                 request = GetRequest.decode(payload)
             except MalformedRequest:
                 return MALFORMED_REQUEST
-            # nats-server lets `{}` and unknown keys pass; the specification refuses any body
+            # nats-server accepts `{}` and unknown keys; the specification refuses any body
             if request.given != ["no_hdr"] or request.unknown:
                 return BAD_REQUEST
             no_headers = request.no_hdr
@@ -149,13 +148,13 @@ class DirectGet:
     def open_subject(
         self, subject: bytes, payload: bytes, headers: bytes, *, with_pending: bool = False
     ) -> Steps[Answer]:
-        """`answer_subject` for a wildcard, which may take long. Raises DamagedError."""
+        """Does `answer_subject` for a wildcard, in steps, as it may take long. Raises DamagedError."""
         if subject != b">":
             yield from self.store.queries.preparing((subject,))
         return self.answer_subject(subject, payload, headers, with_pending=with_pending)
 
     def _head(self, message: Msg, extra: bytes) -> bytes:
-        """The stored block first and unchanged, the metadata behind it (ADR-31)."""
+        """The stored block, then the metadata (ADR-31)."""
         seq, ts, subject, stored, _ = message
         start = _stored_fields(stored) + self._stream_line if stored else self._first_line
         when = times.rfc3339_bytes(ts)
@@ -183,9 +182,9 @@ class DirectGet:
         )
 
     def _ceiling(self, request: GetRequest) -> int:
-        """The highest sequence that counts; may be beyond the last one."""
+        """The highest sequence in range; may be beyond the last one."""
         if request.up_to_time is not None:
-            # the specification's "less than or equal"; nats-server excludes the instant itself
+            # the specification says "less than or equal"; nats-server excludes the instant itself
             return self.store.seq_at_time(request.up_to_time + (not self._excludes_instant())) - 1
         return request.up_to_seq or self.store.last_seq
 
@@ -196,21 +195,21 @@ class DirectGet:
             within = ceiling if ceiling < store.last_seq else None
             found = yield from store.lasts(request.multi_last, within, MAX_SUBJECTS)
             if within is not None or self._ceiling(request) >= store.last_seq:
-                break  # else so much came meanwhile that something has to be left out
+                break  # else a message beyond the ceiling was stored meanwhile, and must be left out
         if found is None:
             return TOO_MANY_RESULTS
         if not found:
             return _with_proof(NO_RESULTS, proof)
-        # Told beyond the last message there is, it would let what comes later into the next page.
+        # Beyond the last message, it would let later messages into the next page.
         told = store.last_seq if within is None else within
-        page = found[bisect_left(found, request.seq) :]  # those below count down too (ADR-31)
+        page = found[bisect_left(found, request.seq) :]  # the pending count leaves out those below, too (ADR-31)
         end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
         return GetReply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
 
 class GetReply:
-    """The frames of a batch or multi_last, made as the requester takes them. All of it, headers and the EOB too, is of
-    the moment of the request, also when the stream changes meanwhile."""
+    """The frames of a batch or multi_last, made as the requester takes them. All of them, with headers and EOB, are of
+    the moment of the request, even if the stream changes meanwhile."""
 
     __slots__ = (
         "_end",
@@ -237,8 +236,8 @@ class GetReply:
         end: bytes,
         proof: bytes = b"",
     ) -> None:
-        """`end` is the template of the EOB. `proof` is added to it; who asks for one also knows to look for our fields
-        behind the stored ones, which then come as they are."""
+        """`end` is the template of the EOB, and `proof` is added to it. A requester that asks for a proof also finds
+        our fields after the stored ones, so the stored ones are not stripped then."""
         self._first_line = first_line
         self._stream_line = stream_line
         self._view = view
@@ -251,17 +250,17 @@ class GetReply:
         self._fields = _whole_fields if proof else _stored_fields
         self._trouble: Exception | None = None
         self.done = False
-        """The EOB was taken."""
+        """`take` has returned the EOB."""
 
     @property
     def frozen(self) -> bool:
-        """It keeps data that is gone from the stream, so it should end soon."""
+        """True while it keeps data that the stream has removed, so that it should end soon."""
         return self._view.frozen
 
     def take(self, size: int) -> list[Frame]:
-        """The next frames, of about `size` bytes; may be few or none before `done`. Then `hold`, and let others run.
-        Raises DamagedError, KvError or LostViewError: there is no more then, and no EOB; frames made before the
-        trouble come first."""
+        """Returns the next frames, of about `size` bytes, perhaps none; call `hold` before other code runs. Raises
+        DamagedError, KvError or LostViewError, after which there are no frames and no EOB; a call before returns the
+        frames made before the error."""
         frames: list[Frame] = []
         if self._trouble is None:
             try:
@@ -280,7 +279,7 @@ class GetReply:
 
     def _fill(self, frames: list[Frame], size: int) -> None:
         view = self._view
-        while size > 0 and self._left and (self._room > 0 or not self._last):  # one at least, however large
+        while size > 0 and self._left and (self._room > 0 or not self._last):  # at least one, however large
             columns = view.take(self._left, size)
             if not columns.seqs:
                 break
@@ -318,8 +317,8 @@ class GetReply:
 
 
 def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
-    """The message that a single get (Direct Get or MSG.GET) means, by the first of its fields
-    in the order here. Raises DamagedError."""
+    """The message of a single get (Direct Get or MSG.GET), by the first field present in the order here, or None.
+    Raises DamagedError."""
     if request.last_by_subj:
         return store.queries.last_by_subject(request.last_by_subj)
     if request.next_by_subj:
@@ -330,7 +329,7 @@ def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
 
 
 def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
-    """Steps that come first where a single get or a batch may take long; None where it does not."""
+    """Steps that precede a single get or batch that may take long; None when it does not."""
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
         return None
@@ -338,7 +337,7 @@ def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
 
 
 def level_is_met(headers: bytes) -> bool:
-    """False when Nats-Required-Api-Level asks for more than we have, or is no number."""
+    """False when Nats-Required-Api-Level is above our API level, or no number."""
     level = header_block.get(headers, b"Nats-Required-Api-Level")
     if not level:
         return True
@@ -353,7 +352,7 @@ def _after(
 
 
 def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:
-    """A status without payload, and `proof` in its header block."""
+    """Adds `proof` to the header block of a status."""
     return ((answer[0][0][:-2] + proof + b"\r\n", b""),) if proof else answer
 
 
@@ -362,10 +361,10 @@ def _start(store: BlockStore, request: GetRequest) -> int:
 
 
 def _stored_fields(block: bytes) -> bytes:
-    """The stored header block without its final empty line. Fields named like our metadata go: clients take the first
-    occurrence, so a stored Nats-Sequence (a republished message stored again) would hide the real one."""
+    """The stored header block without its final empty line and without fields named like our metadata: clients read the
+    first occurrence, so a stored Nats-Sequence (of a republished message stored again) would hide the real one."""
     if not block.endswith(b"\r\n\r\n"):
-        return b"NATS/1.0\r\n"  # no header block at all; only the payload is worth showing
+        return b"NATS/1.0\r\n"  # no header block: only the payload is of use
     if b"\nNats-" in block:
         for name in _OWN_NAMES:
             block = header_block.remove(block, name)
@@ -373,5 +372,5 @@ def _stored_fields(block: bytes) -> bytes:
 
 
 def _whole_fields(block: bytes) -> bytes:
-    """The same, nothing left out."""
+    """The stored header block without its final empty line."""
     return block[:-2] if block.endswith(b"\r\n\r\n") else b"NATS/1.0\r\n"

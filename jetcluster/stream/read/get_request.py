@@ -1,7 +1,7 @@
-"""`GetRequest`: the one request object of Direct Get and STREAM.MSG.GET, decoded as Go does, and its validation.
+"""`GetRequest`: the request object of Direct Get and STREAM.MSG.GET, decoded as in Go, and its validation.
 
-Keys match case-insensitively, `null` leaves a field alone, unknown keys are
-noted only; integers must be integers in range, times RFC 3339.
+Keys match in any case, `null` leaves a field unset, unknown keys are only noted; integers must be in range, times are
+RFC 3339.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MalformedRequest(CallerError, ValueError):
 
 @dataclass(slots=True, eq=False)
 class GetRequest:
-    """Zero values stand for "absent", as in Go; only the two times can be absent (None) and zero."""
+    """A decoded request. Zero values stand for absent ones, as in Go; absent times are None."""
 
     seq: int = 0
     last_by_subj: bytes = b""
@@ -38,15 +38,15 @@ class GetRequest:
     up_to_time: int | None = None
     no_hdr: bool = False
     given: list[str] = field(default_factory=list)
-    """Names of the fields that were in the object and not null."""
+    """Names of the fields in the object that were not null."""
     unknown: list[str] = field(default_factory=list)
-    """Keys that are no field; MSG.GET refuses them in strict mode."""
+    """Unknown keys, which MSG.GET refuses in strict mode."""
 
     @classmethod
     def decode(cls, payload: bytes) -> GetRequest:
-        """Raises MalformedRequest with the reason."""
+        """Decodes a request. Raises MalformedRequest with the reason."""
         try:
-            # Subjects may hold bytes that are no UTF-8: kept as they are, so that they can be asked for.
+            # Subjects may have bytes that are not UTF-8; they are kept, so that such messages can be read.
             fields = _decode_json(payload.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             raise MalformedRequest(str(error)) from error
@@ -69,15 +69,15 @@ class GetRequest:
 
     @property
     def selects(self) -> bool:
-        """Something says which message is meant; else 408 Empty Request."""
+        """True when a field selects a message; else the answer is 408 Empty Request."""
         return bool(
             self.seq or self.last_by_subj or self.next_by_subj or self.multi_last or self.start_time is not None
         )
 
     @property
     def conflicts(self) -> bool:
-        """Fields that exclude each other are there: 408 Bad Request. So does a negative `batch`: nats-server answers
-        it with a bare EOB by accident."""
+        """True for fields that exclude each other, and for a negative `batch`: 408 Bad Request. (nats-server answers a
+        negative `batch` with a bare EOB by accident.)"""
         last = self.last_by_subj
         timed = self.start_time is not None
         return bool(
@@ -113,7 +113,7 @@ def _text(value: Any) -> bytes:
         raise MalformedRequest("not a string")
     try:
         return value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone \ud800 escape: no subject can hold it
+    except UnicodeEncodeError:  # a lone \ud800 escape, which no subject can have
         return value.encode("utf-8", "replace")
 
 

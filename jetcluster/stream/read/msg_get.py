@@ -1,9 +1,7 @@
-"""STREAM.MSG.GET: request checks and the JSON answer.
+"""STREAM.MSG.GET: request checks and the JSON answer; the `state` object of STREAM.INFO.
 
-The caller has made sure that this replica leads and has applied everything committed (`RaftGroup.read_index`), which
-makes the answer linearizable; nats-server skips that and may answer stale after an election.
-
-The `state` object of STREAM.INFO.
+The caller ensures that this replica leads and has applied everything committed (`RaftGroup.read_index`), which makes
+the answer linearizable; nats-server does not, and may return stale messages after an election.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ from jetcluster.stream.read.direct_get import find_one, level_is_met
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 SUBJECTS_PAGE: Final = 100_000
-"""Most subjects in one answer; the rest is asked for with `offset`."""
+"""Subjects in one answer; a client reads the others with `offset`."""
 
 
 class SubjectsPage(NamedTuple):
-    """The part that `subjects_filter` adds beside the state: pagination of the whole answer."""
+    """The pagination that `subjects_filter` adds beside the state."""
 
     total: int
     offset: int
@@ -37,7 +35,7 @@ class SubjectsPage(NamedTuple):
 def state_object(
     store: BlockStore, *, consumers: int = 0, deleted_details: bool = False, subjects: dict[str, int] | None = None
 ) -> dict[str, Any]:
-    """Keys in wire order; the ones that nats-server leaves out when zero are left out here too."""
+    """The `state` object, with keys in wire order; those that nats-server omits when zero are omitted here, too."""
     state = store.state
     found: dict[str, Any] = {
         "messages": state.messages,
@@ -62,10 +60,10 @@ def state_object(
 def subjects_page(
     store: BlockStore, subject_filter: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[dict[str, int], SubjectsPage]]:
-    """Message counts of the subjects matching `subject_filter`, sorted, and where the page lies. Returned after as many
-    steps of some milliseconds as it takes; between them the store may change, and each step is of its own moment."""
+    """Message counts of the subjects that match `subject_filter`, sorted, and the page's place, after steps of some
+    milliseconds each. The store may change between steps; each reads its own moment."""
     found: dict[str, int] = {}
-    offset = max(offset, 0)  # one behind the end is echoed as it is
+    offset = max(offset, 0)  # one after the end is echoed unchanged
     total = 0
     cursor: bytes | None = b""
     while cursor is not None:
@@ -80,13 +78,13 @@ def subjects_page(
 
 
 STEP_LINES: Final = 500
-LONG: Final = 4096
-"""Header lines that are made into JSON in one step, and bytes of headers from which on it is done in steps."""
+LONG_HEADER_BYTES: Final = 4096
+"""Header lines converted to JSON per step, and bytes of headers above which it takes steps."""
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
 
 def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetRequest:
-    """The checked request; `strict` refuses unknown keys. Raises ApiError."""
+    """Decodes and checks a request; `strict` refuses unknown keys. Raises ApiError."""
     if headers and not level_is_met(headers):
         raise errors.by_code(10185)
     if not payload or payload.translate(None, b" \t\r\n") == b"{}":
@@ -109,7 +107,7 @@ def answer(store: BlockStore, request: GetRequest) -> bytes:
 
 
 def found(store: BlockStore, request: GetRequest) -> Msg:
-    """Raises ApiError and DamagedError, as `answer` does."""
+    """The message of a request. Raises ApiError and DamagedError, as `answer` does."""
     message = find_one(store, request)
     if message is None:
         raise errors.by_code(10037)
@@ -117,14 +115,14 @@ def found(store: BlockStore, request: GetRequest) -> Msg:
 
 
 def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:
-    """The JSON response, in steps: there may be thousands of header lines."""
+    """The JSON response, in steps, as there may be thousands of header lines."""
     fields = (yield from _fields(message.headers)) if message.headers and not no_headers else None
     response = {"type": RESPONSE_TYPE, "message": message_object(message, fields)}
     return json.dumps(response, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def message_object(message: Msg, fields: dict[str, str | list[str]] | None) -> dict[str, Any]:
-    """`fields` are those of the headers, None for none. `hdrs` is what clients read; `headers` is ours beside it. An
+    """The `message` object; `fields` are the parsed headers, if any. Clients read `hdrs`; `headers` is our own. An
     empty payload has no `data`, as in nats-server: nats.c fails on an empty base64 text."""
     found: dict[str, Any] = {"subject": message.subject.decode(errors="replace"), "seq": message.seq}
     if fields is not None:

@@ -209,7 +209,7 @@ class FakeLog:
 
 
 class LoopTimers:
-    """Those of whichever loop runs."""
+    """Timers of whichever loop runs."""
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         return asyncio.get_running_loop().call_soon(callback, *args)

@@ -1,4 +1,4 @@
-"""What `compat` changes in the API: decided by the node that takes the request, and written into what it asks for."""
+"""Effects of `compat` in the API: the node that takes the request decides, and writes it into what it asks for."""
 
 from __future__ import annotations
 

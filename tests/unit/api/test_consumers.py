@@ -274,7 +274,7 @@ async def test_reset_unpin_stepdown() -> None:
 
 
 async def test_a_source_goes_on_with_the_stream_it_knows_only() -> None:
-    """As nats-server 2.15.2: of `sourcing` consumers alone, and not while the source knows nothing."""
+    """The check is for `sourcing` consumers alone, and for sources that know something, as in nats-server 2.15.2."""
 
     async def create(known: bytes, **config: Any) -> dict[str, Any]:
         headers = b"NATS/1.0\r\nNats-Stream-Identity: %b\r\n\r\n" % known

@@ -165,7 +165,7 @@ async def test_an_account_without_jetstream_leaves_imported_requests_to_the_othe
 
 
 async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own() -> None:
-    """What it has not imported has no responders: nats.go binds to a consumer then that it may not look up."""
+    """API subjects not imported have no responders: nats.go then binds to a consumer that it may not look up."""
     client = Client()
     client.api.enabled = False
     client.api.answers_elsewhere = lambda subject: subject == b"$JS.API.INFO"

@@ -19,7 +19,7 @@ from testkit.twins.time import SeededRng
 
 
 class TwinMesh:
-    """What is sent to peers, by hand."""
+    """A mesh by hand: keeps what is sent to peers, and tells of peers that tests bring up and down."""
 
     def __init__(self) -> None:
         self.peers: dict[str, NodeInfo] = {}

@@ -1,4 +1,4 @@
-"""What a client may send to a restore beside an archive."""
+"""Restores: odd archives, the bounds of their work and room, and consumers that are brought back (api/restore.py)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.signer import Key, url_base64
 from tests.unit.auth.test_operator_mode import HERE, NONCE, authenticator, load
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
-"""Of Ed25519's base point: S and S + ORDER say the same, and only the first is a signature (RFC 8032 5.1.7)."""
+"""Order of Ed25519's base point: S and S + ORDER say the same, and only the first is a signature (RFC 8032 5.1.7)."""
 SMALL = [
     bytes([1]) + bytes(31),  # the neutral element
     bytes([0xEC]) + b"\xff" * 30 + b"\x7f",  # of order 2
@@ -25,7 +25,7 @@ SMALL = [
 """Points for which a signature would say nothing about who made it."""
 HEADER = b'{"typ":"JWT","alg":"ed25519-nkey"}'
 SECONDS = 1.0
-"""Of processor time, at most, on a machine that others use as well; 30 ms is what the largest takes."""
+"""Processor time, at most, on a machine that others use as well; the largest token takes 30 ms."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,8 @@ def comes_in(auth: OperatorAuthenticator, connect: dict[str, object]) -> bool:
 def written(
     world: World, top: bytes = b"", nats: bytes = b"", header: bytes = HEADER, user: bytes = b"KEY"
 ) -> dict[str, object]:
-    """What a user shows whose JWT the account has signed over these very bytes. `user`: KEY stands for the user's."""
+    """Log-in of a user whose JWT the account has signed over these very bytes. `user`: KEY stands for the user's
+    key."""
     key, signer = Key("user"), world.plain.key
     about = user.replace(b"KEY", key.public.encode())
     claims = b'"type":"user","version":2,"subs":-1,"data":-1,"payload":-1' + nats

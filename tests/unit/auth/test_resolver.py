@@ -20,7 +20,7 @@ from tests.signer import Operator
 
 ACCOUNT = Operator().account("A")
 SEEN: list[str] = []
-"""What the web server was shown to log in."""
+"""Authorization headers that the web server was sent."""
 
 
 class Handler(BaseHTTPRequestHandler):

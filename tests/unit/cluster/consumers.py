@@ -79,7 +79,7 @@ def state(node: Node, name: str = "c", stream: str = "S") -> ConsumerState:
 
 
 def owner(cluster: Cluster, name: str = "c", stream: str = "S") -> Node:
-    """Where the consumer's owner runs."""
+    """The node on which the consumer's owner runs."""
     found = [
         node
         for node in cluster

@@ -1,4 +1,4 @@
-"""What the mesh tests share: TCP meshes on loopback, a recording switchboard, a proxy that swallows bytes."""
+"""Helpers of the mesh tests: TCP meshes on loopback, a recording switchboard, a proxy that swallows bytes."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class CrashKv(MemKv):
 
 
 class ListLog:
-    """What was logged, as (level, event, values)."""
+    """A log that keeps its lines, as (level, event, values)."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []

@@ -11,7 +11,7 @@ from typing import Any
 from tests.unit.cluster.nodes import Cluster, Node
 
 API = b"$JS.API.$OBJ.b."
-"""What a client publishes to `$OBJ.b.` comes here on its node (`api.object_claims`)."""
+"""Subjects to which a client's node passes on what the client publishes to `$OBJ.b.` (`api.object_claims`)."""
 DATA = bytes(range(256)) * 40
 
 
@@ -37,7 +37,7 @@ async def put(node: Node, nonce: str, data: bytes = DATA, name: str = "o") -> di
 
 
 async def ask(node: Node, action: str, name: str = "", **more: Any) -> dict[str, Any]:
-    """As `api.endpoints` asks. Raises ApiError."""
+    """Asks the leader of the bucket's stream, as `api.endpoints` does. Raises ApiError."""
     assignment = node.js.assignment("$G", "OBJ_b")
     assert assignment is not None
     body = {"action": action, "name": name, "offset": 0, "limit": 0, "deliver": "", "reply": "", **more}

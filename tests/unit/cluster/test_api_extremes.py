@@ -190,7 +190,7 @@ async def test_every_request_is_answered_and_none_stops_a_stream(seed: int) -> N
 
 
 async def restored(node: Node, name: str, raw: bytes) -> dict[str, Any]:
-    """What the last chunk of an archive is answered with, or the first error."""
+    """The answer to the last chunk of an archive, or the first error."""
     request = {"config": {"name": name, "subjects": [name.lower()], "allow_msg_ttl": True}, "state": {}}
     _, _, begun = await node.request(f"$JS.API.STREAM.RESTORE.{name}".encode(), json.dumps(request).encode())
     subject = json.loads(begun)["deliver_subject"].encode()

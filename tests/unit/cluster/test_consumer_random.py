@@ -22,7 +22,7 @@ Delivery = tuple[bytes, float]
 
 
 class Account:
-    """What the clients of one consumer know."""
+    """Deliveries and acks that the clients of one consumer know of."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""What all servers together know: the usage of an account (cluster/every_node.py)."""
+"""Usage of an account, as all servers together know it (cluster/every_node.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_every_replica_counts_also_those_of_servers_that_are_down() -> Non
 
 
 class Mesh:
-    """Of a node with two peers, who answer what they are told to."""
+    """Mesh of a node whose peers answer what they are told to."""
 
     def __init__(self, *answers: bytes) -> None:
         self.peers = {f"p{number}": None for number in range(len(answers) - 1)}

@@ -118,7 +118,7 @@ async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has
 
 @virtual_time
 async def test_a_journal_learns_from_the_cluster_which_groups_it_may_have_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the cluster has made by then; damage may have taken what it knew of them itself."""
+    """The journal learns of all groups made by then: damage may have taken what it knew of them itself."""
     learnt: list[tuple[Journal, int]] = []
     monkeypatch.setattr(Journal, "learn_top", lambda journal, gid: learnt.append((journal, gid)))
     async with Cluster() as cluster:

@@ -226,7 +226,7 @@ async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> 
 
 @virtual_time
 async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> None:
-    """What it has may be all there is: the two others may be gone for good."""
+    """The data of this replica may be all there is: the two others may be gone for good."""
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster["A"].publish(b"s", b"1")

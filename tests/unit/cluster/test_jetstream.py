@@ -386,7 +386,7 @@ async def test_a_tick_that_fails_does_not_stop_the_clock_of_the_node() -> None:
 
 @virtual_time
 async def test_a_damaged_store_at_the_start_does_not_stop_the_clock_of_the_node() -> None:
-    """What is not placed here is looked for once, in all of the data store; repair comes with later ticks."""
+    """Data not placed here is looked for once, in all of the data store; repair comes with later ticks."""
     async with Cluster("A", clustered=False) as cluster:
         await cluster.create("T", 1, max_age=1_000_000_000)
         node = cluster["A"]

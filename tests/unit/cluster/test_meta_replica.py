@@ -97,7 +97,7 @@ async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
 
 @virtual_time
 async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
-    """Who was fenced off, and how often: in what is given, and in what the receiver writes down."""
+    """The servers fenced off and the number of rescues are in what is given, and in what the receiver writes down."""
     async with Cluster("AB") as cluster:
         await cluster.create("S", 1)
         await asyncio.sleep(0.1)
@@ -146,7 +146,7 @@ async def test_a_stopping_node_keeps_nobody_waiting() -> None:
 
 
 def rot(node: Node, how: str) -> None:
-    """What is in the store of a stopped node is not what was written."""
+    """Damages what is stored of the meta group by a stopped node: it is not what was written."""
     stored = node.kv.flushed[STATE_KEY]
     if how == "checksum":
         node.kv.rotten |= {STATE_KEY, MEMBERS_KEY}

@@ -72,7 +72,7 @@ def test_who_is_no_case_for_a_rescue(views: dict[str, SurvivorView], silent: str
 
 
 async def rescue(node: Node, quorum: int) -> dict[str, Any]:
-    """By server name."""
+    """Answers of the servers to a rescue of the meta group, by server name."""
     return {answer.pop("server"): answer for answer in await node.js.rescue_meta(quorum, BY)}
 
 

@@ -33,8 +33,8 @@ class Leader:
         self.barriers = 0
         self.leading = True
         self.led_by: str | None = None
+        """The server that leads the streams."""
         self.rules = PlacementRules()
-        """Who leads the streams."""
         self._requests = 0
         self._index = 0
         for peer in sorted(self.online):

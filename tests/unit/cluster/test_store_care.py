@@ -1,4 +1,4 @@
-"""When a node with damaged files may renew its data store (cluster/store_care.py)."""
+"""Renewal of a damaged data store, and when a node may begin it (cluster/store_care.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAMAGE = "000007.sst has 5 bytes, 10 were written"
 
 
 def watched(node: Node) -> list[str]:
-    """What the node asks to be renewed for."""
+    """Reasons for which the node asks to have its store renewed, as they come."""
     asked: list[str] = []
     node.js._store_care._renew = asked.append
     return asked
@@ -197,14 +197,14 @@ FAILED = KvError("IO error: While fdatasync: Input/output error")
 
 
 def starts(node: Node) -> list[str]:
-    """What the node asks to be started again for."""
+    """Reasons for which the node asks to be started again, as they come."""
     asked: list[str] = []
     node.js._store_care._start_again = asked.append
     return asked
 
 
 def refuse(node: Node) -> None:
-    """As RocksDB does after one failure, whatever the disk says."""
+    """Makes the store take no writes any more, as RocksDB does after one failure, whatever the disk says."""
     node.kv.error, node.kv.broken = FAILED, True
 
 

@@ -25,7 +25,7 @@ from tests.unit.cluster.virtual_loop import virtual_time
 
 
 async def force(cluster: Cluster, name: str, stream: str = "S") -> None:
-    """What `jetcluster rescue --keep` does to the store of a node that is down."""
+    """Does to the store of a node that is down what `jetcluster rescue --keep` does."""
     node = cluster.nodes[name]
     assert not node.alive
     assignment = node.js.assignment(ACCOUNT, stream)
@@ -47,7 +47,7 @@ def homes(cluster: Cluster, stream: str = "S") -> list[Node]:
 
 
 async def settled(cluster: Cluster, replicas: int = 3, stream: str = "S") -> None:
-    """As many replicas as there are to be, and all voters."""
+    """Waits until there are as many replicas as there are to be, all voters, and all equal."""
 
     def whole() -> bool:
         leader = next((n for n in cluster if n.has(stream) and n.replica(stream).leading), None)
@@ -319,7 +319,7 @@ async def test_replicas_in_the_places_of_the_lost_ones_are_no_majority() -> None
 
 @virtual_time
 async def test_the_kept_replica_moves_away_and_back() -> None:
-    """Whose replica was kept stays so: a node that has another one of the stream is no second rescue."""
+    """The kept replica stays the one that was kept: a node with another replica of the stream is no second rescue."""
     async with Cluster("ABCD") as cluster:
         await cluster.create("S", 3)
         kept, *gone = homes(cluster)

@@ -142,7 +142,7 @@ class Pair:
             await asyncio.sleep(0.001)
 
     def ended(self) -> dict[str, Any]:
-        """What the log says of the last transfer that came to its end."""
+        """Values of the log line about the last transfer that came to its end."""
         return [values for _, event, values in self.logs[1].lines if event == "caught up from a snapshot"][-1]
 
 
@@ -157,7 +157,7 @@ async def begun(source: Owner, target: Owner) -> Pair:
 
 
 class Others:
-    """What else runs on the loop: counts its turns. Virtual time stands still meanwhile."""
+    """Other work on the loop, which counts its turns. Virtual time stands still meanwhile."""
 
     def __init__(self) -> None:
         self.turns = 0

@@ -59,7 +59,7 @@ BLOCKS = {
     "mappings": "mappings { a: [ { dest: b, weight: 1%%, %s } ] }",
     "resolver": "resolver { type: full, dir: '.', %s }",
 }
-"""By the block's path: the text around a pair of it."""
+"""Text around a pair of each block, by the block's path."""
 WITHOUT_BASE = ("", "ocsp", "gateway.gateways")
 """Blocks that are refused when they are empty, or that have no text around them."""
 

@@ -60,7 +60,7 @@ VALUES = [
 
 
 def answer(folder: Path, text: str | bytes, env: dict[str, str] | None = None) -> str:
-    """What is wrong with it; "" when nothing is. Raises whatever else comes."""
+    """The problem of a configuration file; "" when it has none. Raises whatever is no ConfigError."""
     path = folder / "c.conf"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:

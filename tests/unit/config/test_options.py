@@ -1,4 +1,4 @@
-"""Whose signatures count in operator mode."""
+"""Keys whose signatures count in operator mode."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Frame(NamedTuple):
 
 
 def frames(data: bytes) -> list[Frame]:
-    """What a client was sent; only MSG and HMSG."""
+    """Frames that a client was sent: pings are left out, and all others are MSG or HMSG."""
     found, at = [], 0
     data = data.replace(b"PING\r\n", b"")
     while at < len(data):
@@ -119,7 +119,7 @@ class Rig:
             self.owner.applied(kind, value, outcome, token)
 
     def lose(self) -> None:
-        """What is in flight never comes to be."""
+        """Drops what is in flight: it never comes to be."""
         self.ops.clear()
         self.owner.reset()
 
@@ -152,6 +152,6 @@ class Rig:
             self.time.advance(0.001)
 
     def got(self, peer: Peer, seconds: float = 0.01) -> list[Frame]:
-        """What `peer` gets within so long."""
+        """Frames that `peer` gets within `seconds`."""
         self.advance(seconds)
         return frames(peer.read())

@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Inbox(list[Frame]):
-    """What somebody who listens was sent."""
+    """Frames that somebody who listens was sent."""
 
     def take(self) -> list[Frame]:
         found = list(self)
@@ -229,7 +229,7 @@ class Rig:
     # -- the loop
 
     def commit(self) -> None:
-        """What was submitted so far is applied, as one turn."""
+        """Applies what was submitted so far, as one turn."""
         self._sync()
         ops, self.ops = self.ops, []
         state = self.state
@@ -242,7 +242,7 @@ class Rig:
             self.owner.applied(kind, value, outcome, token)
 
     def lose(self) -> None:
-        """What is in flight never comes to be."""
+        """Drops what is in flight: it never comes to be."""
         self.ops = []
         self.owner.reset()
 

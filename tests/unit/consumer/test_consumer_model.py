@@ -62,7 +62,7 @@ class Consumer:
         return [seq for seq, subject in messages.items() if matches(subject, filter)]
 
     def held(self, messages: dict[int, bytes]) -> list[int]:
-        """What has to be looked at when it does not want them any more."""
+        """Sequences that have to be looked at when the consumer does not want them any more."""
         low = min([self.sseq + 1, *self.pending, *self.exhausted])
         return [seq for seq in self.matching(messages) if seq >= low]
 

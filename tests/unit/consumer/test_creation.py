@@ -1,4 +1,4 @@
-"""What CREATE decides in apply: texts and figures seen on nats-server."""
+"""Decisions of CREATE in apply: texts and figures seen on nats-server."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.consumer.owner.delivery import MAX_UNCONFIRMED, MAX_WAIT_NS, Advance, Replay
+from jetcluster.consumer.owner.delivery import MAX_UNCONFIRMED_MESSAGES, MAX_UNCONFIRMED_NS, Advance, Replay
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Value
@@ -46,11 +46,11 @@ def test_too_much_or_too_long_unconfirmed() -> None:
     _, advance, _ = made()
     advance.sent(5, 5)
     advance.flush(100)
-    assert advance.may_send(100 + MAX_WAIT_NS) and not advance.may_send(101 + MAX_WAIT_NS)
-    advance.applied(200 + MAX_WAIT_NS)
-    assert advance.may_send(200 + 2 * MAX_WAIT_NS)
-    advance.sent(10, MAX_UNCONFIRMED)
-    assert not advance.may_send(200 + 2 * MAX_WAIT_NS)
+    assert advance.may_send(100 + MAX_UNCONFIRMED_NS) and not advance.may_send(101 + MAX_UNCONFIRMED_NS)
+    advance.applied(200 + MAX_UNCONFIRMED_NS)
+    assert advance.may_send(200 + 2 * MAX_UNCONFIRMED_NS)
+    advance.sent(10, MAX_UNCONFIRMED_MESSAGES)
+    assert not advance.may_send(200 + 2 * MAX_UNCONFIRMED_NS)
 
 
 def test_what_was_lost_is_recorded_again() -> None:

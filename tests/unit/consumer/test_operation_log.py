@@ -286,10 +286,10 @@ def test_two_first_turns_of_which_the_older_is_applied_late_end_in_one_session()
 
 def test_owners_are_not_run_while_too_much_is_under_way() -> None:
     node = opened()
-    for seq in range(consumer_turns.MAX_TURNS + 10):
+    for seq in range(consumer_turns.MAX_TURNS_IN_FLIGHT + 10):
         node.skip(seq + 1)
         node.turn()
-    assert not node.turns.may_run and len(node.log.sent) == consumer_turns.MAX_TURNS
+    assert not node.turns.may_run and len(node.log.sent) == consumer_turns.MAX_TURNS_IN_FLIGHT
     rooms = node.rooms
     node.apply(1)
     node.turn()
@@ -297,7 +297,7 @@ def test_owners_are_not_run_while_too_much_is_under_way() -> None:
     while node.log.sent:
         node.apply()
         node.turn()
-    assert node.log.applied == list(range(1, consumer_turns.MAX_TURNS + 11))
+    assert node.log.applied == list(range(1, consumer_turns.MAX_TURNS_IN_FLIGHT + 11))
 
 
 def test_much_in_one_loop_turn_is_several_turns_of_bounded_size() -> None:

@@ -1,4 +1,4 @@
-"""What holds whatever happens: random clients, crashes of the owner, lost turns."""
+"""Properties of a consumer's owner that hold whatever happens: random clients, crashes of the owner, lost turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns which consumer."""
+"""The choice of owners: which node owns which consumer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def state(cid: int, owner: str) -> ConsumerState:
 
 
 def owners(*owned: str, time: ManualTime | None = None) -> tuple[ConsumerOwners, list[ConsumerState]]:
-    """As the leader A sees them; `owned`: the owner of each consumer."""
+    """Owners as the leader A sees them; `owned`: the owner of each consumer."""
     states = [state(number + 1, owner) for number, owner in enumerate(owned)]
     found = ConsumerOwners("A", time or ManualTime())
     found.reloaded(states)

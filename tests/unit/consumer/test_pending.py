@@ -7,7 +7,7 @@ from jetcluster.consumer.state.pending import PAGE_BITS, Pending, PendingSet, ci
 
 class Rows(dict[bytes, bytes]):
     def write(self, pending: PendingSet) -> int:
-        """How many rows were written or deleted."""
+        """Writes the changes of `pending`; returns how many rows were written or deleted."""
         touched: list[bytes] = []
 
         def put(key: bytes, value: bytes) -> None:

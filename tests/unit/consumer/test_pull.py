@@ -87,7 +87,7 @@ def test_no_wait_waits_for_room_when_acks_are_what_is_missing() -> None:
 
 
 def test_no_wait_with_a_heartbeat_waits_for_room_until_that() -> None:
-    """As nats-server: a request that got something is over at its first heartbeat, one that got nothing waits on."""
+    """A request that got something is over at its first heartbeat, one that got nothing waits on, as in nats-server."""
     rig = Rig(max_ack_pending=1)
     rig.publish(b"s.a", b"s.b")
     times = {"no_wait": True, "expires": SECOND, "idle_heartbeat": SECOND // 10}
@@ -147,7 +147,7 @@ def test_a_heartbeat_above_half_of_expires_is_refused() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"no_wait": True}, {"idle_heartbeat": -SECOND}])
 def test_negative_expires_has_expired_already(more: dict[str, Any]) -> None:
-    """As nats-server 2.15.2 answers it, messages or not."""
+    """The answers are those of nats-server 2.15.2, whether there are messages or not."""
     rig = Rig()
     rig.publish(b"s.a")
     (frame,) = rig.next(batch=5, expires=-5 * SECOND, **more)
@@ -502,7 +502,7 @@ def test_damage_is_raised_by_the_run_and_not_by_the_callback() -> None:
 
 
 def test_a_request_that_gets_its_message_back_still_expires() -> None:
-    """What was in flight for it is lost; meanwhile the time of all others that waited has come."""
+    """The message in flight for it is lost; meanwhile the time of all others that waited has come."""
     rig = Rig()
     rig.publish(b"s.a")
     rig.hold = True

@@ -35,7 +35,7 @@ def looks_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_turn_looks_at_so_many_sleepers_and_the_next_one_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
+    monkeypatch.setattr(pull_dispatch, "MAX_TURN_LOOKS", 20)
     rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
     for number in range(200):
         rig.next(b"w%d" % number, batch=1, group="g", min_pending=1000 + number)
@@ -55,7 +55,7 @@ def test_a_turn_looks_at_so_many_sleepers_and_the_next_one_goes_on(
 
 
 def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
+    monkeypatch.setattr(pull_dispatch, "MAX_TURN_LOOKS", 20)
     rig = Rig(max_waiting=0)
     slow = [rig.next(b"slow%d" % number) for number in range(150)]
     rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG_BYTES + 1) for number in range(150))

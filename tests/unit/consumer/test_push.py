@@ -122,7 +122,7 @@ def test_what_was_sent_without_acks_is_not_sent_again_when_the_log_lost_it() -> 
 
 
 def test_without_a_log_only_so_much_is_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MAX_UNCONFIRMED", 100)
+    monkeypatch.setattr(delivery, "MAX_UNCONFIRMED_MESSAGES", 100)
     rig = Rig(lag=None)
     client = listener(rig)
     rig.publish(*[b"a"] * 3000)
@@ -217,7 +217,8 @@ def test_lost_turns_are_decided_again() -> None:
 
 
 def test_a_stream_with_one_replica_sends_at_once_and_takes_acks_that_are_early() -> None:
-    """What a subscriber sees right after the PubAck (nats.c's tests of drain and of sequence mismatches)."""
+    """Deliveries as a subscriber sees them right after the PubAck (nats.c's tests of drain and of sequence
+    mismatches)."""
     rig = Rig(lag=None, replicated=False, **acked())
     client = listener(rig)
     client.send(b"SUB answer 9")
@@ -529,7 +530,7 @@ def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
 
 
 def test_what_waits_for_acks_does_not_keep_an_unused_push_consumer() -> None:
-    """As in nats-server (compared): a pull consumer is kept by it, a push consumer is not."""
+    """A pull consumer is kept by it, a push consumer is not, as in nats-server (compared)."""
     rig = Rig(**acked(inactive_threshold=SECOND, ack_wait=60 * SECOND))
     client = listener(rig)
     rig.publish(b"a")

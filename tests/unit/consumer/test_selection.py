@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from jetcluster.consumer.owner.selection import FIRST_MESSAGES, Redelivery, Selection
+from jetcluster.consumer.owner.selection import FIRST_BATCH_MESSAGES, Redelivery, Selection
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import EXHAUSTED, GONE, SKIP
@@ -105,7 +105,7 @@ def test_batches_follow_the_size_of_messages() -> None:
     selection = rig.owner.selection
     first, _ = taken(selection, 1000)
     then, _ = taken(selection, 1000)
-    assert len(first) == FIRST_MESSAGES and len(then) == 10
+    assert len(first) == FIRST_BATCH_MESSAGES and len(then) == 10
 
 
 def test_reset_goes_back_to_the_state() -> None:

@@ -1,5 +1,5 @@
-"""What no consumer wants any more goes in pieces: the same on every replica, wherever one restarts or takes the state
-over; nothing goes that somebody wants, and nothing stays that nobody wants."""
+"""Removal in pieces of messages that no consumer wants any more: the same on every replica, wherever one restarts or
+takes the state over; nothing goes that somebody wants, and nothing stays that nobody wants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mesh does whatever its bytes travel on (mesh/core.py), in memory and with manual time."""
+"""Behaviour of the mesh whatever its bytes travel on (mesh/core.py), in memory and with manual time."""
 
 from __future__ import annotations
 

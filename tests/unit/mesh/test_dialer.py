@@ -1,4 +1,4 @@
-"""Whom a node dials, and when (mesh/dialer.py)."""
+"""The dialer: which addresses a node dials, and when (mesh/dialer.py)."""
 
 from __future__ import annotations
 

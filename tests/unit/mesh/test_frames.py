@@ -261,7 +261,7 @@ def test_the_bytes_of_messages_that_go_together() -> None:
 
 
 def test_equal_payloads_take_their_bytes_on_the_way() -> None:
-    """What waits between two nodes is bounded in bytes: a flood of one message is not to fit into few of them."""
+    """Bytes that wait between two nodes are bounded: a flood of one message is not to fit into few of them."""
     assert len(encode_msgs("$G", [(b"s", b"", b"", b"x" * 500)] * 100)) > 100 * 500
     assert len(encode_msgs("$G", [(b"s", b"", b"", b"")] * 100)) < 100
 

@@ -213,7 +213,7 @@ class Pair:
         self.time.advance(0)
 
     def tells(self, closed: bool, subject: bytes = b"orders.>", mesh: InMemoryMesh | None = None) -> None:
-        """As a node of before does."""
+        """Sends the notice of a valve in the form that earlier versions send."""
         account = ACCOUNT.encode()
         (mesh or self.a).notify(None, "valve", struct.pack("!?H", closed, len(account)) + account + subject)
         self.time.advance(0)

@@ -541,7 +541,8 @@ async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
 
 
 async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
-    """As soon as Raft suspects it: another one may lead by then, and the publishers are to find it."""
+    """Publishers stop waiting as soon as Raft suspects the node: another one may lead by then, and they are to find
+    it."""
     mesh, link, _, time = await up_mesh(jetstream=True)
     heard: list[bool] = []
     mesh.on_silence = lambda its: heard.append(its.silent)

@@ -1,4 +1,4 @@
-"""By which key a node is known: the file, the signature of a link, and who is kept out by it."""
+"""The key by which a node is known: its file, the signature of a link, and who is kept out by it."""
 
 from __future__ import annotations
 

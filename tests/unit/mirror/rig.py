@@ -33,7 +33,7 @@ class Bus:
         self.sent: list[tuple[bytes, bytes, bytes]] = []
         """(subject, payload, reply)."""
         self.headers = b""
-        """Of the newest."""
+        """Headers of the newest message sent."""
         self.deaf = False
 
     def subscribe(self, subject: bytes, callback: Any, queue: Any = None, **_: Any) -> Sub:

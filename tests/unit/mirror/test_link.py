@@ -449,7 +449,7 @@ def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(num
 def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
     config: dict[str, Any], numbers: tuple[int, int, int]
 ) -> None:
-    """What cannot be applied stops all replicas of the stream, and each again when it starts."""
+    """An entry that cannot be applied stops all replicas of the stream, and each again when it starts."""
     rig = begun(**config)
     rig.live(last_seq=9)
     rig.send(1, 2)

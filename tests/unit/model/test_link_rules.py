@@ -88,7 +88,7 @@ def test_a_pedantic_request_is_told(name: str, given: bool) -> None:
 
 
 def old_check_repeated(config: dict[str, Any], find: Any) -> bool:
-    """As it was: a walk for every link."""
+    """The check as it was before: a walk for every link."""
     listed: set[str] = set()
     for link in config.get("sources", ()):
         seen, open_ = {link["name"]}, [link["name"]]

@@ -27,7 +27,7 @@ def some(rng: random.Random, count: int, most: int = 4) -> list[str]:
 
 
 def first_of_all(subjects: list[str]) -> tuple[str, str] | None:
-    """As it was: each with each."""
+    """The search as it was before: each subject with each earlier one."""
     for i, later in enumerate(subjects):
         for earlier in subjects[:i]:
             if overlap(earlier, later):

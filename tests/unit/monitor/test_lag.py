@@ -1,4 +1,4 @@
-"""How far replicas are behind, from notes and what a leader knows."""
+"""The lag of replicas, told from notes and from what a leader knows."""
 
 from __future__ import annotations
 

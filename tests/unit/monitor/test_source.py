@@ -1,4 +1,4 @@
-"""What monitoring is asked that makes no sense."""
+"""Senseless parameters of monitoring pages, and the texts that refuse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many subscribe: over all nodes, and of the account that asks."""
+"""Counts of subscribers: over all nodes, and of the account that asks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What account B tries against streams and consumers of account A: every API subject of the code's own table, and every
-other subject that the server or clients give a meaning. For one node here, and for a cluster in tests/cluster."""
+"""Attempts of account B on streams and consumers of account A: every API subject of the code's own table, and every
+other subject to which the server or clients give a meaning. They serve for one node here, and for a cluster in
+tests/cluster."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ API: dict[str, Row] = {
     "SERVER.REMOVE": Row("", {"peer": "n1"}, SILENT),
     "SERVER.EVACUATE": Row("", {"peer": "n1"}, SILENT),
 }
-"""By the endpoint's name in jetcluster/api/endpoints.py: a new one without a row fails the test."""
+"""Rows by the endpoint's name in jetcluster/api/endpoints.py: a new endpoint without a row fails the test."""
 
 OTHERS: list[tuple[str, Any, str]] = [
     ("$JS.API.CONSUMER.MSG.NEXT.S.C", {"batch": 1, "no_wait": True}, NOBODY),
@@ -170,7 +171,7 @@ async def set_up(a: Wire, replicas: int = 1) -> None:
 
 
 async def state_of(a: Wire) -> Any:
-    """Of all that A has: what B may not change."""
+    """State of all that A has: what B may not change."""
     stream = json.loads(await ask(a, "$JS.API.STREAM.INFO.S"))
     bucket = json.loads(await ask(a, "$JS.API.STREAM.INFO.KV_b"))
     consumer = json.loads(await ask(a, "$JS.API.CONSUMER.INFO.S.C"))
@@ -185,7 +186,7 @@ async def state_of(a: Wire) -> Any:
 
 
 def verdict(answer: bytes) -> int | str:
-    """As the tables have it."""
+    """The verdict on an answer, in the terms of the tables."""
     if not answer:
         return SILENT
     if answer.startswith(b"NATS/1.0 503"):

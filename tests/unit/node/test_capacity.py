@@ -81,7 +81,7 @@ def test_the_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_as_room(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a start on a full disk, or beside what an earlier start has stored."""
+    """The disk was full at the start, or an earlier start has stored something there."""
     monkeypatch.setattr(capacity, "free_disk", lambda directory, files: 64 << 10)
     found = Capacity(options, tmp_path)
     assert found.max_storage == 48 << 10

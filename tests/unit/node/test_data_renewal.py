@@ -117,7 +117,7 @@ def test_a_truncated_file_is_noticed_by_its_size_and_at_the_open(directory: Path
 
 @pytest.mark.parametrize("newest", [False, True])
 def test_a_file_that_is_gone_is_damage_when_it_is_read(directory: Path, newest: bool) -> None:
-    """As where the manifest is cut: it names files then that a compaction has replaced."""
+    """A manifest that was cut has the same effect: it names files that a compaction has replaced."""
     sorted((directory / "data").glob("*.sst"))[-1 if newest else 0].unlink()
     with pytest.raises(KvDamagedError):
         open_data(directory, renewable=False, now=NOW)

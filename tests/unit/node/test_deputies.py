@@ -1,5 +1,5 @@
-"""What a client has the server publish is no request in that client's place, wherever it goes: every way in which the
-server publishes (the files that do are counted) times every name that a request can have."""
+"""Messages that a client has the server publish are no requests in that client's place, wherever they go: every way in
+which the server publishes (the files that do are counted) times every name that a request can have."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ WAYS: dict[str, Any] = {
     "subscribers": lambda wire, target: told(wire, "$SYS.REQ.USER.INFO", b"", target),
 }
 CHOSEN = {"push, no acks", "push, acks", "flow control", "heartbeat", "snapshot", "republish"}
-"""Where the subject is a configuration's or a request's own, which is judged when it is asked for."""
+"""Ways whose subject is a configuration's or a request's own, which is judged when it is asked for."""
 
 PUBLISHERS: dict[str, str] = {
     "api/dispatch.py": "answer", "api/object_claims.py": "passes on what a client publishes",
@@ -185,7 +185,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, Wire, Wire]]:
 
 
 async def seen(owner: Wire, watch: Wire, target: str) -> tuple[int, list[str]]:
-    """How many messages came to the target, and the requests by its name, or the name that it is imported by."""
+    """The number of messages that came to the target, and the subjects of the purges that API advisories tell of."""
     frames = messages(await owner.settle()) + messages(await watch.settle())
     done = [json.loads(frame.payload)["subject"] for frame in frames if frame.sid == "8"]
     return sum(frame.sid == f"t{TARGETS.index(target)}" for frame in frames), [

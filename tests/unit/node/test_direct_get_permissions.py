@@ -140,7 +140,7 @@ async def test_ways_to_other_keys(tmp_path: Path) -> None:
 
 
 async def test_a_wildcard_is_no_key(tmp_path: Path) -> None:
-    """As plain text `>` is one token, which `*` takes; the server takes it for all keys below."""
+    """`>` as plain text is one token, which `*` takes; the server takes it for all keys below."""
     one = CONFIG.replace("KV_b.$KV.b.public.>", "KV_b.$KV.b.*")
     async with bucket(tmp_path, one) as node:
         reader, watcher, admin = await come(node, "reader"), await come(node, "watcher"), await come(node, "admin")
@@ -158,7 +158,7 @@ async def test_a_wildcard_is_no_key(tmp_path: Path) -> None:
 
 
 async def test_filters_of_consumers(tmp_path: Path) -> None:
-    """Who may create consumers with one filter in the subject gets no other by the body."""
+    """A client that may create consumers with one filter in the subject gets no other one by the body."""
     bodies: list[tuple[dict[str, Any], int]] = [
         ({"filter_subject": "$KV.b.secret.>"}, 10131),
         ({"filter_subject": "$KV.b.>"}, 10131),

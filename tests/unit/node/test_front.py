@@ -15,7 +15,7 @@ from tests.unit.node.test_meeting import free_port
 
 
 async def ask(node: Node, endpoint: str, reply: bytes, **body: Any) -> dict[str, Any]:
-    """As a client of this node does; {} when nobody takes it."""
+    """Asks the API as a client of this node does; {} when nobody takes the request."""
     bus = node.server.account("$G")
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     inbox = bus.subscribe(reply, lambda *message: done.done() or done.set_result(message[3]))

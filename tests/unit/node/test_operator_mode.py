@@ -52,7 +52,7 @@ async def until_end(wire: Wire) -> list[str]:
 
 
 async def ask(node: Node, subject: str, body: str = "", count: int = 1, account: str = "") -> list[Any]:
-    """What `account` gets in answer, or the system account."""
+    """The answers that `account` gets, or the system account when none is named."""
     bus = node.server.account(account or node.options.system_account_name)
     answers: asyncio.Queue[bytes] = asyncio.Queue()
     inbox = bus.subscribe(b"_INBOX.1", lambda _s, _r, _h, payload, _o: answers.put_nowait(payload))

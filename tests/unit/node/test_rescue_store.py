@@ -195,7 +195,7 @@ def test_refusals(site: Site) -> None:
 
 
 def test_a_lone_replica_is_kept_where_its_server_would_wait_for_others(site: Site) -> None:
-    """As the server has it: while nothing is lost it goes on by itself, after damage by the word of all others."""
+    """The rule is the server's: while nothing is lost it goes on by itself, after damage by the word of all others."""
     site.fill("n3", {"ONE": (10, 10)})
     hurt(site.folder("n3"), site.gids["ONE"], 5)
     with opened(site.folders("n3")) as stores:
@@ -293,7 +293,7 @@ def test_of_two_that_were_rescued_neither_is_marked(tmp_path: Path) -> None:
 
 
 def left_out_later(site: Site, *names: str) -> None:
-    """Of the meta group: as the journals filled from now on know it."""
+    """Leaves `names` out of the meta group, as the journals filled from now on know it."""
     lost = {site.peer(name): name for name in names}
     kept = {site.peer(name): name for name in site.ids if name not in names}
     rescue = {"number": 1, "at_ns": NOW, "by": "ops", "survivors": kept, "lost": lost}
@@ -301,8 +301,8 @@ def left_out_later(site: Site, *names: str) -> None:
 
 
 def test_left_out_replicas_are_no_part_of_a_majority(tmp_path: Path) -> None:
-    """Those whose store says so, and those that have not met a survivor yet. They are shown; one with the most is not
-    advised, and one that starts no more is not written to."""
+    """Left-out replicas are those whose store says so, and those that have not met a survivor yet. They are shown; one
+    with the most is not advised, and one that starts no more is not written to."""
     site = Site(tmp_path, 5)
     site.stream("S", "n1", "n2", "n3")
     site.fill("n2", {"S": (40, 12)})

@@ -55,7 +55,7 @@ async def restored(client: Client, stream: str, chunks: list[bytes], body: Any =
 
 
 def without_config() -> list[bytes]:
-    """As nats-server writes it."""
+    """The archive of a stream without its configuration, as nats-server writes it."""
     state = json.dumps({"messages": 1, "first_seq": 1, "last_seq": 1}).encode()
     entries = [restoring.encode(restoring.STATE_NAME, 1, 0, b"", state), restoring.encode(b"f.x", 1, 1, b"", b"hi")]
     content = restoring.MAGIC + b"".join(entries) + restoring.END

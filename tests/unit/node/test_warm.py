@@ -114,8 +114,8 @@ class WarmNode:
         return told["seconds"], set(told["modules"])
 
     def warm(self) -> set[str]:
-        """What it has imported when all is there that this configuration needs. A page is asked for, since it waits
-        until aiohttp is there."""
+        """Modules that the server has imported when all is there that this configuration needs. A page is asked for,
+        since a page waits until aiohttp is there."""
         deadline = time.monotonic() + 20
         wanted = {"jetcluster.auth.certificates", "jetcluster.monitor.metrics"}
         while not (wanted <= self.tell()[1] and self.is_built):

@@ -37,11 +37,11 @@ def test_without_a_user_it_is_not_told_to_log_in_where_there_is_one_for_it() -> 
 
 def test_info_comes_unasked_only_after_the_first_ping() -> None:
     peer = Bench().client()
-    peer.connection.tell_info()
+    peer.connection.send_info()
     assert told(peer.read()) == []
     assert len(told(peer.ask(b"PING"))) == 1
-    peer.connection.tell_info()
-    peer.connection.tell_lame_duck()
+    peer.connection.send_info()
+    peer.connection.send_lame_duck()
     assert [info.get("ldm", False) for info in told(peer.read())] == [False, True]
 
 

@@ -75,8 +75,8 @@ def test_what_is_left_of_one_that_is_gone() -> None:
 def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
     bench = Bench()
     client = bench.server.new_client()
-    client.never_made("TLS Handshake Failure")
-    bench.server.clients.never_came(client)
+    client.end_unmade("TLS Handshake Failure")
+    bench.server.clients.count_failed_handshake(client)
     assert bench.server.clients.total == len(bench.server.clients.closed) == 1 and not bench.server.clients
 
 

@@ -34,7 +34,7 @@ def test_a_metric_is_published_with_its_type() -> None:
         told.append((subject, payload))
         return 1
 
-    context.tell(publish, b"lat", "some.type", {"status": 200})
+    context.publish_metric(publish, b"lat", "some.type", {"status": 200})
     ((subject, payload),) = told
     assert subject == b"lat" and json.loads(payload)["type"] == "some.type" and json.loads(payload)["status"] == 200
 

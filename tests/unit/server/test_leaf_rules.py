@@ -76,7 +76,11 @@ def test_configured_denials() -> None:
     rules = LeafRules(system=False, own_domain="", remote_domain="", deny_imports=["in.>"], deny_exports=["out.*"])
     assert (rules.may_come(b"in.a"), rules.may_come(b"out.a"), rules.may_come(b"in")) == (False, True, True)
     assert (rules.may_go(b"out.a"), rules.may_go(b"in.a")) == (False, True)
-    assert (rules.may_tell(b"in.*"), rules.may_tell(b"*.a"), rules.may_want(b"out.x", None)) == (False, True, False)
+    assert (rules.may_announce(b"in.*"), rules.may_announce(b"*.a"), rules.may_want(b"out.x", None)) == (
+        False,
+        True,
+        False,
+    )
     lists = SubjectLists(["a.>"], ["a.secret"])
     bound = LeafRules(
         system=False, own_domain="", remote_domain="", permissions=UserPermissions(PermissionOptions(lists, lists))

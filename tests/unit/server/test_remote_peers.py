@@ -42,26 +42,26 @@ def test_what_was_sent_counts_until_the_answer_and_then_what_it_says() -> None:
     far.sent(peer, b"a", ASK_BYTES)
     assert peer.asked == [("$G", b"a", ASK_BYTES)], "one question at a time"
     assert far.of(peer, b"a") == 2 * ASK_BYTES
-    far.told(peer, b"a", ASK_BYTES, 10)
+    far.answered(peer, b"a", ASK_BYTES, 10)
     assert far.of(peer, b"a") == 10 + ASK_BYTES
     assert peer.asked[1:] == [("$G", b"a", 2 * ASK_BYTES)]
-    far.told(peer, b"a", 2 * ASK_BYTES, 3 * ASK_BYTES)
+    far.answered(peer, b"a", 2 * ASK_BYTES, 3 * ASK_BYTES)
     assert len(peer.asked) == 2
     assert far.of(peer, b"a") == 3 * ASK_BYTES
     assert len(peer.asked) == 3, "who looks at a large backlog wants to know when it is gone"
     assert far.of(peer, b"a") == 3 * ASK_BYTES
     assert len(peer.asked) == 3
-    far.told(peer, b"a", 2 * ASK_BYTES, 0)
+    far.answered(peer, b"a", 2 * ASK_BYTES, 0)
     assert far.of(peer, b"a") == 0
     assert held(far) == empty
 
 
 def test_strange_answers_change_nothing() -> None:
     far, peer = RemoteBacklog("$G"), FakePeer("far")
-    far.told(peer, b"a", 5, 5)
+    far.answered(peer, b"a", 5, 5)
     far.sent(peer, b"a", ASK_BYTES)
-    far.told(peer, b"a", ASK_BYTES + 1, 5)
-    far.told(FakePeer("other"), b"a", ASK_BYTES, 5)
+    far.answered(peer, b"a", ASK_BYTES + 1, 5)
+    far.answered(FakePeer("other"), b"a", ASK_BYTES, 5)
     assert far.of(peer, b"a") == ASK_BYTES
 
 

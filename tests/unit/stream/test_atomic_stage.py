@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.stream.lead.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
+from jetcluster.stream.lead.atomic_stage import MESSAGE_OVERHEAD_BYTES, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import block
@@ -219,7 +219,7 @@ def test_a_message_in_time_for_the_tick_but_not_for_the_timeout() -> None:
 
 
 def test_bytes_of_one_batch_are_bounded() -> None:
-    bench = Bench(BatchLimits(batch_bytes=3 * (MESSAGE_OVERHEAD + 1000)))
+    bench = Bench(BatchLimits(batch_bytes=3 * (MESSAGE_OVERHEAD_BYTES + 1000)))
     codes = [bench.code(("b", str(n), None), payload=b"x" * 900) for n in range(1, 5)]
     assert codes == [0, 0, 0, 10199]
     assert bench.abandoned == [(b"b", "large")]
@@ -227,7 +227,7 @@ def test_bytes_of_one_batch_are_bounded() -> None:
 
 
 def test_bytes_of_the_server_are_bounded() -> None:
-    room = BatchQuota(BatchLimits(total_bytes=3 * (MESSAGE_OVERHEAD + 1000)))
+    room = BatchQuota(BatchLimits(total_bytes=3 * (MESSAGE_OVERHEAD_BYTES + 1000)))
     one, two = Bench(room=room), Bench(room=room)
     assert [one.code(("b", str(n), None), payload=b"x" * 900) for n in (1, 2)] == [0, 0]
     assert [two.code(("b", str(n), None), payload=b"x" * 900) for n in (1, 2)] == [0, 10176]

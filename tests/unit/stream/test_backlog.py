@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from jetcluster.stream.lead.answers import FIRST, LEAST, MOST, PER_MESSAGE, TARGET, Backlog
+from jetcluster.stream.lead.answers import (
+    FIRST_WINDOW_BYTES,
+    MAX_WINDOW_BYTES,
+    MESSAGE_WEIGHT,
+    MIN_WINDOW_BYTES,
+    TARGET_SECONDS,
+    Backlog,
+)
 
 
 def test_the_valve_closes_at_the_window_and_opens_at_half_of_it() -> None:
     told: list[bool] = []
     backlog = Backlog()
     backlog.valve.changed = told.append
-    half = FIRST // 2 - 10 * PER_MESSAGE
+    half = FIRST_WINDOW_BYTES // 2 - 10 * MESSAGE_WEIGHT
     backlog.add(10, half)
     assert not backlog.valve.closed
     backlog.add(10, half)
@@ -23,7 +30,7 @@ def test_the_valve_closes_at_the_window_and_opens_at_half_of_it() -> None:
 
 def test_what_weighs_much_is_counted_beside_bytes() -> None:
     backlog = Backlog()
-    backlog.add(FIRST // PER_MESSAGE, 0)
+    backlog.add(FIRST_WINDOW_BYTES // MESSAGE_WEIGHT, 0)
     assert backlog.valve.closed
 
 
@@ -45,16 +52,16 @@ def run(backlog: Backlog, rate: float, seconds: float, base: float = 0.0, comman
 def test_the_window_follows_what_the_leader_manages_in_the_time() -> None:
     for rate in (6e6, 20e6, 35e6):
         backlog = Backlog()
-        assert run(backlog, rate, 30.0) <= 1.5 * TARGET
-        assert rate * TARGET / 3 <= backlog.window <= 1.5 * rate * TARGET
+        assert run(backlog, rate, 30.0) <= 1.5 * TARGET_SECONDS
+        assert rate * TARGET_SECONDS / 3 <= backlog.window <= 1.5 * rate * TARGET_SECONDS
 
 
 def test_a_slow_leader_keeps_the_least_and_a_fast_one_the_most() -> None:
     slow, fast = Backlog(), Backlog()
     run(slow, 1e6, 30.0)
     run(fast, 1e9, 5.0)
-    assert LEAST <= slow.window <= 2 * LEAST
-    assert fast.window == MOST
+    assert MIN_WINDOW_BYTES <= slow.window <= 2 * MIN_WINDOW_BYTES
+    assert fast.window == MAX_WINDOW_BYTES
 
 
 def test_what_a_proposal_takes_alone_is_not_held_against_those_in_front_of_it() -> None:

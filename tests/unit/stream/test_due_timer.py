@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.stream.lead.duties import SOON, DueTimer
+from jetcluster.stream.lead.duties import SOON_NS, DueTimer
 from testkit.twins.time import ManualTime
 
 MS = 1_000_000
@@ -40,7 +40,7 @@ def test_it_acts_when_it_is_due_and_not_before() -> None:
 
 def test_what_is_far_away_is_left_to_those_who_look() -> None:
     rig = Rig()
-    rig.due = rig.now + SOON + MS
+    rig.due = rig.now + SOON_NS + MS
     rig.timer.look()
     rig.time.advance(1.0)
     assert rig.done == []

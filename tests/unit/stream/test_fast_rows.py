@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.stream.apply import fast_rows
-from jetcluster.stream.apply.fast_rows import HOLD_NANOSECONDS, MAX_ROWS, FastRowError, FastRows
+from jetcluster.stream.apply.fast_rows import HOLD_NS, MAX_ROWS, FastRowError, FastRows
 from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.fast_parts import ENDED, FastPart, FastRun
@@ -80,12 +80,12 @@ def test_a_refused_message_is_a_gap_where_those_are_taken() -> None:
 def test_rows_go_when_they_are_old_and_when_there_are_too_many() -> None:
     stream = Stream()
     fast(stream, ("old", 1, 1))
-    stream.now += HOLD_NANOSECONDS // 2
+    stream.now += HOLD_NS // 2
     fast(stream, ("b", 1, 1))
-    stream.now += HOLD_NANOSECONDS // 2 + 10
+    stream.now += HOLD_NS // 2 + 10
     fast(stream, ("c", 1, 1))
     assert list(stream.machine.fast.by_id) == [b"b", b"c"]
-    stream.now += HOLD_NANOSECONDS // 2
+    stream.now += HOLD_NS // 2
     stream.one("a")  # any command does it
     assert list(stream.machine.fast.by_id) == [b"c"]
     for n in range(0, MAX_ROWS, 100):
@@ -101,7 +101,7 @@ def test_replicas_stay_alike_whichever_restarts(monkeypatch: pytest.MonkeyPatch)
     random_ = random.Random(5)
     one, two = Stream(), Stream()
     for _ in range(300):
-        two.now = one.now = one.now + random_.choice([1, 10**9, HOLD_NANOSECONDS])
+        two.now = one.now = one.now + random_.choice([1, 10**9, HOLD_NS])
         names = random_.sample("bcdef", random_.randint(1, 3))
         parts = [(name, random_.choice([1, 2, 7]), random_.randint(1, 3)) for name in names]
         wrong, gap_ok, commits = random_.randint(-4, 3), random_.random() < 0.5, random_.random() < 0.2

@@ -15,9 +15,9 @@ from jetcluster.raft.api import (
     RaftError,
     StorageFullError,
 )
-from jetcluster.stream.lead.answers import FIRST
+from jetcluster.stream.lead.answers import FIRST_WINDOW_BYTES
 from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, OPEN, Ingest
+from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_UNITS, OPEN_INDEX, Ingest
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
@@ -258,7 +258,7 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
             self.valves.append(valve)
 
     bench, origin = Bench(), Waiting()
-    bench.ingest.on_message(b"a", b"r", b"", b"x" * FIRST, origin)
+    bench.ingest.on_message(b"a", b"r", b"", b"x" * FIRST_WINDOW_BYTES, origin)
     bench.end_turn()
     assert origin.valves == []
     bench.ingest.on_message(b"a", b"r", b"", b"x", origin)
@@ -268,7 +268,7 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert len(bench.log.commands) == 2, "they wait with what comes next; nothing is refused"
     bench.ingest.on_applied(101, PublishResult(1, 1, None))
     assert not bench.ingest.valve.closed
-    bench.ingest.on_message(b"a", b"r", b"", b"x" * 2 * FIRST, origin)
+    bench.ingest.on_message(b"a", b"r", b"", b"x" * 2 * FIRST_WINDOW_BYTES, origin)
     bench.end_turn()
     assert bench.ingest.valve.closed
     bench.ingest.on_dropped(0)
@@ -283,7 +283,7 @@ def expecting(key: bytes) -> bytes:
 def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
     bench = Bench()
     asked: list[bytes] = []
-    bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_UNITS + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
     for key in (b"a.literal", b"k.*", b"*.wide"):
         bench.publish(headers=expecting(key))
     bench.end_turn()
@@ -392,7 +392,7 @@ def test_where_in_the_log_the_newest_copy_of_the_server_is() -> None:
     ingest.flush()
     assert ingest.copied == 0
     ingest.on_message(b"a", b"", b"", b"copy", Server())
-    assert ingest.copied == OPEN
+    assert ingest.copied == OPEN_INDEX
     ingest.flush()
     assert ingest.copied == 102
     ingest.on_message(b"a", b"reply", b"", b"x", CLIENT)

@@ -1,4 +1,4 @@
-"""What JWTs say: limits, windows of time, networks, exports and imports, and what is wrong with them."""
+"""Claims of account JWTs: limits, exports and imports, tiers, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ TIER_LIMITS = st.fixed_dictionaries({"disk_storage": st.integers(-1, 2**62), "me
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(TIER_NAMES, TIER_LIMITS, min_size=1, max_size=4))
 def test_tiers_may_have_any_name(tiers: dict[str, dict[str, int]]) -> None:
-    """Those that no stream can be in count once, as one of a single replica."""
+    """Tiers that no stream can be in count once, like one of a single replica."""
     claims = decode_account(account_with({"tiered_limits": tiers}).jwt)
     list(claims.problems())
     found = claims.options().jetstream
