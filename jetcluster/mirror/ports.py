@@ -145,20 +145,16 @@ class LinkTarget(Protocol):
 
     def propose(self, command: bytes) -> int | None:
         """Puts a SOURCED command into the log; returns its index, or None when the log takes nothing now."""
-        ...
 
     def report_damage(self, error: DamagedError) -> None:
         """Reports that a stored record cannot be read here."""
-        ...
 
     @property
     def origin(self) -> bytes:
         """A name of this stream, unique among all streams anywhere that may read the same upstream."""
-        ...
 
     def knows(self, name: str) -> bool:
         """True when the account has a stream of this name."""
-        ...
 
 
 class LinkDependencies(NamedTuple):

@@ -21,7 +21,6 @@ class Waiter(Protocol):
 
     def wait_at(self, valve: Valve) -> None:
         """Called for each message published while `valve` was closed, from inside a read."""
-        ...
 
 
 class Valve:
@@ -143,42 +142,33 @@ class Bus(Protocol):
         """Add an internal subscription. `local_only`: other nodes do not learn of it, so it gets messages of this
         node's clients only. `exclusive` (with `local_only`, without a queue): it gets these messages instead of all
         other takers, like a service import, and none of the server's own and of peers."""
-        ...
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         """Route one message like a client's PUB; return the number of takers, local and remote."""
-        ...
 
     def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         """Publish a request of the server itself, or one that it forwards for a client. Its own services take no other
         message of the server for a request (`is_no_request`)."""
-        ...
 
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """Route many (subject, payload) pairs without headers: the fast path of PubAcks."""
-        ...
 
     def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
         """Route many (header block or b"", payload) pairs to one subject, in order: the parts of a batched answer.
         Return the number of takers of the last one."""
-        ...
 
     def backlog(self, subject: bytes) -> int:
         """Bytes waiting at the slowest connection that takes `subject` here, a client's or a peer's; -1 without a
         taker. A sender of much to one reply subject waits while this is large."""
-        ...
 
     def has_listener(self, subject: bytes) -> bool:
         """True when a client of this node has subscribed to exactly this subject."""
-        ...
 
     def is_guarded(self, filter: bytes) -> bool:
         """True when `filter` takes a subject to which the server publishes only for clients that may publish there: one
         of its own (`$JS`, `$KV`, `$SYS`, ...), or one that leads to another account."""
-        ...
 
     def has_interest(self, subject: bytes) -> bool:
         """True when a publish to `subject` would find a taker: events are built only then."""
-        ...

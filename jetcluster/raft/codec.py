@@ -205,8 +205,6 @@ _HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
 
-ENTRY_OVERHEAD_BYTES = _ENTRY.size
-
 
 def encode_append(
     term: int, prev_index: int, prev_term: int, commit: int, context: int, entries: list[tuple[bytes, int, int]]
