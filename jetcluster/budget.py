@@ -129,7 +129,7 @@ class LoopBudget:
     # ---- the time of one turn of the loop
 
     def has_time(self) -> bool:
-        """Return True while this turn of the loop has time left. Its first call starts the time."""
+        """Return True while this turn of the loop has time left. The first call of a turn starts its time."""
         now = self._clock.monotonic()
         if self._end < 0:
             self._end = now + SLICE_SECONDS

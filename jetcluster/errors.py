@@ -8,23 +8,23 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
 
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
-    ├─ CallerError         caller      no         what is asked for cannot be: malformed, forbidden or impossible
+    ├─ CallerError         caller      no         a malformed, forbidden or impossible request
     │   AuthError, BadRequestError, CronError, FlagError, MalformedRequest, OptionError, QueryError,
     │   RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
     │   TransformError
-    ├─ PeerError           peer        no         bytes of a client, a node, a log or an archive that make no sense
+    ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
-    ├─ OperatorError       operator    no         a configuration, a key or a file that has to be put right
+    ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, IdentityError, ListenError, MonitorError,
     │   PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError, StorageError
-    ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
+    ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
-    ├─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
+    ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
     │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError (but not a MeshError that is
     │   the peer's no), RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
-    └─ of tools and jobs   jetcluster  no         each ends a command, a job or a query with a text of its own
+    └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
         ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotTheArchiveError,
         PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
 """

@@ -34,7 +34,6 @@ class AccountStoreError(OperatorError):
 class Resolver(Protocol):
     def all(self) -> Iterator[tuple[str, str]]:
         """(account, JWT) of all that are here. Raises OSError."""
-        ...
 
 
 class MemoryResolver:

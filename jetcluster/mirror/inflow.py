@@ -21,7 +21,7 @@ FLIGHT_BYTES: Final = 8 << 20
 MAX_WAITING_BYTES: Final = 64 << 20
 """Bytes that may wait: twice the largest window of flow control, so more bytes prove that there is none."""
 RETRY_SECONDS: Final = 0.1
-"""Delay before the log is offered again what it did not take."""
+"""Delay before a command that the log did not take is offered again."""
 OVERHEAD_BYTES: Final = 64
 
 

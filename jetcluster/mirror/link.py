@@ -39,7 +39,7 @@ MAX_RETRY_SECONDS: Final = 10.0
 NOBODY_RETRY_SECONDS: Final = 1.0
 """Longest delay when the upstream's API has no subscriber (a leaf link is down): such an attempt is cheap."""
 FULL_RETRY_SECONDS: Final = 1.0
-"""Longest delay when the own stream is full; a removal from it causes an attempt at once."""
+"""Longest delay when the fed stream is full; a removal from it causes an attempt at once."""
 ROOM_SECONDS: Final = 0.1
 """Least distance of such attempts, as messages may go one by one."""
 SETTLED_SECONDS: Final = 5.0
@@ -94,9 +94,9 @@ class UpstreamLink:
         self._nobody = False
         """The last request had no subscriber."""
         self._refused = False
-        """`error` is from the own stream, which refused a message; a new consumer does not clear it."""
+        """`error` is from the fed stream, which refused a message; a new consumer does not clear it."""
         self._full: tuple[int, StreamRules] | None = None
-        """Removals and rules of the own stream when it was too full for a message."""
+        """Removals and rules of the fed stream when it was too full for a message."""
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class UpstreamLink:
 
     @property
     def _has_room(self) -> bool:
-        """True when the full own stream has had removals or new rules, ROOM_SECONDS after the last attempt began."""
+        """True when the fed stream, which was full, has had removals or new rules (at most every ROOM_SECONDS)."""
         if self._full is None or self._around.clock.monotonic() - self._began < ROOM_SECONDS:
             return False
         removals, rules = self._full
@@ -229,7 +229,7 @@ class UpstreamLink:
         self._retry()
 
     def _refuse(self, error: ApiError) -> None:
-        """Ends the attempt because the own stream refused a message."""
+        """Ends the attempt because the fed stream refused a message."""
         if error.err_code == errors.BAD_REQUEST:
             self._again("the log lost what came before")
             return
@@ -284,8 +284,7 @@ class UpstreamLink:
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
         refused: ApiError | None = None,
     ) -> None:  # fmt: skip
-        """Sends a request once. The answer counts for this attempt only; an error in it fails the attempt, with
-        `refused` if given."""
+        """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set."""
         around, life = self._around, self._life
         inbox = b"_INBOX.JSL." + self._token()
 

@@ -12,8 +12,7 @@ from jetcluster.mirror.upstream import Upstream
 
 LINKS_AT_ONCE: Final = 16
 APART_SECONDS: Final = 0.04
-"""Links of a stream that begin or end together, and the delay to the next ones: thousands at once would block the
-loop."""
+"""Links of a stream that begin or end together, and the delay before more: thousands at once block the loop."""
 
 
 class Links:
@@ -85,8 +84,8 @@ class Links:
         return max((link.newest() for link in self.by_key.values()), default=0)
 
     def behind(self, stored: Callable[[str], int]) -> bool:
-        """True when a mirror's upstream on this node has messages that will come soon. `stored` returns the last
-        sequence of a stream on this node."""
+        """True when a mirror's upstream on this node has messages that come soon. `stored`: last sequence of a stream
+        here."""
         link = self.by_key.get(b"")
         return link is not None and link.behind(stored)
 

@@ -38,14 +38,14 @@ class LinkLog:
 
     def again(self, upstream: str, why: str) -> None:
         """Logs the end of an attempt for a reason that is no error."""
-        if self._tells(upstream, why):
+        if self._may_log(upstream, why):
             self._log.info("link begins again", stream=self._stream, upstream=upstream, reason=why)
 
     def failed(self, upstream: str, error: str) -> None:
-        if self._tells(upstream, error):
+        if self._may_log(upstream, error):
             self._log.warning("link failed", stream=self._stream, upstream=upstream, error=error)
 
-    def _tells(self, upstream: str, why: str) -> bool:
+    def _may_log(self, upstream: str, why: str) -> bool:
         if not self._open:
             self._open = True
             self._timers.call_later(LOG_SECONDS, self._over)
@@ -145,20 +145,16 @@ class LinkTarget(Protocol):
 
     def propose(self, command: bytes) -> int | None:
         """Puts a SOURCED command into the log; returns its index, or None when the log takes nothing now."""
-        ...
 
     def report_damage(self, error: DamagedError) -> None:
         """Reports that a stored record cannot be read here."""
-        ...
 
     @property
     def origin(self) -> bytes:
         """A name of this stream, unique among all streams anywhere that may read the same upstream."""
-        ...
 
     def knows(self, name: str) -> bool:
         """True when the account has a stream of this name."""
-        ...
 
 
 class LinkDependencies(NamedTuple):

@@ -104,8 +104,7 @@ class Upstream:
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
     def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Request for the consumer of an upstream that removes acknowledged messages. Only `deliver` differs between
-        attempts."""
+        """Request for the durable consumer (workqueue, interest). Only `deliver` differs between attempts."""
         begin = self._begin(Start(0, configured=True))
         own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
         return self._request(consumer, deliver, {**begin, **own}, account)

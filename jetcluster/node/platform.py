@@ -43,32 +43,25 @@ class Platform(Protocol):
     @property
     def stopwatch(self) -> Callable[[], float]:
         """Returns seconds of the finest clock, for measurements only."""
-        ...
 
     def raise_limit(self) -> tuple[int, int]:
         """See `health.descriptors.raise_limit`."""
-        ...
 
     def descriptors(self) -> DescriptorWatch: ...
     def memory_trouble(self) -> Callable[[], str]:
         """Returns a `node_health.Check` of the remaining memory."""
-        ...
 
     def physical_memory(self) -> int:
         """Returns the bytes of memory."""
-        ...
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
         """Opens the journal's writer."""
-        ...
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
         """See `part_options.journal_options`."""
-        ...
 
     def raft_config(self) -> RaftConfig:
         """Returns times and limits of the Raft groups, except the configured ones."""
-        ...
 
 
 class SystemPlatform:

@@ -28,32 +28,26 @@ class RemotePeer(Protocol):
     @property
     def server_name(self) -> str:
         """The name of the server at the other end, or its id where the name is not known."""
-        ...
 
     @property
     def route_id(self) -> int | None:
         """The number that /routez gives the link; None: it is no route."""
-        ...
 
     @property
     def pending(self) -> int:
         """Bytes queued for the peer and not yet handed to the operating system."""
-        ...
 
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         """Queues one message on the link. Must not raise and must not call back into the router."""
-        ...
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         """Queues messages that are routed by `target`, in order with everything else; like `send_msg` for each."""
-        ...
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
         """Asks, in order with the messages, how much waits at the peer for its slowest taker of `target`; the answer
         comes to `Switchboard.backlog_told` with the same `mark`, u64."""
-        ...
 
 
 class InterestListener(Protocol):
@@ -61,7 +55,6 @@ class InterestListener(Protocol):
         """This node's interest in (account, subject, queue) is now `count` (0: gone). Plain interest is reported as 1
         or 0, when it begins and ends; a queue's at every change of its member count. `local_only` subscriptions are
         left out. Called synchronously: queue a frame, never block."""
-        ...
 
 
 class Switchboard(Protocol):
@@ -71,17 +64,14 @@ class Switchboard(Protocol):
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         """(account, subject, queue, count) of everything this node wants now: what a new link is told first."""
-        ...
 
     def set_remote_interest(
         self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
     ) -> None:
         """Replaces what `peer` wants of (account, subject, queue); count 0 removes it. Unknown accounts are made."""
-        ...
 
     def drop_peer(self, peer: RemotePeer) -> None:
         """Forgets all interest of a peer whose link is gone."""
-        ...
 
     def deliver_from_peer(
         self,
@@ -95,30 +85,24 @@ class Switchboard(Protocol):
     ) -> None:
         """Delivers a message of a peer to local takers only: every plain one, and one member of each named queue. A
         queue that has no local member left goes on, once, to another peer that has one."""
-        ...
 
     def deliver_many_from_peer(
         self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:
         """As `deliver_from_peer`, of messages that are routed by `target` and show their own subjects."""
-        ...
 
     def deliver_each_from_peer(
         self, peer: RemotePeer, account: str, messages: Sequence[Outgoing], failed: Callable[[], None]
     ) -> None:
         """As `deliver_from_peer` of each, for no queue. `failed` is told, in the handler, of a taker that raises: the
         messages behind it are delivered."""
-        ...
 
     def backlog_here(self, account: str, target: bytes) -> int:
         """Bytes that the slowest client of this node that takes `target` has not been sent yet."""
-        ...
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         """A peer's answer to `RemotePeer.ask_backlog`."""
-        ...
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
         """The taker of (account, subject) at `peer` has enough to do, or is ready for more: this node's clients that
         publish to it wait meanwhile."""
-        ...

@@ -108,7 +108,7 @@ class BlockStore:
 
     @property
     def removals(self) -> int:
-        """A number, arbitrary at first, that grows with every removal and reload: counts of before may be outdated."""
+        """A number that grows with every removal and reload, from an arbitrary start: older counts may be outdated."""
         return self._added - self._blocks.messages
 
     @property
@@ -204,8 +204,7 @@ class BlockStore:
         return before - self._blocks.messages
 
     def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
-        """Enforce limits of the whole stream, at most by one piece (`slices.Step`). Returns the number of removed
-        messages, and whether that was all."""
+        """Enforce the stream's limits by at most one `slices.Step`; returns the number removed, and if that was all."""
         target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
         return self.slices.cut(min(target, self.last_seq + 1)) if target else (0, True)
 
@@ -304,7 +303,7 @@ class BlockStore:
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
         """Write `state` in the next commit. A callable is called at that commit and at every later one in which this
-        store has changes, so it must be given only once."""
+        store has changes, so it needs to be given only once."""
         self._machine_state = state
         if not self.dirty:
             self.touch()

@@ -119,8 +119,7 @@ class BlockWriter:
         self._settle_first(last_seq)
 
     def delete_replaced(self, replaced: dict[int, bytes], last_seq: int) -> list[bytes]:
-        """Delete what `SubjectIndex.replaced` found. Returns the subjects left to do one by one: their message is not
-        live, or may share its posting with others."""
+        """Delete what `SubjectIndex.replaced` found; returns subjects left to do: not live, or in a shared posting."""
         blocks = self._blocks
         seqs = sorted(replaced)
         left: list[bytes] = []

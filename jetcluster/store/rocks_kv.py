@@ -56,9 +56,8 @@ _COMPACTION_START_SECONDS = 0.02
 
 RESERVE_BYTES = 64 << 20
 """Free bytes of the file system, or a tenth of it if that is less, below which the journal takes no publishes. Commits
-and flushes free space (a purge; the journal's segments), so they are refused only where a flush of all that is in
-memory might not fit. RocksDB takes no more writes after it has met a full disk until it is opened again; an early
-refusal ends by itself once there is room."""
+and flushes free space (a purge; the journal's segments), so they are refused only where a flush might not fit. RocksDB
+takes no writes after a full disk until it is opened again; an early refusal ends once there is room."""
 FLUSH_MARGIN_BYTES = 1 << 20
 """Bytes that a flush writes besides the data."""
 
@@ -303,7 +302,7 @@ class RocksKv(Commits):
         self._run_hooks()
         if not self._open:
             return self.commits
-        if self._owner_flushes and self._must_wait():
+        if self._owner_flushes and self._must_wait():  # a write that waits would stop the process (see above)
             self._progress.held()
             self.on_held()
             return self.commits

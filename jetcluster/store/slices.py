@@ -69,8 +69,7 @@ class Slices:
     # -- from the beginning ---------------------------------------------------------------------------------------
 
     def cut(self, target: int) -> tuple[int, bool]:
-        """Remove messages below sequence `target`, oldest first. Returns their number, and whether that was all: the
-        stream then begins at `target` or after it."""
+        """Remove messages below `target`, oldest first; returns their number, and whether all of them are gone."""
         blocks, step = self._blocks, self.step
         live = blocks.next_live(target)
         if live is None or little_stays(blocks, live, step.rest):

@@ -67,8 +67,7 @@ class Views:
 
 
 class View:
-    """The messages from `start` to sequence `ceiling` that match `subject_filter`, or those at `seqs` (ascending, all
-    live). Ends with `close`."""
+    """The messages in start..ceiling that match `subject_filter`, or those at the ascending live `seqs`."""
 
     def __init__(
         self, views: Views, subject_filter: bytes, start: int, ceiling: int, seqs: Sequence[int] | None = None

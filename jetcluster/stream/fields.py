@@ -33,8 +33,7 @@ def nats_fields(headers: bytes) -> dict[bytes, bytes]:
 
 
 def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bytes:
-    """The block without the `Nats-` fields in `keys`, or with one of `prefixes`, and without a status; other bytes
-    stay."""
+    """The block without a status and the `Nats-` fields in `keys` or with one of `prefixes`; other bytes stay."""
     headers = header_block.without_status(headers) if headers else b"NATS/1.0\r\n\r\n"
     kept: list[bytes] = []
     start, at = 0, headers.find(FIELD)

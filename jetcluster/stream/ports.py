@@ -68,7 +68,6 @@ class Digestible(Protocol):
 
     def digest_bytes(self) -> bytes:
         """Short, unambiguous bytes for the rolling hash."""
-        ...
 
 
 Result = PublishResult | BatchResult | int | ApiError | Digestible
@@ -150,43 +149,32 @@ class Extension(Protocol):
     @property
     def public_count(self) -> int:
         """Number of consumers, without those of mirrors and sources."""
-        ...
 
     def reload(self) -> None:
         """Loads its state from the store, as `StreamMachine.reload`. `configure` follows."""
-        ...
 
     def flush(self) -> None:
         """Writes changes into its side tables; called at the start of each commit of the store."""
-        ...
 
     def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift) -> Result:
         """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
         `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError.
         `sift` removes messages that become unwanted."""
-        ...
 
     def configure(self, rules: StreamRules, sift: Sift) -> None:
         """Sets the stream's configuration: after `reload` and when it changes. `sift` as in `apply`."""
-        ...
 
     def wanted(self, seq: int, subject: bytes) -> bool:
         """True when a consumer wants the message at `seq`, in a stream with interest retention."""
-        ...
 
     def purged(self) -> None:
         """Called after a purge without a filter moved the first sequence."""
-        ...
 
     def trimmed(self) -> None:
         """Called after a command moved the first sequence."""
-        ...
 
     def removed(self, seqs: Sequence[int]) -> None:
         """Called after messages were deleted on purpose: those at `seqs`, or unknown ones when empty."""
-        ...
 
     def stored(self, first_seq: int, last_seq: int) -> None:
-        """Called after messages were stored in a stream with interest retention, before limits are enforced. Removes
-        those that no consumer wants."""
-        ...
+        """Called after messages were stored, before limits are enforced (interest retention). Removes unwanted ones."""

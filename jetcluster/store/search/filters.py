@@ -29,7 +29,7 @@ def is_literal(subject_filter: bytes) -> bool:
 
 
 def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
-    """Return the bounds of the matching subjects: the first one's at or above, and below (None: no bound)."""
+    """Return (low, high): each matching subject is >= low and, unless high is None, < high."""
     tokens = subject_filter.split(b".")
     depth = 0
     while depth < len(tokens) and tokens[depth] != b"*" and not (depth == len(tokens) - 1 and tokens[depth] == b">"):

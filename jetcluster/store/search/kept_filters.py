@@ -77,8 +77,7 @@ class KeptFilters:
         return matched
 
     def each_matching(self, wanted: Wanted) -> Iterator[bytes]:
-        """Yield the matching subjects; keeps them as `matching` does once exhausted. Must not be continued after a
-        mutation."""
+        """Yield the matching subjects, and keep them once exhausted. Must not be continued after a mutation."""
         if wanted in self:
             yield from self.matching(wanted)
             return
@@ -90,8 +89,8 @@ class KeptFilters:
         self._keep(wanted, matched, len(self.arrivals))
 
     def finding(self, wanted: Wanted, limit: int | None = None) -> Generator[None, None, bool]:
-        """Prepare `matching`, in steps of less than a millisecond between which the stream may change. False, and
-        nothing is kept, when there are more than `limit`."""
+        """Prepare `matching` in steps of less than a millisecond, between which the stream may change. Returns False,
+        and keeps nothing, when more than `limit` subjects match."""
         for _ in range(MAX_ATTEMPTS):
             if wanted in self:
                 return limit is None or len(self.matching(wanted)) <= limit
@@ -123,8 +122,7 @@ class KeptFilters:
         return True
 
     def walk(self, wanted: Wanted) -> Iterator[list[bytes]]:
-        """Yield matching subjects, existing or gone, in steps between which the stream may change: subjects that come
-        or go meanwhile may be among them."""
+        """Yield matching subjects, maybe some that are gone, in steps between which the stream may change."""
         parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         found: list[bytes] = []
         looked = 0

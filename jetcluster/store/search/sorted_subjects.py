@@ -1,7 +1,7 @@
 """`SortedSubjects`: a stream's subjects in byte order, so that a selective filter meets few of a million.
 
 Subjects with a common prefix of whole tokens are adjacent, so a literal token narrows the range by bisection and a `*`
-steps from one token to the next. Searches merge the runs of sorted subjects; a message never does.
+steps from one token to the next. Searches merge the sorted runs; messages do so once per SETTLE_SUBJECTS new subjects.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class SortedSubjects:
             self._turn, self._place = self._turn + 1, 0
 
     def part(self, low: bytes, high: bytes | None, most: int) -> tuple[list[bytes], bytes | None]:
-        """Return about `most` subjects in low..high (None: to the end), in order, and the rest's start, None at the
-        end. `high` is excluded."""
+        """Return about `most` subjects with low <= subject < high (None: no end), and the rest's start or None."""
         self._sort()
         places: list[tuple[list[bytes], int, int]] = []
         bound: bytes | None = None
@@ -249,7 +248,7 @@ class _Walk:
             if found < high and run[found] == wanted:
                 yield wanted
                 place = found - at
-            behind = at + length
+            behind = at + length  # as many children as the last token had, or else a bisection finds their end
             end = subject[:dot] + _BEHIND_DOT
             if behind > high or run[behind - 1] >= end or (behind < high and run[behind] < end):
                 behind = bisect_left(run, end, min(found, high), high)

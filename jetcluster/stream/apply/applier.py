@@ -36,31 +36,24 @@ class ApplierHost(Protocol):
 
     def entry(self, index: int) -> LogEntry | None:
         """Returns the command applied at `index`, after the store's last commit; None for an entry without one."""
-        ...
 
     def abandon(self) -> None:
         """Takes the store back to its last commit."""
-        ...
 
     def taking_back(self) -> None:
         """Called before commands are applied again: observers must not see them a second time."""
-        ...
 
     def taken_back(self) -> None:
         """Called when that is done: all objects of the state are new, with the same content."""
-        ...
 
     def commit(self) -> None:
         """Commits the store if it can, which shortens the next way back."""
-        ...
 
     def refused(self, index: int, command: bytes, error: Exception | None) -> None:
         """Called when all replicas refuse the command at `index`."""
-        ...
 
     def recovered(self, index: int, command: bytes, error: Exception) -> None:
         """Called when the command at `index` succeeded at the second try: the first one failed in this process only."""
-        ...
 
 
 class Applier:

@@ -90,12 +90,10 @@ class CheckView(Ruled, Protocol):
     @property
     def time(self) -> int:
         """Time of the command, Unix nanoseconds."""
-        ...
 
     @property
     def takes_msg_ids(self) -> bool:
         """True when an atomic batch may have Nats-Msg-Id: the leader's setting, which is in the command."""
-        ...
 
     @property
     def last_seq(self) -> int: ...
@@ -105,19 +103,15 @@ class CheckView(Ruled, Protocol):
     def byte_count(self) -> int: ...
     def is_grown(self, place: int) -> bool:
         """True when the stream's transform would make the subject too long."""
-        ...
 
     def is_fast(self, place: int) -> bool:
         """True when the message belongs to a fast-ingest batch."""
-        ...
 
     def is_written(self, subject: bytes) -> bool:
         """True when an earlier message of the same atomic batch has this subject."""
-        ...
 
     def seq_of_id(self, msg_id: bytes) -> int | None:
         """Sequence of the message with this id inside the window, or None; 0 for one of the same atomic batch."""
-        ...
 
     def last_seq_of(self, subject_filter: bytes) -> int: ...
     def last_headers(self, subject: bytes) -> bytes | None: ...
@@ -194,7 +188,7 @@ def foreign_source(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def as_stored(view: CheckView, message: Publication) -> ApiError | None:
-    """Adds a counter's total, a raised TTL and a schedule's rollup, which later checks see. Refuses on counters
+    """Adds a counter's total, a raised TTL and a schedule's rollup for later checks. Refuses on counter streams
     only."""
     made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
     if isinstance(made, ApiError):
@@ -384,7 +378,7 @@ CHECKS: Final = (
 
 
 class PublishKind(Enum):
-    """The way in which a message comes to be stored."""
+    """The origin of a message to store."""
 
     PLAIN = "plain"
     """PUBLISH, and FAST_PUBLISH."""

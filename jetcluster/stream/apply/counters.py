@@ -89,8 +89,7 @@ def with_total(seen: Seen, stream: bytes, subject: bytes, total: Number) -> Seen
 
 
 def origin(source: bytes, subject: bytes) -> tuple[bytes, bytes]:
-    """Stream and subject of origin in `Nats-Stream-Source`; `subject` where older versions of nats-server wrote
-    none."""
+    """Stream and subject in `Nats-Stream-Source`; `subject` if it has none, as from older nats-servers."""
     parts = source.split(b" ")
     return parts[0], parts[4] if len(parts) > 4 else subject
 
@@ -242,8 +241,8 @@ class CounterTotals:
         self._staged: dict[bytes, Tally] = {}
 
     def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
-        """The message of a counter stream as it is stored, or why it is refused. Changes nothing (`stage` does). `most`
-        is max_msg_size or 0. `sourced`: the payload, the upstream's total, counts, not the increment. Raises
+        """The message of a counter stream as it is stored, or an error. Changes nothing (`stage` does). `most` is
+        max_msg_size or 0. `sourced`: the payload, the upstream's total, counts, not the increment. Raises
         DamagedError."""
         subject, headers, payload = message
         value = fields.get(b"Nats-Incr")

@@ -121,13 +121,12 @@ class Jobs:
         consumers: Callable[[], int],
     ) -> None:
         """Loads the rows of `store`. `removed` is called with the sequences that a purge with a filter removed, `cut`
-        after one without. `wanted`: whether a consumer wants a message; `consumers`: their number. Raises
-        StreamJobError."""
+        after one without; `wanted` asks whether a consumer wants a message. Raises StreamJobError."""
         self._store = store
         self._wanted = wanted
         self._consumers = consumers
-        self._told_removed = removed
-        self._told_cut = cut
+        self._on_removed = removed
+        self._on_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
         self.steps = 0
         """Pieces done since the start of this process; it shows waiting requests that their job makes progress."""
@@ -142,13 +141,13 @@ class Jobs:
     def purge(
         self, index: int, number: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
     ) -> int | JobStep | ApiError:
-        """Purges; returns how many messages went, or a JobStep when more must go. With `at_once` it begins before open
-        jobs end; so does one without `keep` if only purges are open, as their order does not matter."""
+        """Purges; returns how many messages were removed, or a JobStep if more must be. With `at_once` it begins before
+        open jobs end; so does one without `keep` if only purges are open, as their order does not matter."""
         store = self._store
         everything = subject_filter in (b"", b">") and not keep and (not seq or seq > store.last_seq)
         if everything:
             removed = store.compact(seq or store.last_seq + 1)
-            self._told_cut()
+            self._on_cut()
             return removed
         if not self.has_room():
             return _BUSY
@@ -164,8 +163,7 @@ class Jobs:
         return JobStep(index, job.removed, False)
 
     def limit(self, index: int, number: int = 0, *, per_subject: bool) -> int:
-        """Enforces a changed configuration; returns how many messages went. `per_subject`: that limit is narrower
-        now."""
+        """Enforces new limits; returns how many messages were removed. `per_subject`: that limit is narrower now."""
         job = StreamJob(index, number, EXCESS if per_subject else LIMITS)
         last = self._jobs[-1] if self._jobs else None
         for one in self._jobs if per_subject else ():
@@ -234,7 +232,7 @@ class Jobs:
             phase = job.phase
             if _PHASES[phase](self, job):
                 if job.purges:
-                    self._told(job, ())
+                    self._report(job, ())
                 return True
             if job.phase == phase:
                 return False
@@ -308,7 +306,7 @@ class Jobs:
         removed, done = self._store.slices.cut(job.end)
         job.removed += removed
         if not done:
-            self._told(job, ())
+            self._report(job, ())
         return done
 
     def _excess(self, job: StreamJob) -> bool:
@@ -344,13 +342,13 @@ class Jobs:
     def _removed(self, job: StreamJob, seqs: Sequence[int]) -> None:
         job.removed += len(seqs)
         if seqs:
-            self._told(job, seqs)
+            self._report(job, seqs)
 
-    def _told(self, job: StreamJob, seqs: Sequence[int]) -> None:
+    def _report(self, job: StreamJob, seqs: Sequence[int]) -> None:
         if job.filter in (b"", b">"):
-            self._told_cut()
+            self._on_cut()
         else:
-            self._told_removed(seqs)
+            self._on_removed(seqs)
 
 
 _PHASES: Final[dict[int, Callable[[Jobs, StreamJob], bool]]] = {

@@ -196,7 +196,7 @@ class StreamMachine:
         if self.fast.by_id:
             self.fast.forget(self.clock)
         if self._parts.pieces and not isinstance(decoded, BatchPart):
-            self._parts.clear()
+            self._parts.clear()  # their commit does not follow
         self._advance(index, term, command, result, counts)
         return result
 
@@ -490,8 +490,8 @@ class StreamMachine:
         return self._extension is not None and self._extension.wanted(seq, subject)
 
     def _follow_jobs(self) -> None:
-        """Makes staging respect the jobs there are; called after jobs came or went."""
-        self._staging.behind = self._jobs.within if self._jobs else None
+        """Makes staging respect the present jobs; called after their number changed."""
+        self._staging.within = self._jobs.within if self._jobs else None
 
     def _delete(self, seq: int, *, erase: bool) -> int | ApiError:
         if self.rules.sealed:
@@ -530,7 +530,7 @@ class StreamMachine:
         return self._shrink(index, old) + self._expire(command)
 
     def _shrink(self, index: int, old: StreamRules) -> int:
-        """Enforces limits that are narrower than those of `old`. Returns how many messages went so far."""
+        """Enforces limits that are narrower than those of `old`. Returns how many messages were removed."""
         rules, store = self.rules, self.store
         limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
         lower = bool(limit) and (not before or old.restoring or limit < before)

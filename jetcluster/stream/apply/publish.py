@@ -121,8 +121,8 @@ class MessageAdmission:
 
     def admit_sourced(self, batch: Batch, base: int, first_seq: int = 0) -> tuple[int, ApiError | None]:
         """Stores messages of an upstream, with sequences from `first_seq` on, which may leave a gap, or with the next
-        ones (0). Their headers, the upstream's, are not checked, but have the effects that this stream allows. Returns
-        how many were taken before one did not fit, and its error."""
+        ones (0). Their headers are not checked, but have the effects that this stream allows. Returns how many were
+        taken, and the error of the next."""
         rules, staging, store = self.rules, self.staging, self._store
         grown: frozenset[int] = frozenset()
         if rules.subject_transform is not None:
@@ -142,7 +142,7 @@ class MessageAdmission:
         for i in range(batch.count):
             msg_id = nats_fields(batch.headers_of(i)).get(b"Nats-Msg-Id")
             if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
-                continue
+                continue  # a source's duplicate; a mirror keeps all of its upstream
             verdict = self._admit_one(i, PublishKind.SOURCED)
             if isinstance(verdict, ApiError):
                 taken, error = i, verdict

@@ -113,6 +113,7 @@ US/Eastern US/Hawaii US/Indiana-Starke US/Michigan US/Mountain US/Pacific US/Sam
 """
 
 ZONES: Final = frozenset(_NAMES.split())
+"""IANA's zone names, 2025b. The list is fixed: storing a message must not depend on the zone files of a replica."""
 
 PATTERN: Final = b"Nats-Schedule"
 ZONE: Final = b"Nats-Schedule-Time-Zone"

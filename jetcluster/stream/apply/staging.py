@@ -65,7 +65,7 @@ class Staging:
         self._changed: dict[int, Message] = {}
         """Staged messages that differ from those of the batch, by place."""
         self._bytes = 0
-        self._told = 0
+        self._totals_bytes = 0
         """Bytes of totals of sources in staged messages."""
         self._last: dict[bytes, tuple[int, int]] = {}
         """Per subject of a staged message: its last sequence, and how many are staged."""
@@ -76,12 +76,11 @@ class Staging:
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
         self.on_append: OnAppend | None = None
         self.on_stored: OnStored | None = None
-        self.behind: Within | None = None
+        self.within: Within | None = None
         """Set while there are jobs: returns the subjects whose limit must be enforced (`Jobs.within`)."""
 
     def begin(self, batch: Batch, base: int, first_seq: int = 0) -> None:
-        """Begins a command. Its k-th stored message gets the time `base + k`, and `first_seq + k` or, if 0, the next
-        one."""
+        """Begins a command; its k-th stored message gets time `base + k`, sequence `first_seq + k` (0: the next)."""
         self._batch, self._base, self._stored = batch, base, 0
         self._ids = []
         self.next_seq = first_seq or self._store.last_seq + 1
@@ -141,7 +140,7 @@ class Staging:
         self._last[subject] = (seq, self._last.get(subject, (0, 0))[1] + 1)
         if tally is not None:
             self.totals.stage(subject, tally)
-            self._told += len(tally.text)
+            self._totals_bytes += len(tally.text)
         msg_id = fields.get(b"Nats-Msg-Id", b"")
         self.last_msg_id = msg_id
         if msg_id and self._dedupe.window:
@@ -151,7 +150,7 @@ class Staging:
             self._effects(seq, ts, message, fields)
         if tally is None:
             return seq
-        if self._told > MAX_STAGED_TOTALS_BYTES:
+        if self._totals_bytes > MAX_STAGED_TOTALS_BYTES:
             self.flush()
         return Counted(seq, written(tally.total))
 
@@ -173,7 +172,7 @@ class Staging:
         self._stored += len(staged)
         self._staged = []
         self._changed = {}
-        self._bytes = self._told = 0
+        self._bytes = self._totals_bytes = 0
         self._last = {}
         self.totals.clear()
 
@@ -239,7 +238,7 @@ class Staging:
         return Batch.of(subjects, headers, payloads)
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        within = self.behind(batch.subjects) if self.behind is not None else None
+        within = self.within(batch.subjects) if self.within is not None else None
         seq = first_seq
         for piece in (batch,) if batch.encoded_bytes <= MAX_BLOCK_BYTES else _blocks(batch):
             if self.on_append is not None:

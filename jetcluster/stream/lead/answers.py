@@ -1,9 +1,9 @@
 """`Answers` renders and sends the answers to publishers; `PubAcks` makes the acks of a whole command at once.
 
 `Backlog` bounds the proposals of a stream's leader that are not applied yet. A publisher's ack waits for all proposals
-before it, so time bounds them, not size: the window is the amount lately applied within `TARGET_SECONDS` seconds,
-learned from the duration of proposals. While it is full the valve is closed, and publishers wait (`protocol.bus`). The
-time that a proposal takes with almost nothing before it (a slow disk, a far majority) does not count.
+before it, so time bounds them, not size: the window is the amount applied within `TARGET_SECONDS`, learned from the
+duration of recent proposals. While it is full the valve is closed, and publishers wait (`protocol.bus`). The time that
+a proposal takes with almost nothing before it (a slow disk, a far majority) does not count.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Answers:
 
 MAX_PENDING_BYTES: Final = 128 << 20
 MAX_PENDING_MESSAGES: Final = 100_000
-"""Limits of what waits to be applied: nats-server's max_buffered_size and max_buffered_msgs."""
+"""Limits of unapplied proposals: nats-server's max_buffered_size and max_buffered_msgs."""
 
 TARGET_SECONDS: Final = 0.1
 """Time that a proposal may wait for those before it."""
@@ -195,8 +195,7 @@ MIN_WINDOW_BYTES: Final = 512 << 10
 MAX_WINDOW_BYTES: Final = 4 << 20
 """The first window, and its limits: the bytes in the window also delay heartbeats and `Valve` notices on the links."""
 NEAR_SECONDS: Final = 0.02
-"""`Backlog._base` up to which MAX_WINDOW_BYTES is the limit; above (a far majority, a slow disk) the limit grows in
-proportion."""
+"""`Backlog._base` up to which MAX_WINDOW_BYTES holds; above (a far majority, a slow disk) it grows in proportion."""
 MAX_BASE_SECONDS: Final = 1.0
 
 

@@ -128,8 +128,7 @@ class AtomicStage:
         self.opened = opened
         self._open: dict[bytes, _Open] = {}
         self.expected = b""
-        """The next header block of a batch whose headers differ only in the sequence, as most do (`add_expected`); b""
-        when there is none."""
+        """The next header block of a batch whose headers differ only in the sequence, as most do; b"" if none."""
         self._expecting: _Open | None = None
 
     def __len__(self) -> int:
@@ -187,7 +186,7 @@ class AtomicStage:
         refused = self._check(batch_id, batch, sequence, commit, headers)
         if refused is not None:
             return refused
-        if commit != b"eob":
+        if commit != b"eob":  # "eob" ends the batch without this message
             refused = self._stage(batch_id, batch, subject, headers, payload)
             if refused is not None:
                 return refused
@@ -204,8 +203,7 @@ class AtomicStage:
         return None
 
     def add_expected(self, subject: bytes, payload: bytes) -> bool:
-        """Stages a message whose header block is `expected` without parsing it. False at a limit: `add` then has the
-        answer."""
+        """Stages a message whose header block is `expected`, unparsed. False at a limit: call `add` then."""
         batch = self._expecting
         assert batch is not None
         headers = self.expected

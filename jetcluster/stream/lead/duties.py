@@ -3,8 +3,7 @@ jobs, and republishes stored messages. Pure: the replica's owner calls it, and p
 
 `Republisher` copies stored messages to other subjects. Only the leader does, as an effect of apply: messages are
 collected right before they are stored and sent right after the command. The old leader may die before it sends, and a
-new one may repeat what it applies; like nats-server, it promises no more, and subscribers see gaps by
-Nats-Last-Sequence.
+new one may repeat messages. As in nats-server, no more is promised; subscribers see gaps by Nats-Last-Sequence.
 
 `DueTimer` does work when it is due. Ticks come a few times per second; a timer is set when the time is near. Work that
 is due right after the last one waits for a pause, so that one command does more of it.
@@ -139,7 +138,7 @@ class Republisher:
 EXPIRY_PAUSE_NS: Final = 50_000_000
 """Time between two EXPIREs, which so remove more each; the first one is in time, as in nats-server."""
 AGE_PAUSE_NS: Final = 250_000_000
-"""The same for `max_age` without TTLs and markers, where no client notices the difference."""
+"""The same for `max_age` without TTLs and markers, which is not reported to clients."""
 FIRE_PAUSE_NS: Final = 5_000_000
 """Time between two FIREs."""
 _OPEN_JOBS: Final = frozenset(
@@ -249,8 +248,8 @@ class LeaderDuties:
 
     def _expiry_pause(self) -> int:
         machine = self._machine
-        told = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
-        return EXPIRY_PAUSE_NS if told else AGE_PAUSE_NS
+        noticed = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
+        return EXPIRY_PAUSE_NS if noticed else AGE_PAUSE_NS
 
     def _next_schedule(self) -> int | None:
         if self._firing or not self._leading or self._clock.time_ns() < self._paused:

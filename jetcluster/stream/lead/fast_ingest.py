@@ -102,8 +102,7 @@ class FastIngest:
         self._open.expire()
 
     def resume(self, rows: Mapping[bytes, FastRow], now: int) -> None:
-        """Continues recent batches of `rows` as the new leader, at `now` (Unix nanoseconds), and tells publishers from
-        which message on."""
+        """Continues the recent batches of `rows` at `now` (Unix nanoseconds); each publisher gets an answer."""
         self._open.clear()  # those of an earlier term
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
@@ -113,7 +112,7 @@ class FastIngest:
                 continue  # its first message was refused: the batch never began and has no end
             batch = FastBatch(batch_id, row.stem, row.flow, gap_ok=row.gap_ok)
             batch.came_to(row.seq)
-            batch.settled = batch.told = row.seq
+            batch.settled = batch.acked = row.seq
             batch.stored = row.stored
             self._open.add(batch)
             if row.ended:
@@ -238,7 +237,7 @@ class FastIngest:
                 self._end(batch, reply)
                 return None
             return self._accept(batch, mark, reply, headers, len(payload), place)
-        return None
+        return None  # a message dropped because of the backlog shows as a gap at the next one
 
     def _refusal(self, mark: FastMark | None, headers: bytes, payload: bytes) -> ApiError | None:
         if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
@@ -352,8 +351,7 @@ class FastIngest:
             self._tell_ack(batch, reply)
 
     def _over(self, batch: FastBatch) -> None:
-        """Closes the batch. If the log has some of it but no last message, its end is proposed, too, or the next leader
-        would take it for open."""
+        """Closes the batch; proposes its end if the log has a part but not the last message, for the next leader."""
         self._open.close(batch)
         if batch.seq and batch.seq != batch.commit_seq and len(self.marked) < MAX_PARTS:
             self.marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
@@ -372,7 +370,7 @@ class FastIngest:
         return b"%b.%d.%d%b" % (batch.stem, seq, operation, SUFFIX)
 
     def _tell_ack(self, batch: FastBatch, reply: bytes) -> None:
-        self._tell(reply, answers.flow_ack(batch.told, batch.per_ack))
+        self._tell(reply, answers.flow_ack(batch.acked, batch.per_ack))
 
     def _tell_gap(self, reply: bytes, first: int, seq: int) -> None:
         """Reports `first` to `seq - 1` as missing."""

@@ -112,7 +112,7 @@ class FastBatch:
     """The digits of the next one."""
     settled: int = 0
     """Sequence up to which all outcomes are known."""
-    told: int = 0
+    acked: int = 0
     """Sequence of the last ack."""
     stored: int = 0
     """Stream sequence of the last stored message, or 0."""
@@ -229,10 +229,10 @@ class FastOpen:
 
     def is_due(self, batch: FastBatch) -> bool:
         """True when an ack is due. Counts it as sent, and adapts the number of messages per ack."""
-        ahead = batch.settled - batch.told
+        ahead = batch.settled - batch.acked
         if ahead < batch.per_ack:
             return False
-        batch.told += ahead - ahead % batch.per_ack  # only the last of several due acks
+        batch.acked += ahead - ahead % batch.per_ack  # only the last of several due acks
         most = self._most(batch)
         if batch.per_ack < most:
             batch.per_ack = min(batch.per_ack * 2, most)

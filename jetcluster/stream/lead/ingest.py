@@ -126,7 +126,7 @@ INTERNAL: Final = "internal"
 
 
 class Ingest:
-    """Publishes to one stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
+    """Takes the publishes to one stream led here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
 
     def __init__(
         self,
@@ -164,8 +164,7 @@ class Ingest:
         self._replies: list[bytes] = []
         self._open_bytes = 0
         self.copied = 0
-        """Log index of the newest command with a message that the server published, such as one republished by another
-        stream; OPEN_INDEX: not proposed yet."""
+        """Log index of the newest command with a message of the server's own; OPEN_INDEX: not proposed yet."""
         self.proposed: dict[int, tuple[list[bytes], int, int, float]] = {}
         """By log index: reply subjects (b"" for none), bytes, weight (`Backlog.add`), time proposed (monotonic)."""
 
@@ -368,8 +367,7 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """The block without its status text and Nats-Request-Info. One with the latter, or with too long a pattern, does
-    not schedule anything."""
+    """The block without status and Nats-Request-Info. With the latter, or too long a pattern, it schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:

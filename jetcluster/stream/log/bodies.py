@@ -66,8 +66,7 @@ _LENGTH: Final = struct.Struct("<H")
 MAX_LAG: Final = 0xFFFFFFFF
 
 LATEST_TIME: Final = (1 << 62) - 1
-"""Unix nanoseconds, in the year 2116. Messages of an archive or an upstream are at most as far from 1970, so that a
-block can have any two times."""
+"""Unix nanoseconds, in 2116. Times from elsewhere are at most as far from 1970, so that any two fit into a block."""
 
 
 class Run(NamedTuple):
@@ -107,8 +106,7 @@ def cut(
     seqs: list[int], times: list[int], subjects: Sequence[bytes], headers: Sequence[bytes],
     payloads: Sequence[bytes],
 ) -> list[Run]:  # fmt: skip
-    """The ascending messages as runs: sequences and times rise by one within a batch as stored by one of our
-    streams."""
+    """The ascending messages as runs: within a batch that a stream of ours stored, sequences and times rise by 1."""
     return list(cutting(seqs, times, subjects, headers, payloads))
 
 

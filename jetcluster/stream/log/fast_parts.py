@@ -106,8 +106,7 @@ def settle(part: FastPart, result: PublishResult) -> SettledPart:
 
 
 class FastGate:
-    """Holds back the messages after a refused one in a batch that takes no gaps: the publisher may have sent many
-    before it hears of the refusal."""
+    """Holds back what a publisher sent after a refused message, in a batch that takes no gaps."""
 
     __slots__ = ("_ended", "_owners", "_parts")
 

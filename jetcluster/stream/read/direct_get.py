@@ -69,8 +69,7 @@ PROOF: Final = b"Jc-Proof"
 
 
 class DirectGet:
-    """Answers requests from `store`. `stream` is the name of the answering stream, such as a mirror's own; `server`
-    appears in proofs."""
+    """Answers requests from `store`. `stream` names the answering stream, such as a mirror; `server` is for proofs."""
 
     def __init__(
         self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
@@ -201,9 +200,9 @@ class DirectGet:
         if not found:
             return _with_proof(NO_RESULTS, proof)
         # Beyond the last message, it would let later messages into the next page.
-        told = store.last_seq if within is None else within
+        upto = store.last_seq if within is None else within
         page = found[bisect_left(found, request.seq) :]  # the pending count leaves out those below, too (ADR-31)
-        end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
+        end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % upto
         return GetReply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
 
@@ -259,8 +258,7 @@ class GetReply:
 
     def take(self, size: int) -> list[Frame]:
         """Returns the next frames, of about `size` bytes, perhaps none; call `hold` before other code runs. Raises
-        DamagedError, KvError or LostViewError, after which there are no frames and no EOB; a call before returns the
-        frames made before the error."""
+        DamagedError, KvError or LostViewError once the frames made before the error are taken; no EOB follows."""
         frames: list[Frame] = []
         if self._trouble is None:
             try:
@@ -317,8 +315,7 @@ class GetReply:
 
 
 def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
-    """The message of a single get (Direct Get or MSG.GET), by the first field present in the order here, or None.
-    Raises DamagedError."""
+    """The message of a single get (Direct Get or MSG.GET), by the first field present, or None. Raises DamagedError."""
     if request.last_by_subj:
         return store.queries.last_by_subject(request.last_by_subj)
     if request.next_by_subj:
