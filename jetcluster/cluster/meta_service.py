@@ -361,7 +361,7 @@ class MetaService:
                 self._well(node.peer),
                 node.jetstream,
                 machine.replicas_on(node.peer) + self._underway[node.peer],
-                machine.leaders_on(node.peer),
+                machine.leaders_on(node.peer) + self._leading[node.peer],
                 machine.replicated_on(node.peer) >= most > 0,
                 room - machine.reserved_on(node.peer, storage) - self._reserving[node.peer, storage],
             )

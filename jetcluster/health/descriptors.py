@@ -15,7 +15,7 @@ from typing import Final
 SHORTAGE: Final = (errno.EMFILE, errno.ENFILE)
 """Errors of a process, or a system, without free descriptors. The caller can wait for one to be released."""
 
-RESERVE_SHARE: Final = 5
+RESERVE_DIVISOR: Final = 5
 MIN_RESERVE: Final = 32
 MAX_RESERVE: Final = 512
 """Reserved descriptors: a fifth of the limit, within these bounds."""
@@ -34,7 +34,7 @@ class DescriptorWatch:
 
     @property
     def reserve(self) -> int:
-        return min(MAX_RESERVE, max(MIN_RESERVE, self.limit // RESERVE_SHARE))
+        return min(MAX_RESERVE, max(MIN_RESERVE, self.limit // RESERVE_DIVISOR))
 
     def crowded(self, descriptor: int) -> bool:
         """True when a client connection with this descriptor must be refused."""

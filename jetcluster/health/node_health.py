@@ -13,7 +13,7 @@
 
 *Leads: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
 may, the present leader stays: a slow stream is better than one without a leader. *Votes* are promises that the journal
-must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then their data is
+must keep. *May answer reads: no* means that replicas leave the read groups, unless no other voter is well: then their data is
 all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
 
 `LoopWatch` reports when the event loop of this process is blocked so much that other nodes should lead.

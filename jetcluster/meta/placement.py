@@ -103,7 +103,7 @@ def place(
     if unique and not any(tag.lower().removeprefix("!").startswith(unique) for tag in wish.get("tags", ())):
         ranked = _apart(ranked, unique, beside)
     chosen = ranked[:replicas]
-    if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:
+    if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:  # after `_apart`
         raise _no_peers(*reasons, "server tag not unique")
     leader = min((c for c in chosen if c.online), key=lambda c: (not c.well, c.leaders, _spread(name, c.peer)))
     return ChosenPeers(tuple(c.peer for c in chosen), leader.peer)

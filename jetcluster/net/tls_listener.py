@@ -22,7 +22,7 @@ _LOG = logging.getLogger("jetcluster.server")
 MAX_HANDSHAKES = 1024
 """Simultaneous handshakes; further ones wait, within their timeout."""
 MAX_SILENT = 16_384
-"""Connections without a first byte; further ones wait in the system's accept queue."""
+"""Accepted connections, most without a first byte, that are not transports yet; further ones are not accepted."""
 LISTEN_BACKLOG = 1024
 ACCEPT_RETRY_SECONDS = 0.1
 """Pause after a failed accept, as when file descriptors run out."""

@@ -13,24 +13,24 @@ and routes between nodes, which prove to each other that they know the cluster's
 
     NEW -> OPEN -> CONNECTED -> CHOSEN -> JOINED
 
-| state | who is at the other end | what it may do |
+| state | other end | allowed |
 |---|---|---|
-| NEW | nobody: there is no socket yet | nothing |
-| GREETED | nobody: INFO went out on a socket that is to be a connection once it has TLS | nothing |
-| OPEN | not known | say CONNECT (or INFO, at the end that has connected) |
-| SECURING | not known | the handshake of TLS, in the middle of the connection |
-| ANONYMOUS | a client that has said no CONNECT, where none is needed | all that its rights allow |
-| CHECKING | its CONNECT is being looked at, which takes time; input waits | nothing |
-| CHECKED | that is known, and its CONNECT is looked at again in the same turn | nothing |
-| CONNECTED | known: a client is in, a link has been asked to join | a client all, a link nothing yet |
-| CHOSEN | a node: of its connections with this one, this is to be the route | the rest of INFO |
-| SETTLED | a client that is in and has had its first PONG | all, and INFO may come unasked |
-| RECHECKING, RECHECKED | as CHECKING and CHECKED, of a client that is SETTLED | nothing |
-| JOINED | a link that takes part: a leaf link in its account, a route in the mesh | all |
-| CLOSED | nobody any more | nothing, for ever |
+| NEW | none: there is no socket yet | nothing |
+| GREETED | none: INFO went out on a socket that becomes a connection after the TLS handshake | nothing |
+| OPEN | unknown | CONNECT (or INFO, at the dialing end) |
+| SECURING | unknown | the TLS handshake, amid the connection |
+| ANONYMOUS | a client without CONNECT, where none is needed | all that its permissions allow |
+| CHECKING | unknown: its CONNECT is being checked, which takes time; input waits | nothing |
+| CHECKED | the check is done, and CONNECT is processed again in the same turn | nothing |
+| CONNECTED | known: a client is logged in, a link was asked to join | everything for a client, nothing for a link |
+| CHOSEN | a node: this one of its connections becomes the route | the rest of INFO |
+| SETTLED | a client that is logged in and has had its first PONG | everything; INFO may come unasked |
+| RECHECKING, RECHECKED | CHECKING and CHECKED for a SETTLED client | nothing |
+| JOINED | a link in service: a leaf link in its account, a route in the mesh | everything |
+| CLOSED | none any more | nothing |
 
-Not here: whether the socket can be read or written just now, whether input waits for its turn (`server.fairness`), and
-a client whose socket is gone while what it had sent still has its turns: that one goes through the same states.
+Not here: whether the socket is readable or writable, whether input waits for its turn (`server.fairness`), and a client
+whose socket is gone while its input still has turns: it goes through the same states.
 Precedent: h11's table of states.
 """
 
@@ -61,24 +61,24 @@ class ConnectionEvent(Enum):
     GREET = auto()
     """INFO goes out before the connection is made."""
     MAKE = auto()
-    """There is a socket, and INFO goes out."""
+    """A socket exists, and INFO goes out."""
     SECURE = auto()
-    """The handshake of TLS begins."""
+    """The TLS handshake begins."""
     SECURED = auto()
     SERVE = auto()
-    """A client is let in without CONNECT."""
+    """A client is admitted without CONNECT."""
     CHECK = auto()
-    """It takes time to know who this is: a password (bcrypt), an account that is looked for elsewhere."""
+    """The login needs time: a password (bcrypt), an account that is fetched from a resolver."""
     ANSWER = auto()
-    """That is known."""
+    """The outcome of the check is known."""
     CONNECT = auto()
-    """A client's CONNECT has let it in; a leaf link's was said; both ends of a route have proven themselves."""
+    """A client's CONNECT was accepted; a leaf link's arrived; both ends of a route have proven themselves."""
     PING = auto()
-    """The first one of a client that is in and takes INFO unasked."""
+    """The first PING of a client that is logged in and takes INFO unasked."""
     CHOOSE = auto()
-    """This one of the connections between two nodes is to be the route."""
+    """This one of the connections between two nodes becomes the route."""
     YIELD = auto()
-    """Another one is, after all."""
+    """Another connection becomes the route instead."""
     JOIN = auto()
     """Both ends know each other."""
     CLOSE = auto()
@@ -92,7 +92,7 @@ CONNECTED, CHOSEN, SETTLED = ConnectionState.CONNECTED, ConnectionState.CHOSEN, 
 RECHECKING, RECHECKED = ConnectionState.RECHECKING, ConnectionState.RECHECKED
 JOINED, CLOSED = ConnectionState.JOINED, ConnectionState.CLOSED
 BEING_CHECKED: Final = (CHECKING, RECHECKING)
-"""Input waits meanwhile."""
+"""Input waits in these states."""
 
 TRANSITIONS: Final = {
     (NEW, ConnectionEvent.GREET): GREETED,

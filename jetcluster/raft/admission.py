@@ -74,8 +74,7 @@ class Admission:
         return peer in log.config.members or self.vouched(peer)
 
     def is_voter(self, peer: str) -> bool:
-        """True if `peer` has a vote in the cluster, by this node's knowledge, or this node has not met its cluster
-        yet."""
+        """True if `peer` has a vote in the cluster, as far as known, or this node has not met its cluster yet."""
         log = self._journal.groups.get(META_GROUP)
         return log is None or log.config.has_vote(peer) or self.vouched(peer)
 

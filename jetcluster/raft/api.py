@@ -205,8 +205,7 @@ class RaftGroup(Protocol):
         """Note that the state machine is durable up to `index`: the journal may forget entries up to it."""
 
     def suspend(self) -> None:
-        """Apply nothing until `install`, and ask the leader for a snapshot: the state was found wrong, or is being
-        replaced."""
+        """Apply nothing until `install`, and ask the leader for a snapshot: the state is wrong, or being replaced."""
 
     @property
     def lacks_state(self) -> bool:
@@ -223,8 +222,7 @@ class RaftGroup(Protocol):
         until the peer has caught up or is silent for long, or the disk needs the space."""
 
     def command_at(self, index: int) -> tuple[int, bytes] | None:
-        """Return term and command of a retained entry; None for an entry that is not the state machine's. Raises
-        JournalDamageError."""
+        """Return (term, command) of a retained entry; None if it is no command. Raises JournalDamageError."""
 
     def members_at(self, index: int) -> Config:
         """Return the configuration at `index`, which the log must still have. The whole of it travels with a state: a

@@ -27,8 +27,7 @@ MAX_NUMBER = (1 << 62) - 1
 """Hard cap of indexes and times: no log gets there, and a forged number must not overflow stored ones."""
 MAX_TERM = (1 << 48) - 1
 """Hard cap of terms: a frame with a higher one is refused, and no replica campaigns beyond it. A candidate waits at
-least 0.3 s per term: that is 2.6 million years of elections, or a million of the largest leaps
-(`RaftConfig.max_term_leap`)."""
+least 0.3 s per term: 2.6 million years of elections, or a million times `RaftConfig.max_term_leap`."""
 
 REGULAR, NOOP, CONFIG = 0, 1, 2
 """Entry types."""
@@ -87,15 +86,13 @@ class Reject(NamedTuple):
 
 
 class PreVote(NamedTuple):
-    """The question whether the receiver would vote for the sender in `term`; it raises no term (Raft dissertation,
-    section 9.6)."""
+    """The question whether the receiver would vote in `term`; it raises no term (Raft dissertation, section 9.6)."""
 
     term: int
     last_index: int
     last_term: int
     decisive: bool = False
-    """The sender was part of every possible quorum (`membership.decisive`): even a damaged replica may vote for it (see
-    `Rejoin`)."""
+    """The sender was part of every possible quorum (`membership.decisive`): see `snapshots.Rejoin`."""
 
     @property
     def end(self) -> tuple[int, int]:
@@ -180,8 +177,7 @@ class Heartbeat(NamedTuple):
     wall_ns: int = 0
     """The sender's wall clock, nanoseconds since the Unix epoch; 0 if not sent."""
     trusted_ns: int = 0
-    """The sender's time as a majority has confirmed it (`health.cluster_clock`), nanoseconds since the Unix epoch; 0
-    while unconfirmed."""
+    """The sender's time as confirmed by a majority (`health.cluster_clock`), in the same unit; 0 while unconfirmed."""
     well: bool = True
     """The sender may lead (`health.node_health`)."""
     level: int = 0
@@ -332,7 +328,7 @@ def _decode_append(frame: bytes) -> Append:
         index += 1
         command = frame[at : at + length]
         if kind == CONFIG:
-            _config(command)
+            _config(command)  # `GroupLog.append` decodes it again, and must not fail then
         entries.append((command, index, entry_term, kind))
         at += length
     if at != size:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class RaftConfig:
-    """The times and limits of elections, heartbeats and flow. Times are seconds, sizes are bytes."""
+    """The times and limits of elections, heartbeats and flow."""
 
     heartbeat: float = 0.1
     """Between two heartbeats of a pair of nodes; groups have none of their own."""
@@ -38,8 +38,7 @@ class RaftConfig:
     give_way_pause: float = 2.0
     """Before the next attempt when the successor could not keep up."""
     deferrals: int = 5
-    """Elections that a replica on an unhealthy node leaves to healthy voters before it campaigns: their logs may not be
-    good enough to win."""
+    """Elections that a replica on an unhealthy node leaves to healthy voters, whose logs may not suffice to win."""
     stall: float = 1.0
     """Before a batch without an answer is sent again over a live link."""
     transfer_timeout: float = 1.0

@@ -39,8 +39,7 @@ class MembersError(PeerError, ValueError):
 class Config:
     """The members of a group. Voters decide and count; learners only receive. Ids are unique over both.
 
-    With `outgoing` the configuration is joint: a change from those voters to `voters`, decided by a majority of
-    each."""
+    With `outgoing` the configuration is joint: a change from these to `voters`, decided by a majority of each."""
 
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()

@@ -26,8 +26,7 @@ from jetcluster.raft.rescue import go_on, is_lone
 
 
 class RaftNode:
-    """All groups of this node. `journal` must be open. All methods are called on the event loop; no frame of a peer
-    makes them raise."""
+    """All groups of this node. `journal` must be open. Methods run on the event loop; no frame makes them raise."""
 
     def __init__(
         self,
@@ -108,14 +107,12 @@ class RaftNode:
         return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """True when the journal has lost entries of a group in which, by what is left, no other node ever voted
-        (`rescue.is_lone`)."""
+        """True if the group has lost entries, and no other node is known to have voted in it (`rescue.is_lone`)."""
         log = self.journal.groups.get(gid)
         return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 
     def is_unfounded(self, gid: int) -> bool:
-        """True for a founder's replica that has no entries and does not know the voters: no leader has reached it
-        yet."""
+        """True for a founder's replica without entries or known voters: no leader has reached it yet."""
         log = self.journal.groups.get(gid)
         return log is not None and not (log.damaged or log.last_index or self.me in log.config.voters)
 
@@ -175,7 +172,7 @@ class RaftNode:
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
-        credited = log is not None and log.relaxed
+        credited = log is not None and log.relaxed  # of the process that wrote it: `settle_relaxed` replaces it
         if log is None:
             log = self._begin(gid, tuple(peers), durable, founder=founder, has_state=applied_index > 0)
         log.durable = durable
@@ -205,8 +202,7 @@ class RaftNode:
         return log
 
     def go_on_alone(self, gid: int) -> None:
-        """Let a replica that is `in_doubt` go on with its state and log: all other nodes have reported that they have
-        nothing of the group."""
+        """Let a replica that is `in_doubt` go on: all other nodes have reported that they have nothing of the group."""
         group = self.groups.get(gid)
         if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid):
             return
@@ -347,8 +343,7 @@ class RaftNode:
                 group.lost_leader(peer)
 
     def _others(self) -> set[str] | None:
-        """Return the other voters of the meta group, or of all groups if it is unknown; None while no voter is
-        known."""
+        """Return the other voters of the meta group, or of all groups if it is unknown; None if no voter is known."""
         groups = self.journal.groups
         meta = groups.get(META_GROUP)
         logs = [meta] if meta is not None and meta.config.voters else groups.values()

@@ -44,7 +44,7 @@ class Levels:
         return self.own if peer == self._me else self._told.get(peer)
 
     def of(self, config: Config) -> int:
-        """Return the level that all members understand; a member that never reported one counts as level 0."""
+        """Return the level that all members understand; a member without a known level counts as level 0."""
         return min(map(self._of, config.others(self._me)), default=self.own)
 
     def _of(self, peer: str) -> int:
@@ -223,8 +223,7 @@ class Peers:
 
     def may_stamp(self, voters: tuple[str, ...], since: float) -> bool:
         """True when this node's clock may stamp messages of a group of `voters` that it has held since `since`: its
-        time is that of a majority of the nodes, or it is the only voter and no other node has disputed its time for
-        `RaftConfig.clock_wait`."""
+        time is a majority's, or it is the only voter and its time was not disputed for `RaftConfig.clock_wait`."""
         time = self._health.time
         if not time.established:
             time.settle()

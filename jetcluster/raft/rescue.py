@@ -209,8 +209,7 @@ def force(
 def append_forced(
     log: GroupLog, me: str, term: int, voters: tuple[str, ...], learners: tuple[str, ...] = (), number: int = 0
 ) -> Config:
-    """Append a forced configuration to the log, for `force` and `take_over`. `term` is not below the log's own. Returns
-    the configuration."""
+    """Append a forced configuration to the log, and return it. `term` must not be below the log's own."""
     assert me in voters, "the first leader has a vote"
     assert term >= max(log.term, log.last_term), (term, log.term, log.last_term)
     if log.damaged:

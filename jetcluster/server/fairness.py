@@ -83,7 +83,7 @@ class Governor:
         self._turns_given = 0
 
     def admits(self, *, heavy: bool = True) -> bool:
-        """True when new input of a connection may be processed at once. `heavy`: it is a large read."""
+        """Returns True when new input of a connection may be processed at once. `heavy`: it is a large read."""
         return not (heavy and self._open) and self._budget.has_time()
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
@@ -183,7 +183,7 @@ class Crowd:
         return not self.is_crowded(client) or self.make_room()
 
     def has_room_at(self, descriptor: int) -> bool:
-        """The same for a connection without a transport, by its descriptor."""
+        """Does the same for a connection without a transport, by its descriptor."""
         return self.watch is None or not self.watch.crowded(descriptor) or self.make_room()
 
     def make_room(self) -> bool:

@@ -57,7 +57,7 @@ class ConnectionPermissions:
         return answer or (bool(self._replies) and self._use_reply(subject))
 
     def can_publish_all(self, filter: bytes) -> bool:
-        """True when the user may publish to every subject that `filter` matches."""
+        """Returns True when the user may publish to every subject that `filter` matches."""
         return self._permissions.can_publish_all(self.judged(filter))
 
     def judged(self, subject: bytes) -> bytes:
@@ -66,7 +66,7 @@ class ConnectionPermissions:
         return without_domain(subject, self._domain) if self._domain else subject
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:
-        """True when a message may be delivered to a subscription of `queue`; opens its reply subject for the answer."""
+        """Returns True when a subscription of `queue` may get a message, and opens its reply subject for the answer."""
         if self._can_deliver is not None and not self._is_deliverable(subject, queue):
             return False
         if reply and self._responses is not None:

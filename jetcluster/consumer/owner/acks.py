@@ -33,10 +33,10 @@ _TERM: Final = (b"+TERM", b"-TERM")
 _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 
 
-class Words:
+class AckBatch:
     """All acks of one kind in one turn, as the token of their op."""
 
-    __slots__ = ("kind", "replies", "said", "value")
+    __slots__ = ("details", "kind", "replies", "value")
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
@@ -44,14 +44,14 @@ class Words:
         """The op's value."""
         self.replies: list[bytes] = []
         """Reply subjects that get an empty message once the op is applied."""
-        self.said: dict[int, tuple[bytes, bytes]] = {}
+        self.details: dict[int, tuple[bytes, bytes]] = {}
         """Sequence -> (tail of the ack subject from the delivery count on, rest of the payload)."""
 
 
 class Acks:
     """The acks of one owned consumer, from the subscription to the log."""
 
-    __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "early", "in_flight", "words")
+    __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "batches", "early", "in_flight")
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Acks:
         self._request = request
         self._again = again
         self._state = owner.state
-        self.in_flight: deque[Words] = deque()
+        self.in_flight: deque[AckBatch] = deque()
         self.acked: list[int] = []
         self._replies: list[bytes] = []
-        self.words: dict[int, Words] = {}
+        self.batches: dict[int, AckBatch] = {}
         self.early: list[tuple[int, bytes, int, bytes, bytes]] = []
         """Arguments of `_other`, for messages sent before their delivery was applied."""
 
@@ -75,8 +75,8 @@ class Acks:
     def naks_in_flight(self) -> bool:
         """True when NAKs without delay are in flight: their messages are redelivered once the log has the NAKs."""
         return any(
-            words.kind == NAK and any(not delay for _, delay in words.value)  # type: ignore[misc]
-            for words in self.in_flight
+            batch.kind == NAK and any(not delay for _, delay in batch.value)  # type: ignore[misc]
+            for batch in self.in_flight
         )
 
     # -- from clients -----------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Acks:
             if reply:
                 self._replies.append(reply)
         else:
-            self._word(subject, at, seq, reply, payload)
+            self._dispatch(subject, at, seq, reply, payload)
 
     def delivered(self) -> None:
         """Take the early acks again, as deliveries were applied."""
@@ -129,7 +129,7 @@ class Acks:
         for said in early:
             self._other(*said)
 
-    def _word(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
+    def _dispatch(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
         numbers = subject.split(b".", at)[at]
         if payload.startswith(_NEXT):
             self.acked.append(seq)
@@ -145,15 +145,15 @@ class Acks:
             self._owner.bus.publish(reply)
 
     def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
-        words = self.words.get(kind)
-        if words is not None and max(len(words.said), len(words.replies)) >= MAX_ACKS_PER_OP:
+        batch = self.batches.get(kind)
+        if batch is not None and max(len(batch.details), len(batch.replies)) >= MAX_ACKS_PER_OP:
             self.flush()
-            words = None
-        if words is None:
-            words = self.words[kind] = Words(kind)
-        words.said[seq] = numbers, more
+            batch = None
+        if batch is None:
+            batch = self.batches[kind] = AckBatch(kind)
+        batch.details[seq] = numbers, more
         if reply:
-            words.replies.append(reply)
+            batch.replies.append(reply)
 
     # -- to the log -------------------------------------------------------------------------------------------------
 
@@ -161,26 +161,26 @@ class Acks:
         """Log the turn's acks. Those of one message count in this order, not in the order of arrival."""
         if self.acked:
             self._flush_acks()
-        if self.words:
-            said, self.words = self.words, {}
+        if self.batches:
+            batches, self.batches = self.batches, {}
             for kind in (TERM, PROGRESS, NAK):
-                if kind in said:
-                    self._flush_words(said[kind])
+                if kind in batches:
+                    self._flush_batch(batches[kind])
 
     def _flush_acks(self) -> None:
         state = self._owner.state
         pending = state.unacked.entries
-        words = Words(ACK)
+        batch = AckBatch(ACK)
         if state.rules.ack_policy in (ALL, FLOW_CONTROL):
             highest = max(self.acked)
-            words.value = [highest] if highest > state.floor_sseq else []
+            batch.value = [highest] if highest > state.floor_sseq else []
         else:
-            words.value = [seq for seq in self.acked if seq in pending]
+            batch.value = [seq for seq in self.acked if seq in pending]
             if state.rules.sample and self._owner.advise.wanted(ACK_METRIC):
-                self._sample(words.value)
-        words.replies = self._replies
+                self._sample(batch.value)
+        batch.replies = self._replies
         self.acked, self._replies = [], []
-        self._submit(words)
+        self._submit(batch)
 
     def _sample(self, seqs: Sequence[int]) -> None:
         """Publish metrics of a sample of the acks (sample_freq percent)."""
@@ -192,25 +192,25 @@ class Acks:
                 delivered = entry.due - rules.wait_after(entry.deliveries)
                 owner.advise.acked(entry.cseq, seq, entry.deliveries, max(0, now - delivered) if delivered > 0 else 0)
 
-    def _flush_words(self, words: Words) -> None:
+    def _flush_batch(self, batch: AckBatch) -> None:
         pending = self._owner.state.pending
-        if words.kind == NAK:
-            words.value = [(seq, nak_delay(more)) for seq, (_, more) in words.said.items() if seq in pending]
+        if batch.kind == NAK:
+            batch.value = [(seq, nak_delay(more)) for seq, (_, more) in batch.details.items() if seq in pending]
         else:
-            words.value = [seq for seq in words.said if seq in pending]
-        self._submit(words)
+            batch.value = [seq for seq in batch.details if seq in pending]
+        self._submit(batch)
 
-    def _submit(self, words: Words) -> None:
+    def _submit(self, batch: AckBatch) -> None:
         """Log the acks, or only answer them when they change nothing and no earlier answer is in flight."""
-        if words.value or (words.replies and self.in_flight):
-            self.in_flight.append(words)
-            self._owner.submit(words.kind, words.value, words)
+        if batch.value or (batch.replies and self.in_flight):
+            self.in_flight.append(batch)
+            self._owner.submit(batch.kind, batch.value, batch)
         else:
-            self._answer(words)
+            self._answer(batch)
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Answer the acks of an applied op of `KINDS`, and redeliver what was NAKed."""
-        assert isinstance(token, Words), kind
+        assert isinstance(token, AckBatch), kind
         assert self.in_flight.popleft() is token
         self._answer(token)
         if not isinstance(outcome, SettledMessages) or not outcome.seqs:
@@ -224,11 +224,11 @@ class Acks:
         if kind in (NAK, TERM) and self._owner.advise.wanted(MSG_NAKED if kind == NAK else MSG_TERMINATED):
             self._advise(kind, outcome.seqs, token)
 
-    def _advise(self, kind: int, seqs: Sequence[int], words: Words) -> None:
+    def _advise(self, kind: int, seqs: Sequence[int], batch: AckBatch) -> None:
         advise = self._owner.advise
         for seq in seqs:
-            if seq in words.said:  # with policy `all` a +TERM settles others too
-                numbers, more = words.said[seq]
+            if seq in batch.details:  # with policy `all` a +TERM settles others too
+                numbers, more = batch.details[seq]
                 deliveries, _, cseq = numbers.split(b".", 3)[:3]
                 if not (deliveries.isdigit() and cseq.isdigit()):
                     continue
@@ -237,19 +237,19 @@ class Acks:
                 else:
                     advise.terminated(int(cseq), seq, int(deliveries), more)
 
-    def _answer(self, words: Words) -> None:
-        if words.replies:
-            self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
+    def _answer(self, batch: AckBatch) -> None:
+        if batch.replies:
+            self._owner.bus.publish_many([(reply, b"") for reply in batch.replies])
 
     def reset(self, *, again: bool) -> None:
         """Put lost acks into the log again. `again` is False when the consumer was reset or has another owner: the acks
         then concern void deliveries and are only answered."""
         self.early = []
         lost, self.in_flight = self.in_flight, deque()
-        for words in lost:
+        for batch in lost:
             if not again:
-                words.value = []
-            self._submit(words)
+                batch.value = []
+            self._submit(batch)
 
 
 def nak_delay(text: bytes) -> int:

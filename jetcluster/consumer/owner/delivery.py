@@ -30,7 +30,7 @@ SHUTDOWN = "shutdown"
 MAX_UNCONFIRMED_MESSAGES: Final = 65_536
 MAX_UNCONFIRMED_NS: Final = 2_000_000_000
 
-_LATE_NS: Final = 100_000_000
+_MAX_LATE_NS: Final = 100_000_000
 """Delay that replay catches up on; after a longer one the original intervals continue from then."""
 
 
@@ -183,4 +183,4 @@ class Replay:
         if not self._at:
             return now - times[0]
         shift = self._at - self._time
-        return max(shift, now - _LATE_NS - times[0])
+        return max(shift, now - _MAX_LATE_NS - times[0])

@@ -280,7 +280,7 @@ class ConsumerOperationLog:
         self._in_flight.popleft()
         self._in_flight_bytes -= head.size
         self.told += len(head.entries)
-        if not self._open:
+        if not self._open:  # its session has ended
             self._held.append((head.entries, result.outcomes))
             return
         self._tell(head.entries, result.outcomes)

@@ -81,7 +81,7 @@ class ConsumerOwner(DeliveryContext):
         self._subscriptions.append(self.bus.subscribe(subject, callback))
 
     def hold(self, until: int) -> None:
-        """Send nothing before `until` (Unix ns) or `release`: the response to a push consumer's creation is first."""
+        """Make a push consumer wait until `until` (Unix ns) or `release`: the response to its creation goes first."""
         if isinstance(self.delivery, PushDelivery):
             self.delivery.hold(until)
 
@@ -115,7 +115,7 @@ class ConsumerOwner(DeliveryContext):
         self._rearm(self.clock.time_ns())
         self.run_soon()
 
-    # -- what others read -------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------------
 
     @property
     def wants_messages(self) -> bool:
@@ -133,11 +133,11 @@ class ConsumerOwner(DeliveryContext):
     def paused(self, now: int) -> bool:
         return self.state.rules.pause_until > now
 
-    # -- the host's calls -------------------------------------------------------------------------------------------
+    # -- calls of the host ------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Log acks and deliver messages, at the end of a loop turn. Raises DamagedError."""
-        if self.acks.acked or self.acks.words:
+        """Log acks and deliver messages at the end of a loop turn. Raises DamagedError."""
+        if self.acks.acked or self.acks.batches:
             self.acks.flush()
         now = self.clock.time_ns()
         if exhausted := self.selection.redelivery.expire(now - self._ahead):

@@ -146,7 +146,7 @@ class PullDelivery:
         owner.run_soon()
 
     def _there(self) -> int:
-        """Return the number of deliverable messages. A bus callback must not raise: `run` meets the damage again."""
+        """Return the number of deliverable messages, never raising in a bus callback: `run` meets the damage again."""
         selection = self._owner.selection
         try:
             return selection.left + len(selection.redelivery.order)

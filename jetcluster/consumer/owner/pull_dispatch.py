@@ -33,7 +33,7 @@ MAX_TURN_BYTES: Final = 4 << 20
 MAX_TURN_LOOKS: Final = 20_000
 """Approximate number of requests examined one by one in a turn."""
 SLEEP_LOOKS: Final = 8
-"""Cost of letting a request sleep, in looks."""
+"""Cost, in looks, of letting a request sleep, which keeps requests in order."""
 MAX_FLIGHT_BYTES: Final = 32 << 20
 """Maximum selected and not yet committed (one shipment may exceed it)."""
 MAX_BACKLOG_BYTES: Final = 8 << 20
@@ -141,7 +141,7 @@ class PullDispatch:
                 request.pin, request.assigned_pin = b"", False
         self.queue.rouse()
 
-    # -- out --------------------------------------------------------------------------------------------------------
+    # -- delivery ---------------------------------------------------------------------------------------------------
 
     def deliver(self, now: int) -> None:
         """Assign messages to requests as far as there are both. Raises DamagedError."""
@@ -271,7 +271,7 @@ class PullDispatch:
             if self._looks >= MAX_TURN_LOOKS:
                 self._is_cut_short = True
                 return None
-            self._looks += 1 + queue.gauges
+            self._looks += 1 + queue.gauges  # the search has read each gauge
             ready = self._ready(request)
             if ready == GONE:
                 queue.remove(request)

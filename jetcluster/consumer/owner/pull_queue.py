@@ -24,7 +24,7 @@ from jetcluster.ordered import OrderedSet
 
 MAX_WAITING_ON_NODE: Final = 131_072
 """Requests waiting on a node; with more, a consumer that has its share gets refusals as beyond `max_waiting`."""
-CONSUMER_SHARE: Final = 512
+MIN_REQUESTS_PER_CONSUMER: Final = 512
 """Requests of one consumer that may always wait: the default of `max_waiting`."""
 RECOUNT_NS: Final = 1_000_000_000
 """Minimum time between two counts of all queues."""
@@ -60,7 +60,7 @@ class WaitingRoom:
     A client chooses `max_waiting`, which may be millions, but each waiting request takes memory and time of the node.
     When the room is full, consumers above their share get refusals; the others still have their share."""
 
-    def __init__(self, most: int = MAX_WAITING_ON_NODE, share: int = CONSUMER_SHARE) -> None:
+    def __init__(self, most: int = MAX_WAITING_ON_NODE, share: int = MIN_REQUESTS_PER_CONSUMER) -> None:
         self.most = most
         self.share = share
         self._queues: WeakSet[Sized] = WeakSet()

@@ -32,7 +32,7 @@ FIRST_BATCH_MESSAGES: Final = 64
 """Messages in the first batch, before their size is known."""
 NO_LIMIT: Final = 1 << 62
 
-_RECOUNT_SHARE: Final = 20
+_RECOUNT_DIVISOR: Final = 20
 """Recounts take at most one part in this number of the time."""
 
 
@@ -266,7 +266,7 @@ class Selection:
         self._removals = messages.removals
         self._stale = False
         done = self._clock.monotonic()
-        self._recount_at = done + _RECOUNT_SHARE * (done - now)
+        self._recount_at = done + _RECOUNT_DIVISOR * (done - now)
 
     # -- new messages -----------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Selection:
             average = (sum(map(len, columns.payloads)) + sum(map(len, columns.headers))) / count + 64
             self._average = average if average > self._average else (self._average * 3 + average) / 4
 
-    # -- again ------------------------------------------------------------------------------------------------------
+    # -- redelivery -------------------------------------------------------------------------------------------------
 
     def take_due(self, want: int) -> Columns:
         """Return at most `want` due messages, in the order of their redelivery."""

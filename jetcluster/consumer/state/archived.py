@@ -19,7 +19,7 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.commands import CommandError
 
-MAX_PENDING: Final = 50_000
+MAX_PENDING_MESSAGES: Final = 50_000
 """Pending messages of a consumer; with more it is restored at its ack floor, since a log command is bounded."""
 ENTRIES_PER_STEP: Final = 500
 """Pending messages read in one step."""
@@ -65,7 +65,7 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
             pending.append([int(seq), *numbers])
             if len(pending) % ENTRIES_PER_STEP == 0:
                 yield
-            if len(pending) > MAX_PENDING:
+            if len(pending) > MAX_PENDING_MESSAGES:
                 return {"delivered": floor, "floor": floor, "pending": []}
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"state of a consumer: {error!r}") from error

@@ -24,7 +24,7 @@ NEVER: Final = (1 << 63) - 1
 
 _KEY: Final = struct.Struct(">IQ")
 _ENTRY_BYTES: Final = 28
-_PAGES_SLACK: Final = 1024
+_MAX_STALE_KEYS: Final = 1024
 
 
 class Pending(NamedTuple):
@@ -72,7 +72,7 @@ class PendingSet:
         count = len(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         self.order.extend(seqs)
-        if len(self.order) > 2 * len(self.entries) + _PAGES_SLACK:
+        if len(self.order) > 2 * len(self.entries) + _MAX_STALE_KEYS:
             self.order = deque(self.entries)
         at = 0
         while at < count:

@@ -22,7 +22,7 @@ from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
 
 MESSAGES_PER_STEP: Final = 4096
 """Messages examined in one step."""
-MAX_SUBJECTS: Final = 8192
+MAX_CACHED_SUBJECTS: Final = 8192
 """Subjects whose interested consumers are cached."""
 MAX_EXHAUSTED_GONE: Final = 1024
 """Removed messages that may still be listed as exhausted."""
@@ -165,7 +165,7 @@ class ConsumerRetention:
             self._index()
         takers = self._takers.get(subject)
         if takers is None:
-            if len(self._takers) >= MAX_SUBJECTS:
+            if len(self._takers) >= MAX_CACHED_SUBJECTS:
                 self._takers.clear()
             takers = self._literal.get(subject, []) + self._index_of_wildcards.match(subject)
             self._takers[subject] = takers

@@ -152,7 +152,7 @@ class ConsumerState:
             assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
             assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
 
-    # -- changes (table and ops only) -----------------------------------------------------------------------------
+    # -- changes (by table and ops only) --------------------------------------------------------------------------
 
     def raise_floor(self, cseq: int, sseq: int) -> None:
         """Set the ack floor. Asserts that it never goes back."""

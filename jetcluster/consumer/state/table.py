@@ -117,7 +117,7 @@ class ConsumerTable:
         self._retention = ConsumerRetention(store, self.by_cid)
         self._rules: StreamRules | None = None
 
-    # -- what others read -----------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:

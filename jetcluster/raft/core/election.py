@@ -32,8 +32,7 @@ class Election:
         """Elections left to other replicas since the last leader."""
 
     def schedule(self, bounds: tuple[float, float], sooner: bool = False) -> None:
-        """Campaign after a random delay within `bounds` (seconds); with `sooner`, only if that is earlier than
-        planned."""
+        """Campaign after a random delay within `bounds` (seconds); with `sooner`, only if earlier than planned."""
         state = self._state
         if not state.may_campaign():
             self.at = None
@@ -125,8 +124,7 @@ class HandOver:
     has not applied when it leaves is never answered, and its publisher waits for a timeout.
 
     An unhealthy node (`health.node_health`) transfers its groups to healthy voters, but only to one that could win at
-    once: after a transfer to a voter that lags, the group would have no leader until a voter that is as advanced wins,
-    which may be no healthier."""
+    once: after a transfer to one that lags, the group would have no leader for longer, and perhaps no healthier one."""
 
     def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
         self._state = state
@@ -146,7 +144,7 @@ class HandOver:
 
     def begin(self, peer: str | None = None) -> bool:
         """Begin a transfer to `peer`, or to the most advanced voter, healthy ones first. Returns False when there is no
-        such voter, a transfer is in progress, or `peer` is less healthy than this node: it might be unable to
+        such voter, a transfer is in progress, or `peer`, unlike this node, is unhealthy: it might be unable to
         campaign."""
         state = self._state
         if state.role is not Role.LEADER or state.stopped or self.target is not None:
@@ -158,16 +156,15 @@ class HandOver:
         return True
 
     def _fitness(self, flow: PeerProgress) -> tuple[bool, bool, int]:
-        """Return a sort key. A leader that waits for a state has none to give, so a voter below its log's base comes
-        last."""
+        """Return a sort key. A leader that waits for a state has none to give: a voter below its base comes last."""
         state = self._state
         reached = flow.match >= state.log.base_index or not state.needs_snapshot
         return reached, state.node.peers.is_well(flow.peer), flow.match
 
     def give_way(self) -> bool:
         """Transfer the leadership from an unhealthy node to a healthy voter that has all committed entries; stay while
-        there is none. Resigns if the transfer takes longer than `RaftConfig.give_way`. Called repeatedly while the node
-        should not lead. Returns True while a transfer is in progress."""
+        there is none. If a transfer takes longer than `RaftConfig.give_way` it resigns, provided that the target could
+        win. Called repeatedly while the node should not lead. Returns True while a transfer is in progress."""
         state = self._state
         now = state.now()
         if self._way_since is not None and self.target is not None:
@@ -207,8 +204,7 @@ class HandOver:
         return self.until if self._patient_until is None else self._patient_until
 
     def _has_answered(self) -> bool:
-        """True when all proposals are applied here, or will not be soon: a slow disk or a missing state may be the
-        reason for the transfer."""
+        """True when all proposals are applied here, or will not be soon for want of a state or a fast disk."""
         state = self._state
         if self._patient_until is not None and (state.needs_snapshot or state.now() >= self._patient_until):
             self._patient_until = None

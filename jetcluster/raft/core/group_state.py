@@ -126,8 +126,7 @@ class GroupState:
 
 
 class Owner:
-    """Calls to the owner of a group's state machine. An exception of the owner stops this group only, through
-    `fail`."""
+    """Calls to the owner of a group's state machine. An exception of the owner stops, by `fail`, this group only."""
 
     def __init__(self, state: GroupState, machine: StateMachine, fail: Callable[[BaseException | str], None]) -> None:
         self.fail = fail
@@ -182,13 +181,11 @@ class PersistBeforeSend:
         """(term, index, record, peer, frame): see `add`."""
 
     def add(self, term: int, index: int, record: int, peer: str, frame: bytes) -> None:
-        """Hold `frame` for `peer` until `index` and the journal's record `record` are durable; it is valid in
-        `term`."""
+        """Hold `frame` for `peer` until `index` and `record` (a gseq) are durable; it is valid in `term`."""
         self.frames.append((term, index, record, peer, frame))
 
     def release(self, log: GroupLog, term: int) -> list[tuple[str, bytes]]:
-        """Remove and return the frames that may leave now. Frames of other terms are dropped: an ack of a tail that was
-        truncated has an older term."""
+        """Remove and return the frames that may leave now, and drop those of other terms: acks of truncated tails."""
         free: list[tuple[str, bytes]] = []
         held, self.frames = self.frames, []
         for item in held:

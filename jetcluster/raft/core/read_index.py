@@ -66,8 +66,7 @@ class ReadRounds:
         return self._rounds[-1].context if self._rounds else 0
 
     def on_answer(self, peer: str, context: int) -> None:
-        """Count the answer of `peer` to an append of this term with `context` for all rounds up to it. A context that
-        was never sent is ignored."""
+        """Count the answer of `peer` to `context` for all rounds up to it. A context that was never sent is ignored."""
         if not context or not self._rounds or context > self._context:
             return
         for opened in self._rounds:

@@ -57,8 +57,7 @@ def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Pl
 
     pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice removes
     acknowledged entries (docs/reference/pysyncobj.md, D2); it walks a divergence back one index per heartbeat (D18).
-    The plan strips entries that the log already holds, so that only a real conflict truncates, and its hint skips a
-    whole term."""
+    The plan strips entries that the log holds, so that only a real conflict truncates; its hint skips a whole term."""
     prev_index, prev_term = message.prev_index, message.prev_term
     entries = message.entries
     base = log.base_index
@@ -134,8 +133,7 @@ class Receiver:
         self._said_in = 0
         """The term of that leader, at most this replica's."""
         self.told = 0
-        """`committed`, or the end of the last batch if this replica could not take it: the leader may have acked its
-        entries by now."""
+        """`committed`, or the end of the last batch if this replica could not take it: the leader may have acked it."""
 
     def hear(self, term: int, commit: int) -> None:
         """Note that a present or past leader of `term` has sent `commit`. It stays committed even if the message counts
@@ -338,8 +336,8 @@ class Receiver:
     def _refuse(self, peer: str, term: int, index: int) -> None:
         """Refuse a leader that contradicts a committed entry. One of the two logs is wrong, and nothing here shows
         which: `peer` may forge messages, or its disk or this one has lost acknowledged entries. The replica keeps its
-        committed entries, ignores the message and its term, and waits for another leader. The link stays open, because
-        it carries all groups."""
+        committed entries, ignores the message and its term, and waits for another leader. The link stays: all groups
+        share it."""
         state, now = self._state, self._state.now()
         state.node.counters.refused_frames += 1
         text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"

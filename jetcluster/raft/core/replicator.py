@@ -59,8 +59,7 @@ class LedGroups:
                 del self._by_members[members]
 
     def recovers(self, state: GroupState) -> None:
-        """Note that a peer of the group has a damaged journal: though alive, it cannot prove that no newer leader
-        exists."""
+        """Note a peer with a damaged journal: though alive, it cannot prove that no newer leader exists."""
         if state.gid in self._members:
             self._recovering[state.gid] = state
 

@@ -20,8 +20,7 @@ _RETRY_SECONDS = 0.3
 
 
 class Snapshots:
-    """One replica's need for the state of another. `follow_config` makes the group use its log's newest
-    configuration."""
+    """One replica's need for another's state. `follow_config` makes the group use its log's newest configuration."""
 
     def __init__(self, state: GroupState, owner: Owner, hand_over: HandOver, follow_config: Callable[[], None]) -> None:
         self._state = state
@@ -95,8 +94,7 @@ class Snapshots:
         """Continue from the state machine's new position `index`, which may be below the old one: a rebuilt replica
         applies entries again from its log. `config` is the configuration in force at `index`, not the giver's newest:
         that may never be committed, and this replica would count majorities by it. The log after `index` stays, since
-        it was acknowledged; a log on credit that the leader contradicted keeps only what is known to be the
-        leader's."""
+        it was acknowledged; a log on credit that the leader contradicted keeps only known entries of the leader."""
         state = self._state
         log = state.log
         held = log.term_at(index)
@@ -138,8 +136,7 @@ class Snapshots:
             self._follow_config()
 
     def _continue(self, leader: str, index: int) -> None:
-        """Ask the leader to go on after `index`. This is no ack: only a matching entry of the leader proves that this
-        state is part of its log."""
+        """Ask the leader to go on after `index`: an ack would need a matching entry of the leader as proof."""
         state = self._state
         log = state.log
         state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, log.damaged, log.life)))

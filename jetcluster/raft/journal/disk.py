@@ -52,8 +52,7 @@ class ReadableDisk(Protocol):
 
 
 class Disk(ReadableDisk, Protocol):
-    """The files of the journal by segment number. All methods block and raise OSError; `write` and `sync` are called by
-    one thread at a time."""
+    """The journal's files by segment number. All methods block and raise OSError; one thread at a time writes."""
 
     def create(self, number: int, size: int) -> None:
         """Make a segment of `size` zero bytes, durably."""
@@ -211,8 +210,7 @@ class FileDisk:
         return self._files.pread(fd, length, offset)
 
     def _read_with_spare(self, number: int, offset: int, length: int) -> bytes:
-        """Read with the spare descriptor: an unreadable entry counts as damaged, and a shortage must not look like
-        it."""
+        """Read with the spare descriptor: a shortage must not look like a damaged entry."""
         assert self._read_spare is not None
         self._files.close(self._read_spare)
         self._read_spare = None

@@ -471,8 +471,7 @@ class Journal(JournalState):
         self._say_space(stuck=self.stuck)
 
     def housekeep(self) -> None:
-        """Check the free space, shrink idle caches, delete unneeded segments and write the durable mark; called about
-        once a second."""
+        """Check the free space, shrink idle caches, delete segments, write the durable mark; called once a second."""
         self.sync_latency.sort()
         self._check_space()
         if self.synced > self._marked and self.failed is None:

@@ -34,8 +34,7 @@ class JournalDamageError(DiskError):
 
 
 class GroupLog:
-    """One group's log, owned by `Journal`. Each method that changes it also appends the record that repeats the change
-    at the next start."""
+    """One group's log, owned by `Journal`. Each change also appends the record that repeats it at the next start."""
 
     __slots__ = (
         "_append",
@@ -207,8 +206,7 @@ class GroupLog:
         return self.configs[0][1]
 
     def configs_from(self, index: int) -> list[Config]:
-        """Return the configurations that may be in force when `index` is committed: the one there, and all later
-        ones."""
+        """Return the configurations that may be in force when `index` is committed: the one there and later ones."""
         behind = [config for at, config in self.configs if at > index]
         return [self.config_at(index), *behind]
 
@@ -323,8 +321,7 @@ class GroupLog:
         self.bytes += length
 
     def shrink(self, limit: int) -> bool:
-        """Drop commands that are on disk from memory, oldest first, down to `limit` bytes. Returns True if that
-        succeeded."""
+        """Drop commands that are on disk from memory, oldest first. Returns True if at most `limit` bytes stay."""
         while self._cache_bytes > limit and self._cache_first <= self.written_index:
             gone = self._cache.pop(self._cache_first, None)
             if gone is not None:

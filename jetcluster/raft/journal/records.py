@@ -194,8 +194,7 @@ def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
 
 
 def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
-    """Return the batch at `at`, or None when its header does not validate. `records` is None when its records do
-    not."""
+    """Return the batch at `at`; None if its header does not validate, `records` is None if its records do not."""
     if at + BATCH_HEAD_BYTES > len(data):
         return None
     magic, crc = _BATCH_START.unpack_from(data, at)

@@ -62,8 +62,7 @@ class RecoveredGroup:
     suspect: bool = False
     """Damage was found, and no later record has proven that it did not hit this group."""
     trusted: int | None = None
-    """Index above which lost records may have replaced entries: only entries committed before the damage are certain.
-    None: all are certain."""
+    """Index above which lost records may have replaced entries that were not committed yet; None: all are certain."""
     entries: dict[int, Place] = field(default_factory=dict)
     highest: int = 0
     """Upper bound of the indexes in `entries`."""
@@ -72,13 +71,11 @@ class RecoveredGroup:
     segment begins with the state of each log, and a log may hold millions of entries."""
     crc: int = 0
     tail: dict[int, Place] = field(default_factory=dict)
-    """Intact entries after the hole in the log of a group of one. A state machine that had applied the missing entries
-    can go on with them."""
+    """Intact entries after the hole in the log of a group of one, for a state that includes the missing ones."""
 
     @property
     def alone(self) -> bool:
-        """True when, by its log, the group never had a member other than one voter, so no other relies on lost
-        records."""
+        """True when, by its log, the group's only member ever was one voter: no other relies on lost records."""
         configs = [p.config for p in self.entries.values() if p.config is not None]
         known = [self.base_config, *configs] if self.base_config is not None else []
         return bool(known) and all(len(c.members) == 1 and c.voters and c == known[0] for c in known)

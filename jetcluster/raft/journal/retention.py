@@ -27,8 +27,7 @@ RESTATED_PER_BATCH = 128
 """Quiet groups restated in a batch: about a millisecond of the event loop, and 12 KB."""
 
 _DENSE_DIVISOR = 4
-"""A segment is kept if pins hold more than 1/4 of it, so carrying pinned entries writes at most that much per
-segment."""
+"""A segment is kept if pins hold more than 1/4 of it: carrying pinned entries never writes more than that."""
 _TRIM_PARTS = 8
 """A log of more than 8 times the retained entries forgets its head in steps of at least 1/8 of its entries, because
 each step moves all others in memory."""
@@ -181,8 +180,7 @@ class Retention:
         self.delete_doomed()
 
     def forget_to(self, segment: int) -> None:
-        """Remove the segments up to `segment` from the disk soon: live entries are carried; pinned ones are waited
-        for."""
+        """Remove the segments up to `segment` soon: live entries are carried, pinned ones are waited for."""
         self._forget_to = segment
 
     def delete_doomed(self) -> None:

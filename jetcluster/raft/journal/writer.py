@@ -1,5 +1,4 @@
-"""The journal's blocking work: one thread in production, the caller itself in unit tests; the durable batches and their
-waiters (`Syncs`)."""
+"""The journal's blocking work: one thread in production, the caller itself in unit tests; durable batches (`Syncs`)."""
 
 from __future__ import annotations
 
@@ -139,8 +138,7 @@ class Syncs:
         self.synced = self.written = seq
 
     def write_ended(self) -> None:
-        """Serve the waiting callers after `written`, and perhaps `synced`, has advanced. Must be called if callers wait
-        or a write was refused."""
+        """Serve waiting callers after a write. Must be called if there are any, or a write was refused."""
         self.refused = False
         if not self.waiting:
             return

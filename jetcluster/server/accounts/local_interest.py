@@ -35,7 +35,7 @@ class InterestWatches:
         return bool(self._notes)
 
     def __len__(self) -> int:
-        """Number of entries, 0 when every watch has ended."""
+        """Returns the number of entries, 0 when every watch has ended."""
         return len(self._notes) + len(self._heads)
 
     def add(self, subject: bytes, note: Note) -> Callable[[], None]:

@@ -152,7 +152,7 @@ class Router:
         return any(subscription.subject == subject for subscription in self._open(subject).clients)
 
     def queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """True when the queue group `queue` would get a message published to `subject`."""
+        """Returns True when the queue group `queue` would get a message published to `subject`."""
         return self._open(subject).group(queue) is not None
 
     def others_with_interest(self, subject: bytes) -> int:
@@ -343,7 +343,7 @@ class Router:
             self.gone.use(kind)
 
     def imports_service(self, subject: bytes) -> bool:
-        """True when a request to `subject` goes to another account."""
+        """Returns True when a request to `subject` goes to another account."""
         return any(client.leads_away for client in self._open(subject).clients)
 
     def is_guarded(self, filter: bytes) -> bool:

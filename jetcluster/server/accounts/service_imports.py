@@ -295,8 +295,8 @@ class ServiceEntry(Passage):
         return taken > 0
 
     def _covers(self, remote: bytes) -> bool:
-        """True unless a wildcard in a request to JetStream exceeds the import. There a wildcard is a filter (Direct
-        Get, CONSUMER.CREATE), but `>` would match one token of the import as plain text."""
+        """Returns True unless a wildcard in a request to JetStream exceeds the import. There a wildcard is a filter
+        (Direct Get, CONSUMER.CREATE), but `>` would match one token of the import as plain text."""
         return subjects.is_literal(remote) or subjects.is_subset(remote, self._import.options.subject.encode())
 
     def _describe(self, origin: Origin, chain: tuple[Link, ...], share: bool) -> dict[str, Any]:

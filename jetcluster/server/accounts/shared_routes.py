@@ -139,7 +139,7 @@ class PassageChange(Protocol):
     """A function that adds a passage to an account, or removes it."""
 
     def __call__(self, passage: Passage, *, announced: bool) -> None:
-        """`announced`: announces the change to other nodes, which send the passage's messages or stop that."""
+        """Changes the account; `announced`: announces it to other nodes, which start or stop to send messages."""
 
 
 class Exporter(NamedTuple):
@@ -243,7 +243,7 @@ def _may_cast(subscription: AnySubscription) -> bool:
 
 
 def _is_of_spoke(subscription: AnySubscription) -> bool:
-    """True for interest of a hub on a leaf link: each node has its own link, so it is not announced to other nodes."""
+    """Returns True for a hub's interest on a leaf link: each node has its own link, so others need not know it."""
     return isinstance(subscription, LeafInterest) and subscription.peer.spoke
 
 

@@ -65,7 +65,7 @@ class LeafPeer(Origin):
 
 
 def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]) -> bool:
-    """True when the interest of `source` is announced on `link`, and so messages of `link` may go to `source`."""
+    """Returns True when `link` announces the interest of `source`, and so its messages may go to `source`."""
     if source is link:
         return False
     if source is None:
@@ -79,7 +79,7 @@ def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]
 
 
 def is_marked(queue: bytes) -> bool:
-    """True for marks that nodes add to queue names for each other; clients and leaf nodes must not send them."""
+    """Returns True for marks that nodes send each other as queue names; clients and leaf nodes must not use them."""
     return queue.startswith((ORIGIN, FORWARDED))
 
 

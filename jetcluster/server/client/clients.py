@@ -130,7 +130,7 @@ class Clients:
         return iter(list(self._present.values()))
 
     def __len__(self) -> int:
-        """The number of clients, with departed ones."""
+        """Returns the number of clients, with departed ones."""
         return len(self._present)
 
     def get(self, cid: int) -> ClientConnection | None:
@@ -150,13 +150,13 @@ class Clients:
         return [client for client in self if client.account == account and not client.close_reason]
 
     def has_room(self, account: str) -> bool:
-        """False when the account has as many connections as it may have."""
+        """Returns False when the account has as many connections as it may have."""
         limit, departed = self._state.limits_of(account).max_connections, self.departed
         if limit < 0:
             return True
         return sum(client.account == account and cid not in departed for cid, client in self._present.items()) < limit
 
-    # ---- coming and going
+    # ---- arrival and departure
 
     def admit(self, client: ClientConnection) -> bool:
         """Adds a connection; False when max_connections is reached, or the store needs the remaining descriptors."""

@@ -107,7 +107,7 @@ class Commands:
             self._failed()
 
     def _is_admitted(self, size: int) -> bool:
-        """False when this read must wait behind others."""
+        """Returns False when this read must wait behind others."""
         heavy = self._session.router is not None and size >= HEAVY_READ
         if self._parts.governor.admits(heavy=heavy):
             return True
@@ -302,7 +302,7 @@ class Commands:
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
 
     def _may_publish_to(self, subject: bytes) -> bool:
-        """False after an -ERR. For a mapped subject, `may_publish_mapped` checks the target later."""
+        """Returns False after an -ERR. For a mapped subject, `may_publish_mapped` checks the target later."""
         router = self._session.router
         if self._session.permissions is None or (router is not None and router.mapping_of(subject) is not None):
             return True

@@ -177,8 +177,8 @@ class ClientConnection(Connection, Sink):
         return min((limit for limit in found if limit >= 0), default=-1)
 
     def may_be_answered_at(self, reply: bytes) -> bool:
-        """False for a reply subject in the server's own space ($JS, $KV, $SYS, ...) that the client may not publish to:
-        the server answers many requests itself, and must not publish there on the client's behalf."""
+        """Returns False for a reply subject in the server's space ($JS, $KV, $SYS, ...) that the client may not publish
+        to: the server answers many requests itself, and must not publish there on the client's behalf."""
         permissions = self.session.permissions
         return reply[:1] != b"$" or permissions is None or permissions.can_publish(reply)
 
@@ -189,7 +189,7 @@ class ClientConnection(Connection, Sink):
         return session.permissions.can_publish_all(subject)
 
     def may_publish_mapped(self, subject: bytes) -> bool:
-        """False when the client may not, after an -ERR."""
+        """Returns False when the client may not, after an -ERR."""
         permissions = self.session.permissions
         if permissions is None or permissions.can_publish(subject):
             return True

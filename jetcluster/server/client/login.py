@@ -71,7 +71,7 @@ class Login:
         client.flush()
 
     def _is_pinned(self) -> bool:
-        """False when the certificate is not one of `pinned_certs`; closes the connection then."""
+        """Returns False when the certificate is not one of `pinned_certs`; closes the connection then."""
         client, tls = self._client, self._entrance.tls
         pins = frozenset(tls.pinned_certs) if tls is not None else frozenset()
         allowed = self._server.options.allow_non_tls and client.transport.get_extra_info("ssl_object") is None

@@ -58,7 +58,7 @@ class LeafConnection(Connection, LeafPeer):
         self.secure = False
         """True once the link has TLS."""
         self.rules: LeafRules | None = None
-        """None until the login."""
+        """None until CONNECT."""
         self.router: Router | None = None
         """None until the link joins its account."""
         self.was_up = False

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-MAX_NAME = 256
+MAX_NAME_CHARS = 256
 """Longest name accepted from the other end: names travel with its messages."""
-MAX_EARLY = 16
+MAX_EARLY_READS = 16
 """Reads of TLS input accepted before the handshake is known to be done."""
 
 
@@ -65,7 +65,7 @@ class Handshake:
         options = self._leaf.options
         tls = options.tls if link.remote is None else link.remote.tls
         patience = (link.remote.first_info_timeout if link.remote is not None else 0.0) or options.auth_timeout
-        link.arm("auth", patience + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
+        link.arm("auth", patience + (tls.timeout + 1 if tls is not None else 0), self._time_out)
         link.secure = link.transport.get_extra_info("ssl_object") is not None
         if link.secure and not self._check_certificate():
             return
@@ -144,13 +144,13 @@ class Handshake:
 
     def receive_early(self, data: bytes) -> None:
         """Keeps input that is read before this end knows that the TLS handshake is done."""
-        if self._early is not None and len(self._early) < MAX_EARLY:
+        if self._early is not None and len(self._early) < MAX_EARLY_READS:
             self._early.append(data)
         else:
             self._not_secure("the other end sends what is no TLS")
 
     def lost(self, exc: Exception | None) -> None:
-        """Logs a lost connection as a failed TLS handshake if it was lost before the link joined."""
+        """Logs, at the connecting end, a TLS connection lost before the link joined as a failed handshake."""
         link = self._link
         if link.solicited and link.secure and not link.was_up and not link.close_reason:
             # The accepting end checks certificates after the connecting end has finished its handshake.
@@ -158,7 +158,7 @@ class Handshake:
 
             self._not_secure(handshake_failure(exc or ConnectionError()))
 
-    def _nobody_came(self) -> None:
+    def _time_out(self) -> None:
         self._link.close("Authentication Timeout", "Authentication Timeout")
 
     # ---- commands
@@ -192,11 +192,11 @@ class Handshake:
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
         """Logs in after a slow password check; the input after CONNECT waits meanwhile."""
         link = self._link
-        link.arm("auth", SLOW_LOGIN_SECONDS, self._nobody_came)
+        link.arm("auth", SLOW_LOGIN_SECONDS, self._time_out)
         logins = self._parts.slow_logins
         known = await logins.check(link.ip, _text(connect, "user"), slow.key, slow, lambda: bool(link.close_reason))
         if not known:
-            self._nobody_came()
+            self._time_out()
         if link.close_reason:
             return
         link.advance(ConnectionEvent.ANSWER)
@@ -332,7 +332,7 @@ class Handshake:
             link.join()
 
     def _has_room(self) -> bool:
-        """False when the account has as many leaf links as it may have."""
+        """Returns False when the account has as many leaf links as it may have."""
         account, links = self._link.account, self._links
         limit = self._link.server.limits_of(account).max_leafnodes
         return limit < 0 or sum(one.account == account and not one.solicited for one in links) < limit
@@ -356,4 +356,4 @@ def is_at_least(version: str, least: str) -> bool:
 
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    return value[:MAX_NAME] if isinstance(value, str) else ""
+    return value[:MAX_NAME_CHARS] if isinstance(value, str) else ""

@@ -149,7 +149,7 @@ class LeafRules:
         return None
 
     def may_come(self, subject: bytes) -> bool:
-        """True when a message from the other end may come in. Wildcards in its subject are plain text."""
+        """Returns True when a message from the other end may come in. Wildcards in its subject are plain text."""
         answer = self._cache_in.get(subject)
         if answer is None:
             answer = subjects.is_valid(subject) and not _denied(subject, self._incoming)
@@ -159,14 +159,14 @@ class LeafRules:
         return answer
 
     def _is_denied_bucket(self, subject: bytes) -> bool:
-        """True when publishing to the bucket's plain subject `$OBJ.<bucket>` is denied: the domain's name for it must
-        not bypass that. nats-server has no such subject."""
+        """Returns True when publishing to the bucket's plain subject `$OBJ.<bucket>` is denied: the domain's name for
+        it must not bypass that. nats-server has no such subject."""
         assert self._permissions is not None
         plain = without_domain(subject, self._domain)
         return plain.startswith(_OBJECTS) and self._permissions.denies_publish(plain)
 
     def may_be_shown(self, subject: bytes) -> bool:
-        """True when a delivery may carry this subject in its ack subject: streams store it as the message's subject."""
+        """Returns True when an ack subject may carry this subject, which streams store as the message's."""
         answer = self._cache_shown.get(subject)
         if answer is None:
             answer = subjects.is_valid_literal(subject)
@@ -176,7 +176,7 @@ class LeafRules:
         return answer
 
     def may_be_answered_at(self, reply: bytes, subject: bytes = b"") -> bool:
-        """True when a message to `subject` may have this reply subject: see `ClientConnection.may_be_answered_at`.
+        """Returns True when a message to `subject` may have this reply: see `ClientConnection.may_be_answered_at`.
         Deliveries to another server have ack and flow control subjects; API requests must not have them."""
         if not _may_be_literal(reply):
             return False
@@ -191,7 +191,7 @@ class LeafRules:
         return self._permissions is None or self._permissions.can_publish_all(without_domain(subject, self._domain))
 
     def may_go(self, subject: bytes) -> bool:
-        """True when a message may go to the other end."""
+        """Returns True when a message may go to the other end."""
         answer = self._cache_out.get(subject)
         if answer is None:
             answer = not _denied(subject, self._outgoing)
@@ -201,11 +201,11 @@ class LeafRules:
         return answer
 
     def may_announce(self, subject: bytes) -> bool:
-        """True when interest may be announced to the other end: not all of its messages are denied."""
+        """Returns True when interest may be announced to the other end: not all of its messages are denied."""
         return not _all_denied(subject, self._incoming)
 
     def may_want(self, subject: bytes, queue: bytes | None) -> bool:
-        """True when the other end may have this interest."""
+        """Returns True when the other end may have this interest."""
         if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
             return False
         if _all_denied(subject, self._outgoing):

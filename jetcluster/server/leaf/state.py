@@ -105,7 +105,7 @@ class LeafState:
         return mark
 
     def has_jetstream(self, account: str) -> bool:
-        """True when the account has JetStream on this server."""
+        """Returns True when the account has JetStream on this server."""
         options = self._server.options
         return options.jetstream.enabled and account != options.system_account_name and options.has_jetstream(account)
 

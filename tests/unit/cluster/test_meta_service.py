@@ -350,3 +350,13 @@ def test_a_new_term_waits_anew() -> None:
     assert watch.overdue([stream(2, restoring=True)], 2) == []
     time.advance(SILENT_SECONDS)
     assert watch.overdue([stream(2, restoring=True)], 2) == [stream(2, restoring=True)]
+
+
+async def test_streams_that_are_created_at_once_get_different_leaders() -> None:
+    leader = Leader()
+    leader.commit.clear()
+    creates = [asyncio.ensure_future(leader.create(f"S{number}", num_replicas=3)) for number in range(6)]
+    await asyncio.sleep(0)
+    leader.commit.set()
+    hints = [result["assignment"]["leader_hint"] for result in await asyncio.gather(*creates)]
+    assert sorted(hints) == ["n1", "n1", "n2", "n2", "n3", "n3"]

@@ -307,7 +307,7 @@ def test_what_comes_out_of_an_archive_is_kept() -> None:
 
 
 def test_takers_of_many_subjects_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "MAX_SUBJECTS", 4)
+    monkeypatch.setattr(retention, "MAX_CACHED_SUBJECTS", 4)
     n = interest()
     n.create("A", filter_subject="s.*")
     n.create("B", filter_subject="s.7")

@@ -17,7 +17,7 @@ from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
 from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS
-from jetcluster.server.leaf.handshake import MAX_NAME
+from jetcluster.server.leaf.handshake import MAX_NAME_CHARS
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
 from tests.unit.server.leaf_rig import HELLO, Site, mark_of
@@ -284,7 +284,7 @@ async def test_the_store_keeps_its_descriptors(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_long_names_of_the_other_end_are_cut() -> None:
     end = Site().leaf(name="n" * 5000, cluster="c" * 5000, domain="d" * 5000)
-    assert {len(end.link.remote_name), len(end.link.remote_cluster), len(end.link.remote_domain)} == {MAX_NAME}
+    assert {len(end.link.remote_name), len(end.link.remote_cluster), len(end.link.remote_domain)} == {MAX_NAME_CHARS}
 
 
 async def test_a_new_link_of_the_same_server_ends_the_old_one() -> None:
