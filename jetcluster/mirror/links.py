@@ -84,8 +84,7 @@ class Links:
         return max((link.newest() for link in self.by_key.values()), default=0)
 
     def behind(self, stored: Callable[[str], int]) -> bool:
-        """True when a mirror's upstream on this node has messages that come soon. `stored`: last sequence of a stream
-        here."""
+        """True when a mirror's upstream here has messages that come soon. `stored`: last sequence of a stream here."""
         link = self.by_key.get(b"")
         return link is not None and link.behind(stored)
 

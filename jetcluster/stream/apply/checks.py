@@ -188,8 +188,7 @@ def foreign_source(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def as_stored(view: CheckView, message: Publication) -> ApiError | None:
-    """Adds a counter's total, a raised TTL and a schedule's rollup for later checks. Refuses on counter streams
-    only."""
+    """Adds a counter's total, a raised TTL, a schedule's rollup for later checks. Only counter streams refuse."""
     made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
     if isinstance(made, ApiError):
         return made

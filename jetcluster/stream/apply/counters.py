@@ -241,9 +241,8 @@ class CounterTotals:
         self._staged: dict[bytes, Tally] = {}
 
     def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
-        """The message of a counter stream as it is stored, or an error. Changes nothing (`stage` does). `most` is
-        max_msg_size or 0. `sourced`: the payload, the upstream's total, counts, not the increment. Raises
-        DamagedError."""
+        """The message of a counter stream as stored, or an error. Changes nothing (`stage` does). `most`: max_msg_size
+        or 0. `sourced`: the payload, the upstream's total, counts, not the increment. Raises DamagedError."""
         subject, headers, payload = message
         value = fields.get(b"Nats-Incr")
         if not value:

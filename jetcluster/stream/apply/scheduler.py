@@ -105,8 +105,7 @@ class Scheduler:
         self._work += (size >> 10) * _KIB_COST + message.headers.count(FIELD) * _FIELD_COST
 
     def _next_after(self, pattern: Pattern, fields: Mapping[bytes, bytes], ts: int, zone: tzinfo) -> int:
-        """Returns `pattern.next_after`, remembered: schedules share patterns, and times before it have the same next
-        one."""
+        """Returns `pattern.next_after`, remembered: many schedules share a pattern and its next time."""
         if pattern.cron is None:
             return pattern.next_after(ts, zone)
         key = fields[schedules.PATTERN], pattern.zone
