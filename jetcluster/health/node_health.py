@@ -11,10 +11,10 @@
 | LOOP | `raft.node`: the event loop is blocked for half of the time | no | yes | yes |
 | MEMORY | `memory`: hardly any memory is left | no | yes | yes |
 
-*Leads: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
+*May lead: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
 may, the present leader stays: a slow stream is better than one without a leader. *Votes* are promises that the journal
-must keep. *May answer reads: no* means that replicas leave the read groups, unless no other voter is well: then their data is
-all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
+must keep. *May answer reads: no* means that replicas leave the read groups, unless no other voter is healthier: then
+their data is all there is. Readers and time stamps never get a wrong time: `ClusterClock` corrects it.
 
 `LoopWatch` reports when the event loop of this process is blocked so much that other nodes should lead.
 """

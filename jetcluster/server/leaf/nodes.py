@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 DIAL_SECONDS = 5.0
-TLS_SECONDS = 2.0
 MAX_DELAY_SECONDS = 8.0
 """Longest pause between attempts at a hub that refuses; after a detected loop the pause is longer."""
 MAX_UNREACHED_DELAY_SECONDS = 2.0
@@ -30,7 +29,6 @@ MAX_UNREACHED_DELAY_SECONDS = 2.0
 LOG_INTERVAL_SECONDS = 60.0
 """Pause between two log lines about an unreachable hub."""
 MAX_UNREACHED = 256
-_PROTOCOL = 3
 
 
 class LeafNodes:
