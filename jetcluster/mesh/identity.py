@@ -109,10 +109,6 @@ def load_identity(
         stored = _parse(read(path, files), path)
     except FileNotFoundError:
         return _first(directory, fresh, guarded, files)
-    if not stored.store:  # of a version that did not mark its store
-        stored = replace(stored, store=fresh.store)
-        _mark(directory, stored, guarded, files)
-        save_identity(directory, stored, files)
     _check(directory, stored, guarded, files)
     if stored.name != name:
         stored = replace(stored, name=name)
@@ -173,7 +169,7 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
     peer_id, name, created = data.get("peer_id"), data.get("name"), data.get("created")
     if not is_peer_id(peer_id) or not isinstance(name, str) or not isinstance(created, int):
         raise IdentityError(f"{path} holds a malformed identity")
-    store, cluster, member = data.get("store", ""), data.get("cluster", ""), data.get("member", False)
+    store, cluster, member = data.get("store"), data.get("cluster", ""), data.get("member", False)
     key = data.get("key", "")
     if not isinstance(store, str) or not isinstance(cluster, str) or not isinstance(member, bool):
         raise IdentityError(f"{path} holds a malformed identity")
@@ -275,22 +271,9 @@ def load_key(directory: Path, identity: NodeIdentity, rng: Rng, files: Files = o
             raise tampered(directory, f"{path} is the key of another store")
         files.chmod(path, FILE_MODE)
         return key, identity
-    kept = _left_by_a_later_version(path, files)
-    if kept is None:
-        seed = rng.token(32)
-        write_durably(path, encode_seed("N", seed), files)
-        kept = NodeKey(seed)
-    identity = identity.with_key(kept.public)
+    seed = rng.token(32)  # a key file without its name here is that of a first start that was cut short
+    write_durably(path, encode_seed("N", seed), files)
+    key = NodeKey(seed)
+    identity = identity.with_key(key.public)
     save_identity(directory, identity, files)
-    return kept, identity
-
-
-def _left_by_a_later_version(path: Path, files: Files) -> NodeKey | None:
-    """Returns a key that the identity does not name, None without one. A version without keys, to which this store was
-    rolled back, has rewritten the identity, and peers may still know the key."""
-    try:
-        key = NodeKey(decode_seed("N", read_text(path, files, errors="replace").strip()))
-    except (FileNotFoundError, ValueError):
-        return None
-    files.chmod(path, FILE_MODE)
-    return key
+    return key, identity

@@ -79,13 +79,6 @@ def test_a_store_without_its_identity_gets_no_new_one(tmp_path: Path) -> None:
         load_identity(tmp_path, "n1", guarded=PARTS)
 
 
-def test_a_store_of_before_the_markers_is_marked(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text('{"format": 1, "peer_id": "abcdefgh", "name": "n", "created": 1}')
-    first = load_identity(tmp_path, "n", guarded=PARTS)
-    assert (first.peer_id, first.cluster, first.member) == ("abcdefgh", "", False)
-    assert load_identity(tmp_path, "n", guarded=PARTS) == first
-
-
 def test_the_cluster_is_kept(tmp_path: Path) -> None:
     first = load_identity(tmp_path, "n1", guarded=PARTS)
     save_identity(tmp_path, dataclasses.replace(first, cluster="X", member=True))

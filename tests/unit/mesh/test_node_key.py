@@ -18,7 +18,7 @@ from jetcluster.mesh.auth import Reason, encode_refused
 from jetcluster.mesh.dialer import DialTarget
 from jetcluster.mesh.frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
 from jetcluster.mesh.identity import KEY_FILE as FILE_NAME
-from jetcluster.mesh.identity import IdentityError, NodeKey, load_identity, load_key, new_id, save_identity, verify
+from jetcluster.mesh.identity import IdentityError, NodeKey, load_identity, load_key, new_id, verify
 from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
 from testkit.twins.time import SeededRng
@@ -71,19 +71,6 @@ def test_a_crash_between_key_and_identity_makes_another_key(tmp_path: Path) -> N
     (tmp_path / FILE_NAME).write_text("SNAM, cut off")
     key, identity = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
     assert identity.key == key.public
-
-
-def test_a_key_survives_a_version_that_does_not_know_of_it(tmp_path: Path) -> None:
-    """Rolled back and forth: the identity was written without its key meanwhile, and the others know this one."""
-    key, identity = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
-    save_identity(tmp_path, identity.with_key(""))
-    (tmp_path / FILE_NAME).chmod(0o644)
-    again, known = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
-    assert again.public == known.key == key.public == load_identity(tmp_path, "n1").key
-    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
-
-
-# -- what is told
 
 
 def test_info_carries_key_and_signature_and_versions_before_are_understood() -> None:
