@@ -34,6 +34,7 @@ from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.lead.atomic_stage import AtomicStage
@@ -479,6 +480,8 @@ class StreamReplica(ReplicaState):
             self.duties.tick()
         except DamagedError as error:
             self.report_damage(error)
+        except KvError as error:
+            self.failures.failed("schedules cannot be read", error)
 
     def try_propose(self, command: bytes) -> bool:
         """Propose a command whose outcome no caller awaits. Returns False when that is impossible now."""

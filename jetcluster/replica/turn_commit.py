@@ -70,8 +70,7 @@ class TurnCommit:
         self.on_held()
 
     def may_apply(self) -> bool:
-        """See `Turns.may_apply`. After False `on_room` follows, also where no applied command awaits a commit:
-        imports alone may fill the store."""
+        """See `Turns.may_apply`. After False `on_room` follows, also when imports alone fill the store."""
         if not self._kv.overloaded:
             return True
         self.mark()

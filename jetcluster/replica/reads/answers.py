@@ -19,8 +19,7 @@ from jetcluster.stream.read.direct_get import Answer, DirectGet
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
-"""Simultaneous searches per member of a queue group, and the bytes of their requests. Further ones get a 503, as from a
-replica that is absent."""
+"""Simultaneous searches per member of a queue group, and the bytes of their requests. Further ones get a 503."""
 
 _BUSY = b"NATS/1.0 503\r\n\r\n"
 

@@ -411,8 +411,7 @@ class Membership:
 
 
 class Reads:
-    """All memberships of one replica. `links`, `ingest`: its stream's. `report_damage` takes the error of an unreadable
-    record. `upstream`: a mirror's."""
+    """All memberships of one replica. `links`, `ingest`: its stream's. `upstream`: a mirror's."""
 
     def __init__(
         self,

@@ -32,8 +32,7 @@ _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 
 SOURCES_FIELD: Final = b"Nats-Counter-Sources"
 MAX_SOURCES_BYTES: Final = 32_768
-"""Bytes of a Nats-Counter-Sources. In nats-server only the largest payload bounds it; here all of it is stored with
-every message, however short the published one."""
+"""Bytes of a Nats-Counter-Sources, all of which every message stores (nats-server bounds only the payload)."""
 MAX_COMMAND_MESSAGES: Final = 64
 """Messages in a command for a stream whose messages may carry that header, as each may become long in apply."""
 

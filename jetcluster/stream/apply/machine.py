@@ -20,9 +20,11 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import ApiError, DiskError
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.kv import KvDamagedError
 from jetcluster.stream.apply import atomic_checks, publish, restoring, sourced
 from jetcluster.stream.apply.asked import Asked, AskedError
 from jetcluster.stream.apply.atomic_checks import AtomicChecks, BatchParts
@@ -263,7 +265,10 @@ class StreamMachine:
         due = self.next_schedule
         if due is None or due > now:
             return None
-        return Scheduler(self.store, self._schedules, find_zone).command(now)
+        try:
+            return Scheduler(self.store, self._schedules, find_zone).command(now)
+        except KvDamagedError as error:  # of a side row, which no record's checksum covers
+            raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def observe(self, on_append: OnAppend | None) -> None:
         """Sets the callback that receives every batch right before it is stored; None removes it."""
@@ -451,8 +456,7 @@ class StreamMachine:
         return result
 
     def _expire(self, command: Expire | UpdateConfig) -> int:
-        """Expires messages by the command's own time, not `clock`: one message stamped in the future, by a leader with
-        a wrong clock, must not make all older ones expire."""
+        """Expires messages by the command's own time, not `clock`: one message stamped in the future must not end all."""
         removed, markers = self._expiry.run(command.ts)
         self._store_own(markers)
         return removed

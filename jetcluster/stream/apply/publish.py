@@ -81,8 +81,7 @@ class MessageAdmission:
         """Places of messages whose subject would become too long."""
 
     def admit(self, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
-        """Stores the messages that pass; the k-th of them gets the time `base + k`. `gate` is that of the command's
-        fast-ingest batches, if any. Raises DamagedError."""
+        """Stores messages that pass, the k-th at `base + k`. `gate`: of fast-ingest batches. Raises DamagedError."""
         first_seq = self._store.last_seq + 1
         if first_seq + batch.count > MAX_SEQ:
             return PublishResult(first_seq, batch.count, [EXHAUSTED] * batch.count)

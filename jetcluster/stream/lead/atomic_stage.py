@@ -357,8 +357,7 @@ class AtomicIngest:
     def on_message(
         self, batch_id: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
     ) -> Commit | None:
-        """Takes a message with its headers as stored. Returns the batch that it completes: the caller passes it to
-        `commit` once the messages before it are proposed."""
+        """Takes a message with its headers as stored. Returns the batch that it completes, to be passed to `commit`."""
         outcome = self.stage.add(batch_id, subject, headers, payload)
         if isinstance(outcome, Commit):
             return outcome

@@ -22,6 +22,7 @@ from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import KvError
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
@@ -192,8 +193,8 @@ class LeaderDuties:
         """Set while the stream republishes and this replica leads."""
         self.heeds_publishes = False
         """`applied` must be called for publishes, too, before publishers are answered."""
-        self._damage: DamagedError | None = None
-        """Error of a schedule that cannot be read."""
+        self._unread: DamagedError | KvError | None = None
+        """Error of a schedule that could not be read."""
         self._paused = 0
         """Time until which nothing is proposed, Unix nanoseconds."""
 
@@ -220,7 +221,7 @@ class LeaderDuties:
         self.heeds_publishes = self._leading and (wanted or rules.allow_msg_schedules)
 
     def tick(self) -> None:
-        """Proposes what is due; call it a few times per second. Raises DamagedError when a schedule cannot be read."""
+        """Proposes what is due, a few times per second. Raises DamagedError or KvError for unreadable schedules."""
         if not self._leading:
             return
         now = self._clock.time_ns()
@@ -230,8 +231,8 @@ class LeaderDuties:
             self._go_on()
         self._expiry.look()
         self._fires.look()
-        if self._damage is not None:
-            error, self._damage = self._damage, None
+        if self._unread is not None:
+            error, self._unread = self._unread, None
             raise error
 
     def rest(self) -> float:
@@ -259,8 +260,8 @@ class LeaderDuties:
     def _fire(self, now: int) -> bool:
         try:
             command = self._machine.fire_command(now)
-        except DamagedError as error:
-            self._damage = error  # the next tick raises it: a timer's caller is the loop
+        except (DamagedError, KvError) as error:
+            self._unread = error  # the next tick raises it: a timer's caller is the loop
             return False
         if command is not None:
             self._firing = True  # before: a group of one may apply it at once

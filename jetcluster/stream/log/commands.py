@@ -144,8 +144,7 @@ class UpdateConfig(NamedTuple):
 
 
 class BatchPart(NamedTuple):
-    """Bytes of an atomic batch that is too long for one entry. Has no effect until its BATCH_COMMIT, which follows in
-    the next entries of the same term or not at all."""
+    """Bytes of an atomic batch too long for one entry. No effect until its BATCH_COMMIT, next in the same term."""
 
     ts: int
     number: int

@@ -76,8 +76,7 @@ class GetRequest:
 
     @property
     def conflicts(self) -> bool:
-        """True for fields that exclude each other, and for a negative `batch`: 408 Bad Request. (nats-server answers a
-        negative `batch` with a bare EOB by accident.)"""
+        """True for fields that exclude each other (408), and for a negative `batch` (nats-server: a bare EOB)."""
         last = self.last_by_subj
         timed = self.start_time is not None
         return bool(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +9,7 @@ import pytest
 
 from jetcluster.model.times import rfc3339
 from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime
@@ -171,21 +172,41 @@ def test_an_earlier_schedule_takes_the_place_of_the_timer_and_those_at_once_fire
     assert len(delays) == 4 and delays[1] - delays[0] == 5, "a pause between two commands"
 
 
-def test_a_schedule_that_cannot_be_read_is_told_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [DamagedError(1, 1), KvError("input/output error")])
+def test_a_schedule_that_cannot_be_read_is_told_at_the_next_tick(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     leader = Leader(scheduling())
     leader.duties.begin()
     leader.stream.one("s.x", "Nats-Schedule: @every 10s", "Nats-Schedule-Target: s.t")
     leader.tick(9.7)
 
     def broken(now: int) -> bytes:
-        raise DamagedError(1, 1)
+        raise error
 
     monkeypatch.setattr(leader.stream.machine, "fire_command", broken)
     assert leader.wait() == (pytest.approx(0.3, abs=0.01), [])
-    with pytest.raises(DamagedError):
+    with pytest.raises(type(error)):
         leader.tick(0.2)
     monkeypatch.undo()
     assert leader.tick(0.1) == [commands.FIRE]
+
+
+def test_a_table_of_schedules_that_is_damaged_on_disk_is_damage_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows have no checksum of ours: RocksDB reports the damage while the timer runs."""
+    leader = Leader(scheduling())
+    leader.duties.begin()
+    leader.stream.one("s.x", "Nats-Schedule: @every 10s", "Nats-Schedule-Target: s.t")
+    leader.tick(9.7)
+
+    def broken(*_: object) -> Iterator[tuple[bytes, bytes]]:
+        raise KvDamagedError("block checksum mismatch")
+
+    monkeypatch.setattr(type(leader.stream.machine.store), "side_scan", broken)
+    assert leader.wait() == (pytest.approx(0.3, abs=0.01), [])
+    with pytest.raises(DamagedError) as caught:
+        leader.tick(0.2)
+    assert isinstance(caught.value.__cause__, KvDamagedError)
 
 
 def test_a_timer_that_goes_off_too_early_or_without_leadership_does_nothing_wrong() -> None:
