@@ -1,8 +1,7 @@
-"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
+"""The monitoring listener: its port is open before "Server is ready"; aiohttp is imported afterwards.
 
-Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket
-is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
-a thread imports aiohttp, and is answered a moment later.
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket is bound and listening first,
+which is all that tools check; an early request waits in the backlog while a thread imports aiohttp.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = get_logger("monitor")
 
 BACKLOG = 128
 ATTACH_DELAY_SECONDS = 0.1
-"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+"""Seconds between the start and the import, which would slow down the rest of the start."""
 MAX_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
 """Seconds for which a request in progress may delay the exit of the process."""
@@ -52,7 +51,7 @@ class Monitor:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self.connections: Connections | None = None
-        """Once aiohttp is there."""
+        """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
@@ -89,7 +88,7 @@ class Monitor:
             log.exception("monitoring does not work")
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
-        """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
+        """Loads the certificate again after a reload, for later handshakes. Raises ConfigError."""
         if self._tls is not None and options is not None:
             from jetcluster.config.tls import load_certificate
 
@@ -111,7 +110,7 @@ class Monitor:
 
 
 def import_pages() -> None:
-    """For a thread: brings in all that answers requests, aiohttp above all."""
+    """Imports, in a thread, the modules that answer requests, and aiohttp with them."""
     import jetcluster.monitor.connections
     import jetcluster.monitor.http
     import jetcluster.monitor.metrics
@@ -133,7 +132,7 @@ async def start_monitor(node: Node) -> Monitor:
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:
-    """Readers of the monitoring need no certificate, also where clients do, unless `https_verify` says so."""
+    """Returns the TLS context: only `https_verify` asks for certificates, even where clients must show one."""
     if not options.https_port:
         return None
     if options.http_port:
