@@ -39,6 +39,8 @@ class _Note(NamedTuple):
 
 
 class LagNotes:
+    """The notes of the streams led here."""
+
     def __init__(self, node: Node) -> None:
         self._node = node
         self.notes: dict[int, list[_Note]] = {}

@@ -45,6 +45,8 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Exposition:
+    """The samples of one scrape, by family."""
+
     def __init__(self) -> None:
         self.truncated = False
         self._samples = 0

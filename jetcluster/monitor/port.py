@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = get_logger("monitor")
 
-BACKLOG = 128
+MAX_BACKLOG = 128
 ATTACH_DELAY_SECONDS = 0.1
 """Seconds between the start and the import, which would slow down the rest of the start."""
 MAX_CONNECTIONS = 128
@@ -81,7 +81,7 @@ class Monitor:
             self._runner = runner
             assert runner.server is not None, "it was set up"
             self._server = await asyncio.get_running_loop().create_server(
-                connections.factory(runner.server), sock=self._listener, backlog=BACKLOG, ssl=self._tls,
+                connections.factory(runner.server), sock=self._listener, backlog=MAX_BACKLOG, ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
             )  # fmt: skip
         except Exception:
@@ -150,10 +150,10 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
             listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=False, dualstack_ipv6=True
             )
         else:
-            listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=False)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
