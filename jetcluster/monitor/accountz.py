@@ -1,6 +1,4 @@
-"""/accountz: the accounts of this server, or one of them in detail, with its exports, imports and mappings (names and
-order of nats-server's AccountInfo).
-"""
+"""/accountz: all accounts of this server, or the exports, imports and mappings of one (nats-server's AccountInfo)."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.STATZ", "$SYS.REQ.ACCOUNT.PING.STATZ"),
 )
 _USER_INFO = ("$SYS.REQ.USER.{}.INFO", "$SYS.REQ.USER.INFO")
-"""(the system account's subject, the account's own) of what every account may ask; the system account this alone."""
+"""(the system account's subject, the account's own) of the user info: the system account's only import."""
 _RESPONSES = {SINGLETON: "Singleton", STREAMED: "Streamed", CHUNKED: "Chunked"}
 
 
 def shares(node: Node, account: str) -> Json:
-    """`mappings`, `exports`, `imports` and `responses`; those that are empty are left out."""
+    """Returns `mappings`, `exports`, `imports` and `responses`, without the empty ones."""
     options = (node.options.accounts or {}).get(account)
     system = node.options.system_account_name
     mappings = node.options.mappings if account == "$G" else options.mappings if options is not None else []
@@ -140,14 +138,14 @@ def _as_service(account: str, subject: str, local: str, *, share: bool) -> dict[
 
 
 def _responses(node: Node, account: str) -> Json:
-    """The responses that requests of other accounts wait for, by reply subject."""
+    """Returns the responses for which requests of other accounts wait, by reply subject."""
     sharing = node.server.sharing
     pending = {} if sharing is None else sharing.responses.awaited_in(account)
     return {key.decode(): _response(found) for key, found in pending.items()}
 
 
 def _response(response: Response) -> Json:
-    """A response that a request of another account waits for, shown as a service import."""
+    """Returns a response as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def accstatz(node: Node, query: Query) -> Json:
-    """Raises QueryError. Accounts without connections are left out unless `unused=1`; `acc` names some, by commas."""
+    """Raises QueryError. Accounts without connections are left out unless `unused=1`; `acc`: names, by commas."""
     names = {name for name in query.get("acc", "").split(",") if name}
     return account_statz(node, names or None, unused=flag(query, "unused"))
 
@@ -38,13 +38,13 @@ def account_names(node: Node) -> list[str]:
 
 
 def connected_accounts(node: Node) -> set[str]:
-    """The accounts of clients and leaf links. There can be very many accounts, and few of them with a connection."""
+    """Returns the accounts of clients and leaf links: of very many accounts, few may have a connection."""
     return {client.account for client in node.server.clients} | {link.account for link in leaf_links(node)}
 
 
 def account_stats(node: Node, names: list[str]) -> list[Json]:
     """The statistics of each account that exists, from one pass over the connections."""
-    known = set(account_names(node))  # to ask for the router of another one would make that account
+    known = set(account_names(node))  # looking up the router of an unknown account would create it
     rows = {name: _Row() for name in names if name in known}
     server, links = node.server, leaf_links(node)
     for client in server.clients:
@@ -86,8 +86,7 @@ class _Sums:
 
 
 class _Row:
-    """Sums for one account. Clients are what `all` has more than the others; there are no gateways
-    (docs/compatibility.md)."""
+    """Sums for one account. The clients' share is `all` less the others; there are no gateways."""
 
     def __init__(self) -> None:
         self.conns = self.leafnodes = self.subscriptions = self.slow_consumers = 0

@@ -1,4 +1,4 @@
-"""JWTs as the pages show them: of operators, of an account, of a connection's user."""
+"""The pages' view of JWTs: of operators, of an account, of a connection's user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
 
 
 def known_account(node: Node, account: str) -> KnownAccount | None:
-    """None outside of operator mode and for one that has no JWT here."""
+    """Returns None outside of operator mode and for an account without a JWT here."""
     known = None if node.operator is None else node.operator.known.find(account)
     return known if known is not None and known.claims.token.text else None
 
@@ -59,7 +59,7 @@ def of_account(node: Node, account: str) -> Json:
 
 
 def account_name(node: Node, account: str) -> str:
-    """For people: the name in its JWT; the account itself without one."""
+    """Returns the readable name: the one in the account's JWT, or `account` without one."""
     known = known_account(node, account)
     return account if known is None else known.claims.token.name or account
 

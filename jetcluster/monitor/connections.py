@@ -1,7 +1,7 @@
 """The connections of the monitoring port: how many there may be, and how long each may take.
 
-aiohttp waits for a request for as long as it takes, and for a reader of an answer for ever. A `Guard` stands between a
-connection and aiohttp's protocol and ends it in time: nats-server gives a request's head 5 s, too.
+aiohttp waits without limit for a request, and for an answer to be read. A `Guard` stands between a connection and
+aiohttp's protocol and ends it in time. nats-server, too, gives a request's head 5 s.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ HEAD_SECONDS: Final = 5.0
 """From the accept, or from the first byte of a further request (from the answer before it, where that came later), to
 the end of its headers."""
 ANSWER_SECONDS: Final = 60.0
-"""From there until the answer is handed to the transport: for the page, and for its reader."""
+"""From the end of the headers until the answer is handed to the transport: for the page, and for its reader."""
 IDLE_SECONDS: Final = 180.0
-"""Between an answer and the next request; what the transport still holds has gone by then."""
+"""Between an answer and the next request; also the time to send what the transport still holds."""
 END: Final = b"\r\n\r\n"
 """The end of a request's head."""
 CONNECTIONS_WHEN_FULL: Final = 4
-"""The limit where clients have taken all descriptors but the reserve: a full server can be looked at, too."""
+"""The limit when clients have taken all descriptors but the reserve: a full server can still be monitored."""
 LOG_SECONDS: Final = 10.0
 """Seconds between two lines of the log about refused connections."""
 
@@ -42,7 +42,7 @@ class Connections:
         self._has_room_at = has_room_at
         self._clock = clock
         self._guards: dict[asyncio.BaseProtocol, Guard] = {}
-        """Guards by aiohttp's protocol; those that have waited longest come first."""
+        """Guards by aiohttp's protocol, longest wait first."""
         self._told = -LOG_SECONDS
         self._untold = 0
 
@@ -70,7 +70,7 @@ class Connections:
         return response
 
     def add(self, guard: Guard, descriptor: int) -> bool:
-        """False when there is no room for it."""
+        """Returns False when there is no room for the connection."""
         most = self.most if self._has_room_at(descriptor) else min(CONNECTIONS_WHEN_FULL, self.most)
         while len(self._guards) >= most:
             self.note(f"there is room for {most}")
@@ -85,7 +85,7 @@ class Connections:
         self._guards.pop(guard.inner, None)
 
     def moved(self, guard: Guard) -> None:
-        """Notes that the connection was answered: others have waited longer now."""
+        """Notes that the connection was answered, so that the others have waited longer."""
         if self._guards.pop(guard.inner, None) is not None:
             self._guards[guard.inner] = guard
 
@@ -94,7 +94,7 @@ class Connections:
             guard.end()
 
     def note(self, what: str) -> None:
-        """Logs a line now and then about connections of strangers, of which there may be any number."""
+        """Logs a line at most every `LOG_SECONDS`, because strangers can open any number of connections."""
         self._untold += 1
         now = self._clock.monotonic()
         if now - self._told >= LOG_SECONDS:
@@ -114,7 +114,7 @@ class Guard(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._tail = END
-        """The last bytes received, as many as END has; at first as if a head had ended."""
+        """The last bytes received, as many as END has; at first END, as if a head had ended."""
         self._is_in = False
         """The connection was accepted, and `inner` knows of it."""
 
@@ -139,10 +139,10 @@ class Guard(asyncio.Protocol):
         self.inner.data_received(data)
 
     def wait(self, seconds: float, *, busy: bool = False) -> None:
-        """Ends the connection after `seconds` unless something happens before."""
+        """Ends the connection after `seconds` unless something happens earlier."""
         if self.busy and not busy:
             self._connections.moved(self)
-        # Anything behind the last request's head may be the first half of the next one, and no further byte may come.
+        # Bytes after the last request's head may be the first half of the next one, and no further byte may come.
         begun = self.busy and not busy and self._tail != END
         seconds = HEAD_SECONDS if begun else seconds
         self.busy, self._in_head = busy, begun
@@ -151,7 +151,7 @@ class Guard(asyncio.Protocol):
         self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """At once, with output that is still to be written dropped."""
+        """Aborts the connection; unwritten output is dropped."""
         if self._transport is not None:
             self._transport.abort()
         self._connections.remove(self)
@@ -178,8 +178,8 @@ class Guard(asyncio.Protocol):
 
 
 class ShortLog:
-    """The log of aiohttp's protocol: of a malformed request one short line now and then, no traceback. Errors of the
-    pages themselves are logged by the pages."""
+    """The log of aiohttp's protocol: at times a short line about a malformed request, without a traceback. The pages
+    log their own errors."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

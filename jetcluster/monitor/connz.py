@@ -66,8 +66,8 @@ _SORTS: dict[str, tuple[Callable[[Shown, int], tuple[str, float]], bool]] = {
     "reason": (lambda c, _: (_reason(c), c.cid), False),
     "rtt": (lambda c, _: ("", c.rtt), True),
 }
-"""Parameter -> (value by the connection and the time in nanoseconds, largest first). Open and closed connections stand
-side by side: what one kind lacks counts as 0."""
+"""Parameter -> (value by the connection and the time in nanoseconds, largest first). Open and closed connections are
+sorted together: a value that one kind lacks counts as 0."""
 _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
 
 
@@ -90,7 +90,7 @@ def connz_steps(node: Node, query: Query) -> Steps[Json]:
     if cid:
         limit = 1
     found = _select(node, state, account)
-    total = len(found)  # as nats-server: what follows leaves connections out of the list, not of the total
+    total = len(found)  # as nats-server: the filters below shorten the list, not the total
     found = yield from _filter(found, cid, query.get("user", ""), subject, query.get("mqtt_client", ""))
     (value, descending), now = _SORTS[sort], node.clock.time_ns()
     found.sort(key=lambda connection: value(connection, now), reverse=descending)
@@ -98,7 +98,7 @@ def connz_steps(node: Node, query: Query) -> Steps[Json]:
     for connection in found[offset : offset + limit]:
         if isinstance(connection, ClosedClient) or node.server.clients.get(
             connection.cid
-        ):  # it may have gone meanwhile
+        ):  # it may have closed between two steps
             page.append((yield from _connection(node, connection, auth=auth, listed=listed, detailed=detailed)))
             yield
     return {
@@ -138,7 +138,7 @@ def _filter(found: list[Shown], cid: int, user: str, subject: bytes, mqtt_client
 
 
 def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
-    """True for an open connection that would get what is published to `subject`."""
+    """Returns True for an open connection that would receive a message on `subject`."""
     held = connection.subscriptions
     if isinstance(held, int):
         return False
@@ -192,7 +192,7 @@ def _connection(node: Node, connection: Shown, *, auth: bool, listed: bool, deta
 
 
 def _tls(transport: asyncio.Transport | None, *, first: bool, certificates: bool) -> Json:
-    """`certificates`: with what the other end has shown."""
+    """`certificates`: with the chain that the peer has shown."""
     session: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
     if transport is None or session is None:
         return {}

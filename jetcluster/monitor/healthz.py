@@ -1,6 +1,5 @@
-"""/healthz: an answer to whether a load balancer may send clients here, and whether this node has caught up.
-
-Texts and status codes are nats-server's.
+"""/healthz: whether a load balancer may send clients here, and whether this node has caught up. Texts and status codes
+are nats-server's.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_LAG = 1000
-"""Committed entries a replica may still have to apply and count as current: under load it always has some."""
+"""Committed entries that a current replica may still have to apply: under load there are always some."""
 UNWELL = "HEALTH"
 """Type of a problem that nats-server does not know: `health.node_health`."""
 MAX_NAMED_RISKS = 10
-"""Groups that the answer names; the others are counted."""
+"""Groups that the answer names; it counts the others."""
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ def healthz(node: Node, query: Query) -> Health:
         return _bad_question('"stream" must not be empty when checking consumer health')
     problems = _problems(node, enabled_only, server_only, meta_only, account, stream, consumer)
     if flag(query, "startup"):
-        # Ours: a server with a full disk or a wrong clock votes and answers reads. Killing it helps nobody.
+        # Ours: a server with a full disk or a wrong clock still votes and answers reads, so it must not be killed.
         problems = (problem for problem in problems if problem.type != UNWELL)
     if details:
         found = list(problems)
@@ -65,8 +64,8 @@ def healthz(node: Node, query: Query) -> Health:
 
 
 async def restart_health(node: Node) -> Health:
-    """`safe-to-restart=true`, ours: 200 when every group that this node votes in goes on without it. Groups that are on
-    this node alone are not counted: they are away while it is, whenever that is."""
+    """Answers `safe-to-restart=true` (ours): 200 when every group in which this node votes goes on without it.
+    Groups with their only replica here are not counted: they are away during any restart."""
     if not node.options.jetstream.enabled:
         return Health(200, {"status": "ok", "groups": 0})
     engine = engine_of(node)
@@ -95,7 +94,7 @@ def _problems(
     node: Node, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
 ) -> Iterator[Problem]:
     if node.server.lame_duck:
-        # Ours, not nats-server's: who asks for health wants to know where to send new clients.
+        # Ours, not nats-server's: a load balancer must send new clients elsewhere.
         yield Problem("CONN", "server is in lame duck mode")
     if not node.options.jetstream.enabled:
         return
@@ -107,13 +106,13 @@ def _problems(
         return
     health = engine.context.raft.health
     if not health.well and not ((server_only or meta_only) and _answers(engine)):
-        # To a probe that asks whether clients may come, a node that leads nothing but answers is ready.
+        # For a readiness probe, a node that leads nothing but answers reads is ready.
         yield Problem(UNWELL, "this server is not well: " + "; ".join(health.reasons))
     waiting = _own_problem(engine)
     if server_only:
         if waiting is not None:
             yield waiting
-        return  # it runs here: who leads the meta group is no matter of this server
+        return  # JetStream runs here; the leader of the meta group does not matter
     waiting = waiting or _meta_problem(engine)
     if waiting is not None:
         yield waiting
@@ -141,8 +140,8 @@ def _problems(
 
 
 def _answers(engine: JetStream) -> bool:
-    """The replicas here answer reads (`ReplicaState.may_answer`, for all of them). A trouble that all nodes have, or
-    the only one, stops no reads, and a probe that failed for it would leave the clients without any node."""
+    """Reports whether all replicas here answer reads (`ReplicaState.may_answer`). Trouble on every node, or on the only
+    one, stops no reads; a probe that failed for it would leave clients without any node."""
     raft, group = engine.context.raft, engine.meta.group
     return raft.health.may_answer or (group is not None and raft.peers.may_lead(group.peers))
 
@@ -155,7 +154,7 @@ def _lacks_consumer(engine: JetStream, account: str, stream: str, consumer: str)
 
 
 def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
-    """Streams whose replica could not even be started here."""
+    """Yields the streams whose replica could not be started here."""
     for assignment, reason in engine.broken.values():
         if (not account or assignment.account == account) and (not stream or assignment.name == stream):
             text = f"JetStream stream '{assignment.account} > {assignment.name}' cannot be started: {reason}"

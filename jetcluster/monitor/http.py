@@ -1,7 +1,7 @@
 """The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`).
 
 /stacksz shows the stacks of all threads and tasks of this process, for a server that hangs or is slow; nats-server
-shows its goroutines there. Names of functions and lines only: no values, so no secrets.
+shows its goroutines there. It names functions and lines only: it shows no values, so no secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TASKS = 1000
 
 
 def stacksz() -> str:
-    """Text. Called on the event loop, whose own thread it shows as well."""
+    """Returns the text. Called on the event loop, whose own thread it shows, too."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
@@ -83,12 +83,12 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> web.Application:
-    """Paths get `base_path` in front (`http_base_path`)."""
+    """Returns the application; `base_path` (`http_base_path`) precedes each path."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     app = web.Application()
 
     def add(path: str, handler: Handler, shown: str = "") -> None:
-        # nats-server looks at no method
+        # nats-server ignores the method
         app.router.add_route("*", path, _counted(source, shown or path, handler))
 
     add(prefix or "/", _index, "/")
@@ -104,7 +104,7 @@ def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> we
 
 
 def _counted(source: NodeSource, path: str, answer: Handler) -> Handler:
-    """The same, with a response for what `answer` raises."""
+    """Wraps `answer`: counts its requests, and turns its errors into responses."""
 
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def consumer_count(replica: StreamReplica) -> int:
-    """Consumers of a stream, without those of mirrors and sources."""
+    """Returns the number of a stream's consumers, without those of mirrors and sources."""
     return sum(1 for state in replica.consumers.table.by_cid.values() if not state.rules.direct)
 
 
@@ -65,7 +65,7 @@ DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 
 
 def jsz_steps(node: Node, query: Query) -> Steps[Json]:
-    """Raises QueryError, NotAskedError. Each stream and each consumer is of its own moment."""
+    """Raises QueryError, NotAskedError. The streams and consumers are read at different times."""
     engine = engine_of(node)
     account = query.get("acc", "")
     config, raft = flag(query, "config"), flag(query, "raft")
@@ -88,7 +88,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
         found["meta_cluster"] = meta
     rescues = engine.meta.machine.rescues
     if rescues:
-        # Ours: when the meta group went on without its majority, and without whom.
+        # Ours: when the meta group went on without its majority, and without which servers.
         found["rescues"] = [
             {
                 "number": rescue.number,
@@ -116,7 +116,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     }
     catching_up = engine.context.catchup.progress()
     if catching_up:
-        # Ours: streams whose state is being fetched from another node; how much was compared so far, and had to come.
+        # Ours: streams whose state is being fetched from another node, with what was compared and fetched so far.
         found["catching_up"] = [
             {
                 "stream": _stream_name(engine, pull.gid),
@@ -134,7 +134,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     by_account = _by_account(engine)
     accounts = sorted({*by_account, *apis_of(node)})
     if details:
-        # One account is shown wherever it stands: pages are of all of them.
+        # A named account is shown regardless of its position: the pages are of all accounts.
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
         wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only), []
         for name in chosen:
@@ -185,7 +185,7 @@ def jetstream_limits(node: Node) -> Json:
 
 
 def jetstream_stats(node: Node) -> Json:
-    """Usage of this node, as /varz and /jsz both begin it."""
+    """Returns the usage of this node, which /varz and /jsz share."""
     engine = engine_of(node)
     if engine is None:
         api = {"level": 0, "total": 0, "errors": 0}
@@ -201,7 +201,7 @@ def jetstream_stats(node: Node) -> Json:
 
 
 def meta_cluster(node: Node) -> Json:
-    """The meta group, nothing but its name while this node has not found its cluster; {} on one that stands alone."""
+    """Returns the meta group, only its name until this node has found its cluster; {} on a standalone server."""
     engine = engine_of(node)
     if engine is None or not engine.clustered:
         return {}
@@ -212,7 +212,7 @@ def meta_cluster(node: Node) -> Json:
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
     if engine.meta.leading or group.leader is None:
-        # All but the leader. Without one everybody shows who is left, and who would have to come back. A server left
+        # All but the leader. Without a leader, every server lists the remaining and the missing members. A server left
         # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
         machine = engine.meta.machine
         left_out = [peer for peer in machine.left_out if peer in machine.nodes]
@@ -312,7 +312,7 @@ def _totals(engine: JetStream) -> Json:
 
 
 def account_detail(node: Node, account: str, query: Query) -> Steps[Json | None]:
-    """An account as in `account_details`, with zeros when nothing of it is here; None where JetStream does not run yet.
+    """Makes an account as in `account_details`, with zeros when it has nothing here; None until JetStream runs.
     Raises QueryError."""
     engine = engine_of(node)
     if engine is None:
@@ -351,7 +351,7 @@ def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamRepl
     if wanted.streams:
         shown = []
         for replica in replicas:
-            gone = engine.replicas.get(replica.assignment.gid) is not replica  # meanwhile
+            gone = engine.replicas.get(replica.assignment.gid) is not replica  # between two steps
             if not gone and (replica.leading or not wanted.leader_only):
                 shown.append((yield from _stream(engine, replica, wanted)))
                 yield
@@ -370,7 +370,7 @@ def _stream(engine: JetStream, replica: StreamReplica, wanted: _Wanted) -> Steps
     if wanted.config:
         found["config"] = dict(assignment.config)
     found["state"] = state_object(replica.store, consumers=replica.machine.consumer_count)
-    # `lag_seconds` is ours: how old the newest message here is while the upstream has more.
+    # `lag_seconds` is ours: the age of the newest message here while the upstream has more.
     found |= replica.mirrors.links.info(seconds=True)
     if wanted.consumers:
         details = yield from _consumers(engine, replica, config=wanted.config)
@@ -401,7 +401,7 @@ def _consumers(engine: JetStream, replica: StreamReplica, *, config: bool, direc
 
 
 def stream_group_name(replica: StreamReplica) -> str:
-    """ "" for a stream with one replica, as in nats-server."""
+    """Returns "" for a stream with one replica, as in nats-server."""
     assignment = replica.assignment
     if assignment.replicas == 1:
         return ""
@@ -415,7 +415,7 @@ def stream_leader(engine: JetStream, replica: StreamReplica) -> str:
 
 
 def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
-    """The `cluster` object from this replica's point of view. Only a leader knows the positions of the others, so a
+    """Returns the `cluster` object as this replica sees it. Only a leader knows the positions of the others, so a
     follower leaves `replicas` out rather than show them as late."""
     if replica.leading:
         return cluster_object(replica)

@@ -1,7 +1,7 @@
-"""The lag of replicas after their leader, in messages and in seconds.
+"""The lag of replicas behind their leader, in messages and in seconds.
 
-A leader knows the last log entry of each peer. Notes that are taken once per second turn that into messages and time:
-(time, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
+A leader knows the last log entry of each peer. Notes (time, newest entry, newest message), taken once per second for
+each stream led here, turn that entry into messages and time. So the lag is exact to about one second.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 NOTE_SECONDS = 1.0
 MAX_NOTES = 64
-"""Per stream. Beyond it every second one goes: the older, the coarser."""
+"""Notes per stream. Beyond it every second one is dropped, so older notes are coarser."""
 IDLE_SECONDS = 300.0
-"""Seconds without a question after which no more notes are taken."""
+"""Seconds without a query after which no more notes are taken."""
 
 
 class Lag(NamedTuple):
@@ -33,12 +33,14 @@ class Lag(NamedTuple):
 class _Note(NamedTuple):
     since: float
     until: float
-    """This was the newest entry from then until then."""
+    """End of the time in which `entry` was the newest."""
     entry: int
     sequence: int
 
 
 class LagNotes:
+    """The notes of the streams led here."""
+
     def __init__(self, node: Node) -> None:
         self._node = node
         self.notes: dict[int, list[_Note]] = {}
@@ -47,7 +49,7 @@ class LagNotes:
         self._timer: TimerHandle | None = None
 
     def asked(self) -> None:
-        """Somebody is interested: notes are taken from now on."""
+        """Notes a query: notes are taken for the next `IDLE_SECONDS`."""
         self._asked = self._node.clock.monotonic()
         if self._timer is None:
             self._take_notes()
@@ -77,8 +79,8 @@ class LagNotes:
                 del notes[1:-1:2]
 
     def of(self, replica: StreamReplica, match: int, missing: Callable[[], int | None]) -> Lag:
-        """The lag of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it
-        fetches the whole state."""
+        """Returns the lag of a peer that has the log up to `match`. `missing`: the messages that a peer has yet to
+        fetch, when it fetches the whole state."""
         group, now = replica.group, self._node.clock.monotonic()
         entries = max(group.commit_index - match, 0)
         if not entries:

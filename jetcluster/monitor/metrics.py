@@ -1,9 +1,9 @@
 """/metrics for Prometheus.
 
 `gnatsd_*` is what prometheus-nats-exporter makes of /varz, /connz, /routez, /leafz, /subsz, /accstatz and /healthz,
-`jetstream_*` what it makes of /jsz with all its details: the same names and labels, so that dashboards made for it go
-on. `server_id` is the server's name, as with the exporter's `-use_internal_server_name`: the id changes with every
-start. `jetcluster_*` has what those names have no room for: replicas, latencies, batches, damage.
+`jetstream_*` what it makes of /jsz with all its details: the same names and labels, so that its dashboards work here.
+`server_id` is the server's name, as with the exporter's `-use_internal_server_name`: the id changes with every start.
+`jetcluster_*` are this server's own metrics: replicas, latencies, batches, damage.
 
 `Exposition` writes samples by family in Prometheus' text format, version 0.0.4.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SAMPLES = 200_000
-"""Samples of one scrape; the rest is left out, and a sample of its own says so."""
+"""Samples of one scrape; further ones are left out, and a separate sample reports that."""
 TRUNCATED = "jetcluster_metrics_truncated"
 
 Labels = Sequence[tuple[str, object]]
@@ -45,26 +45,28 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Exposition:
+    """The samples of one scrape, by family."""
+
     def __init__(self) -> None:
         self.truncated = False
         self._samples = 0
         self._families: dict[str, list[str]] = {}
-        """Name -> its lines, HELP and TYPE first."""
+        """Lines by family name, HELP and TYPE first."""
 
     def gauge(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
         self._sample("gauge", name, help, value, labels)
 
     def gauges(self, prefix: str, labels: Labels, values: Mapping[str, float]) -> None:
-        """Adds a gauge for each value; its name without the prefix is its help, too."""
+        """Adds a gauge for each value, with its unprefixed name as the help text."""
         for key, value in values.items():
             self.gauge(f"{prefix}_{key}", key, value, labels)
 
     def counter(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
-        """`name` ends with `_total`, but for the exporter's own."""
+        """Adds a counter; `name` ends with `_total`, except for the exporter's names."""
         self._sample("counter", name, help, value, labels)
 
     def histogram(self, name: str, help: str, latency: Latency, labels: Labels = ()) -> None:
-        """In seconds."""
+        """Adds a histogram in seconds."""
         counts = list(latency.counts)
         family = self._family("histogram", name, help, len(counts) + 2)
         if family is None:
@@ -98,7 +100,7 @@ class Exposition:
 
 
 def label_text(labels: Labels) -> str:
-    """`{a="b",c="d"}`, or nothing."""
+    """Returns `{a="b",c="d"}`, or "" without labels."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in labels) + "}"
@@ -135,7 +137,7 @@ def health_metric(out: Exposition, node: Node, core: str, health: Health) -> Non
 
 
 def _numbers(out: Exposition, prefix: str, page: Mapping[str, Any], labels: Labels, path: str = "") -> None:
-    """Every number of a page, those of objects in it with the names joined; a few texts as labels."""
+    """Adds every number of a page, with joined names for nested objects, and a few texts as labels."""
     for key, value in page.items():
         at = f"{path}_{key}" if path else key
         name = f"{prefix}_{at}"
@@ -171,7 +173,7 @@ def _connections(out: Exposition, prefix: str, node: Node, labels: Labels) -> No
 
 
 def _each_connection(out: Exposition, prefix: str, node: Node, source: NodeSource, own: Labels, query: Query) -> None:
-    """A page of connections, each with labels of its own; times in milliseconds, the rtt in microseconds."""
+    """Adds a page of connections, each with its own labels; times in milliseconds, the rtt in microseconds."""
     asked = {key: query[key] for key in ("limit", "offset", "sort") if key in query}
     now, now_ns = node.clock.monotonic(), node.clock.time_ns()
     for shown in source.page("connz", {"auth": "1", **asked})["connections"]:
@@ -260,7 +262,7 @@ def _account_details(out: Exposition, prefix: str, node: Node, stats: list[Json]
 
 
 def node_metrics(out: Exposition, node: Node) -> None:
-    """The metrics of any server, with JetStream or without."""
+    """Adds the metrics that a server has with or without JetStream."""
     out.gauge("jetcluster_info", "Versions", 1, (("version", __version__), ("speaks", REPORTED_VERSION)))
     out.gauge("jetcluster_start_time_seconds", "Unix time of the start", node.server.start_ns / 1e9)
     out.gauge("jetcluster_lame_duck", "The server is going away", node.server.lame_duck)
@@ -432,7 +434,7 @@ def jetstream_metrics(out: Exposition, node: Node, source: NodeSource, system: s
 
 
 def _accounts(out: Exposition, source: NodeSource, system: str, own: Labels) -> None:
-    """Accounts as the exporter shows them: its `max_...` are the bytes that streams have reserved."""
+    """Adds accounts as the exporter shows them: its `max_...` are the bytes that streams have reserved."""
     for account in source.page("jsz", {"accounts": "1", "limit": str(MAX_ACCOUNTS)}).get("account_details", ()):
         name = account["name"]
         labels = (*own, ("account", name), ("account_id", name), ("account_name", name))
@@ -490,12 +492,12 @@ def _consumers(
                 out.gauge(f"{system}_consumer_{key}", help_, seconds, labels)
             yield
     except DamagedError:
-        return  # told by jetcluster_replicas_damaged
+        return  # jetcluster_replicas_damaged reports it
 
 
 def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
     """Yields the seconds since the last delivery and the last ack, which show a consumer that has stopped when
-    num_pending is not 0. Yields neither before the first delivery, or ack."""
+    num_pending is not 0. Each is left out before the first delivery or ack."""
     now = parse_rfc3339(info["ts"])
     for key, what, help_ in (
         ("last_delivery_seconds", "delivered", "Seconds since last message delivery to consumer"),
@@ -533,7 +535,7 @@ class Metrics:
         self._notes = LagNotes(node)
 
     async def scrape(self, query: Query) -> bytes:
-        """`prefix` takes the place of the exporter's `gnatsd` and `jetstream`. Raises QueryError."""
+        """Returns the text; `prefix` replaces the exporter's `gnatsd` and `jetstream`. Raises QueryError."""
         prefix = query.get("prefix", "")
         if prefix and not (prefix.isascii() and prefix.replace("_", "a").isalnum() and not prefix[0].isdigit()):
             raise QueryError(f"invalid prefix: {prefix[:80]}")
@@ -551,7 +553,7 @@ class Metrics:
 
 
 async def _spread(work: Iterator[None]) -> None:
-    """A node may hold thousands of streams: clients are served in between."""
+    """Runs `work` in turns, between which clients are served: a node may hold thousands of streams."""
     for count, _ in enumerate(work, 1):
         if not count % STREAMS_PER_TURN:
             await asyncio.sleep(0)

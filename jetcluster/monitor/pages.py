@@ -1,9 +1,9 @@
-"""`NodeSource`: the pages of a running node by name, for HTTP and for the system account, and the short ones of them.
+"""`NodeSource`: the pages of a running node by name, for HTTP and for the system account. The short ones are here:
 
 - /raftz: the Raft groups of this node, by account; the meta group is the system account's.
 - /routez: the links to other nodes.
 - /leafz: the links to hubs and leaves.
-- /gatewayz: always without gateways, which this server does not have; tools ask for the page all the same.
+- /gatewayz: always without gateways, which this server does not have, because tools ask for the page.
 - /debug/vars: the interpreter's memory, under the names that Go's runtime has for such numbers.
 """
 
@@ -43,7 +43,7 @@ META = "_meta_"
 
 
 def raftz(node: Node, query: Query) -> Json:
-    """`acc`: the account, the system account when absent; `group`: one group. {} where there is nothing."""
+    """`acc`: the account, the system account when absent; `group`: one group. Returns {} when no group matches."""
     engine = engine_of(node)
     system = node.options.system_account_name
     account, wanted = query.get("acc", "") or system, query.get("group", "")
@@ -111,8 +111,8 @@ def _group(engine: JetStream, group: RaftGroup, replica: StreamReplica | None, s
 
 
 def _queues(status: GroupStatus) -> Json:
-    """Lengths of a group's queues, under nats-server's names: proposals that wait for their majority, entries for the
-    journal's sync, committed entries for apply. Answers of followers never wait: each is worked off when it comes."""
+    """Lengths of a group's queues, under nats-server's names: proposals that wait for their majority, entries that wait
+    for the journal's sync, committed entries to apply. Followers' answers are never queued."""
     leads = status.role is Role.LEADER
     return {
         "ipq_proposal_len": max(status.last_index - status.commit_index, 0) if leads else 0,
@@ -256,7 +256,7 @@ def expvarz(usage: Usage) -> Json:
 
 
 def _ipqueuesz(node: Node, query: Query) -> Json:
-    """Queues between goroutines: there are none. Raises QueryError."""
+    """Returns an empty page: there are no queues between goroutines. Raises QueryError."""
     flag(query, "all")
     return {}
 
@@ -270,7 +270,7 @@ def _profilez(node: Node, query: Query) -> Json:
 
 T = TypeVar("T")
 _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "subsz": subsz_steps}
-"""Pages as long as a client or the number of streams makes them."""
+"""Pages whose length depends on the query or on the number of streams."""
 _SHORT: Mapping[str, Callable[[Node, Query], Json]] = {
     "accountz": accountz,
     "accstatz": accstatz,
@@ -286,13 +286,13 @@ _SHORT: Mapping[str, Callable[[Node, Query], Json]] = {
 
 class NodeSource:
     """Pages by name, each a JSON object with nats-server's field names. All raise QueryError. They run on the event
-    loop, so what can be long is made `in_steps`."""
+    loop, so long pages are made `in_steps`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def page(self, name: str, query: Query) -> Json:
-        """The page `name`, made at once. Raises QueryError, KeyError."""
+        """Makes the page `name` in one step. Raises QueryError, KeyError."""
         return at_once(self.in_steps(name, query))
 
     async def healthz(self, query: Query) -> Health:
@@ -308,7 +308,7 @@ class NodeSource:
         return _SHORT[name](self._node, query)
 
     async def run(self, asker: str, steps: Steps[T]) -> T:
-        """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""
+        """Runs `steps` within the event loop's time for jobs. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
 
     def count_request(self, path: str) -> None:

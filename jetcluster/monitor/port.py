@@ -1,8 +1,7 @@
-"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
+"""The monitoring listener: its port is open before "Server is ready"; aiohttp is imported afterwards.
 
-Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket
-is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
-a thread imports aiohttp, and is answered a moment later.
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket is bound and listening first,
+which is all that tools check; an early request waits in the backlog while a thread imports aiohttp.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 log = get_logger("monitor")
 
-BACKLOG = 128
+MAX_BACKLOG = 128
 ATTACH_DELAY_SECONDS = 0.1
-"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+"""Seconds between the start and the import, which would slow down the rest of the start."""
 MAX_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
 """Seconds for which a request in progress may delay the exit of the process."""
@@ -52,7 +51,7 @@ class Monitor:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self.connections: Connections | None = None
-        """Once aiohttp is there."""
+        """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
@@ -82,14 +81,14 @@ class Monitor:
             self._runner = runner
             assert runner.server is not None, "it was set up"
             self._server = await asyncio.get_running_loop().create_server(
-                connections.factory(runner.server), sock=self._listener, backlog=BACKLOG, ssl=self._tls,
+                connections.factory(runner.server), sock=self._listener, backlog=MAX_BACKLOG, ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
             )  # fmt: skip
         except Exception:
             log.exception("monitoring does not work")
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
-        """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
+        """Loads the certificate again after a reload, for later handshakes. Raises ConfigError."""
         if self._tls is not None and options is not None:
             from jetcluster.config.tls import load_certificate
 
@@ -111,7 +110,7 @@ class Monitor:
 
 
 def import_pages() -> None:
-    """For a thread: brings in all that answers requests, aiohttp above all."""
+    """Imports, in a thread, the modules that answer requests, and aiohttp with them."""
     import jetcluster.monitor.connections
     import jetcluster.monitor.http
     import jetcluster.monitor.metrics
@@ -133,7 +132,7 @@ async def start_monitor(node: Node) -> Monitor:
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:
-    """Readers of the monitoring need no certificate, also where clients do, unless `https_verify` says so."""
+    """Returns the TLS context: only `https_verify` asks for certificates, even where clients must show one."""
     if not options.https_port:
         return None
     if options.http_port:
@@ -151,10 +150,10 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
             listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=False, dualstack_ipv6=True
             )
         else:
-            listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=False)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""Questions to the pages and their answers: queries and their parameters, JSON, errors, the steps of a long page."""
+"""Queries to the pages and their answers: parameters, JSON, errors, the steps of a long page."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Query = Mapping[str, str]
 
 Json = dict[str, Any]
 ROWS_PER_STEP = 128
-"""Lines of a list that are made in one step, well below a millisecond."""
+"""Rows of a list that one step makes, in well below a millisecond."""
 BUSY = "too much is being worked on, try again"
-"""The answer where a `BusyError` is raised."""
+"""The answer to a request that a `BusyError` refuses."""
 
 
 class QueryError(CallerError):
-    """A parameter that makes no sense: HTTP 400, the text is the body."""
+    """An invalid parameter: HTTP 400, with the text as the body."""
 
 
 class NotAskedError(QueryError):
-    """The question is for another server (`leader-only`). Over HTTP that is a 400; in the system account, where all
-    servers hear it, this one says nothing."""
+    """A query for another server (`leader-only`): HTTP 400. In the system account, where every server receives the
+    query, this one does not reply."""
 
 
 @dataclass(slots=True, frozen=True)
 class Health:
-    """`status` is the HTTP status: 200, 400 (question incomplete), 404 (asset unknown), 503."""
+    """`status` is the HTTP status: 200, 400 (incomplete query), 404 (asset unknown), 503."""
 
     status: int
     body: Json
@@ -40,7 +40,7 @@ _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def flag(query: Query, name: str) -> bool:
-    """A boolean by Go's rules; absent is false."""
+    """Returns a boolean as Go parses it; absent is False."""
     text = query.get(name, "")
     if not text or text in _FALSE:
         return False
@@ -50,7 +50,7 @@ def flag(query: Query, name: str) -> bool:
 
 
 def number(query: Query, name: str, default: int) -> int:
-    """A decimal; absent, zero and negative are the default."""
+    """Returns a decimal; `default` when it is absent, zero or negative."""
     text = query.get(name, "")
     if not text:
         return default
@@ -64,7 +64,7 @@ def number(query: Query, name: str, default: int) -> int:
 
 
 def identifier(query: Query, name: str) -> int:
-    """A decimal without a sign; absent is 0."""
+    """Returns a decimal without a sign; absent is 0."""
     text = query.get(name, "")
     if text and not (text.isascii() and text.isdigit()):
         raise QueryError(f"Error decoding uint64 for '{name}': strconv.ParseUint: parsing \"{text}\": invalid syntax")
@@ -72,7 +72,7 @@ def identifier(query: Query, name: str) -> int:
 
 
 def subs_detail(query: Query) -> tuple[bool, bool]:
-    """`subs=1` or `subs=detail` -> (list, detail)."""
+    """Returns (list, detail) for `subs=1` or `subs=detail`."""
     if query.get("subs", "").lower() == "detail":
         return True, True
     return flag(query, "subs"), False

@@ -84,8 +84,8 @@ class NodeMonitoring(Monitoring):
 
 
 async def load_answers(node: Node, block: ServerBlock, reload: Callable[[], str]) -> Answer:
-    """The answers to requests, on the first one: the pages take 0.1 s to import, in a thread. Raises ImportError.
-    `reload` reads the configuration again; it returns why it failed, or ""."""
+    """Makes the answers to requests, on the first request: importing the pages takes 0.1 s, in a thread. `reload` reads
+    the configuration again and returns an error text, or "". Raises ImportError."""
     answers = await asyncio.to_thread(_import_answers)
     return answers(node, block, reload).answer
 

@@ -1,4 +1,4 @@
-"""/subsz: the subscription index of all accounts; and the lists of subscriptions in /connz and /subsz."""
+"""/subsz: the subscription index of all accounts. Also the lists of subscriptions in /connz and /subsz."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
-    """A subscription as an object. One of the server itself has no sid, no counts, and cid 0."""
+    """Returns a subscription as an object. The server's own subscriptions have no sid, no counts, and cid 0."""
     found: Json = {"account": account, "account_tag": account} if account else {}
     found["subject"] = text(subscription.subject)
     if subscription.queue:
@@ -35,7 +35,7 @@ def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
 
 
 def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[Json]:
-    """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
+    """Returns the `subscriptions_list` or `subscriptions_list_detail` member; {} without subscriptions."""
     shown: list[Json | str] = []
     for some in portions(subscriptions):
         shown += [detail(s) for s in some] if detailed else [text(s.subject) for s in some]
@@ -46,7 +46,7 @@ def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[J
 
 
 def portions(subscriptions: list[ClientSubscription]) -> Iterator[list[ClientSubscription]]:
-    """For a step each."""
+    """Yields portions of the list, one for each step."""
     for start in range(0, len(subscriptions), ROWS_PER_STEP):
         yield subscriptions[start : start + ROWS_PER_STEP]
 
@@ -64,7 +64,7 @@ def subsz_steps(node: Node, query: Query) -> Steps[Json]:
     account = query.get("acc", "")
     routers = [router for router in node.server.accounts if not account or router.account == account]
     found = {"server_id": node.server.server_id, "now": now_text(node), **index_statistics(node, routers)}
-    # As nats-server: who asks for no list is not told how long it would be, which takes a look at every subscription.
+    # As nats-server: the total is counted for a list only, because that visits every subscription.
     total, page = (yield from _page(routers, test, offset, limit, listed=listed)) if listed or test else (0, [])
     found |= {"total": total, "offset": offset, "limit": limit}
     if page:
@@ -73,11 +73,11 @@ def subsz_steps(node: Node, query: Query) -> Steps[Json]:
 
 
 def index_statistics(node: Node, routers: list[Router]) -> Json:
-    """Statistics of the subject indexes of some accounts, added up."""
+    """Returns the added-up statistics of the subject indexes of some accounts."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
-    # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client
-    # or a route is looked up once, so the number of lookups is known all the same.
+    # The read loop's cached lookup, the hottest line of the server, counts nothing. Every message from a client or a
+    # route is looked up once, so the number of messages is the number of lookups.
     lookups = max(node.server.clients.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
     fanouts = [route.takers for index in indexes for route in index.literals.values()]
     return {
@@ -95,7 +95,7 @@ def index_statistics(node: Node, routers: list[Router]) -> Json:
 def _page(
     routers: list[Router], test: bytes, offset: int, limit: int, *, listed: bool
 ) -> Steps[tuple[int, list[Json]]]:
-    """(total, page if `listed`) of the subscriptions of this node; what peers want is in /routez."""
+    """(total, page if `listed`) of the subscriptions of this node; the interest of peers is in /routez."""
     total, page = 0, []
     for router in routers:
         for some in in_portions(router.index):

@@ -1,5 +1,5 @@
-"""/varz: the version, options and counters of the server. STATSZ: what servers send about themselves every ten seconds,
-and whenever the system account asks.
+"""/varz: the version, options and counters of the server. STATSZ: the statistics that a server publishes every ten
+seconds and on a request of the system account.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def varz(node: Node) -> Json:
 
 
 def _disk_waits(node: Node) -> Json:
-    """The waits for the journal's writes, which one thread makes one after another. Times in nanoseconds."""
+    """Returns the waits for the journal's writes, which one thread makes in sequence. Times are in nanoseconds."""
     waits = node.jetstream.disk_waits if node.jetstream is not None else None
     return {
         "waiters": waits.waiters if waits is not None else 0,
@@ -101,7 +101,7 @@ def by_kind(clients: int, routes: int) -> Json:
 
 
 def traffic(node: Node) -> Json:
-    """Totals count clients, routes and leaf links; the `client` ones clients alone."""
+    """Returns totals of clients, routes and leaf links; those named `client` count clients alone."""
     server, leaves = node.server, leaf_links(node)
     links = links_of(node)
     totals = server.clients.totals()
@@ -188,7 +188,7 @@ def _websocket(node: Node) -> Json:
 
 
 def _listener_tls(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = False) -> Json:
-    """TLS of a port with a block of its own. `mutual`: certificates are asked for also without `verify`."""
+    """Returns the TLS of a port with its own block. `mutual`: certificates are requested even without `verify`."""
     if tls is None:
         return {}
     found: Json = {"tls_timeout": tls.timeout, "tls_required": True}
@@ -198,7 +198,7 @@ def _listener_tls(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = Fals
 
 
 def _certificate_end(tls: TlsOptions | None, loaded_ns: int) -> Json:
-    """When the certificate ends. It is read once for each time the configuration was loaded."""
+    """Returns when the certificate ends; its file is read once per load of the configuration."""
     end = _not_after(tls.cert_file, loaded_ns) if tls is not None and tls.cert_file else ""
     return {"tls_cert_not_after": end} if end else {}
 
@@ -216,7 +216,7 @@ def _not_after(file: str, _loaded_ns: int) -> str:
 
 
 def _without_credentials(url: str) -> str:
-    """`host:port` of a route's URL, without the password."""
+    """Returns `host:port` of a route's URL, without the password."""
     return url.split("://", 1)[-1].rpartition("@")[2]
 
 

@@ -1,4 +1,4 @@
-"""A running node as the monitor reads it, and small things that all pages and all `$SYS` answers render alike."""
+"""The monitor's view of a running node, and the values that all pages and all `$SYS` answers render alike."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def mesh_of(node: Node) -> MeshCore | None:
-    """None before the node has one."""
+    """Returns None before the node has a mesh."""
     return None if node.jetstream is None else node.jetstream.mesh
 
 
 def engine_of(node: Node) -> JetStream | None:
-    """None when JetStream is off or not up yet."""
+    """Returns None when JetStream is off or not yet up."""
     return None if node.jetstream is None else node.jetstream.jetstream
 
 
 def apis_of(node: Node) -> dict[str, JetStreamApi]:
-    """The APIs of the accounts where JetStream is on."""
+    """Returns the APIs of the accounts with JetStream."""
     return {} if node.jetstream is None else node.jetstream.apis
 
 
@@ -42,12 +42,12 @@ def links_of(node: Node) -> list[PeerLink]:
 
 
 def leaf_links(node: Node) -> list[LeafConnection]:
-    """Links to hubs and leaves, in the order of their connection ids."""
+    """Returns the links to hubs and leaves, in the order of their connection ids."""
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
 def figures(counted: ClientConnection | ClosedClient | LeafConnection | LinkStats) -> dict[str, int]:
-    """The messages and bytes of one connection, by nats-server's names."""
+    """Returns the messages and bytes of one connection, by nats-server's names."""
     return {
         "in_msgs": counted.in_msgs,
         "out_msgs": counted.out_msgs,
@@ -61,12 +61,12 @@ def now_text(node: Node) -> str:
 
 
 def wall_time(node: Node, monotonic: float) -> str:
-    """A monotonic moment as RFC 3339."""
+    """Returns a time of the monotonic clock, in seconds, as RFC 3339."""
     return rfc3339(node.clock.time_ns() - int((node.clock.monotonic() - monotonic) * 1e9))
 
 
 def uptime(seconds: float) -> str:
-    """`3d2h1m0s`, in whole seconds, leading zero units left out, as nats-top shows it."""
+    """Returns `3d2h1m0s`, in whole seconds, without leading zero units, as nats-top shows it."""
     minutes, second = divmod(int(max(seconds, 0)), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -91,8 +91,8 @@ FEATURE_FLAGS: Final[Mapping[str, bool]] = {
     "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.apply.sourced`)
     "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources
 }
-"""The `feature_flags` of nats-server 2.15, and which of those behaviours this server has. It switches none of them: a
-configuration's values are inert (docs/configuration.md)."""
+"""The `feature_flags` of nats-server 2.15: True for each behaviour that this server has. None can be switched: the
+values in a configuration are inert (docs/configuration.md)."""
 
 JETSTREAM_FLAG = 1
 

@@ -21,7 +21,7 @@ def build(pairs: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
 
 
 def get(block: bytes, key: bytes) -> bytes | None:
-    """The first value of `key`, exact case; None when it is absent. One `find` when it is not there."""
+    """Returns the first value of `key`, exact case; None when it is absent, which costs one `find`."""
     needle = b"\n" + key + b":"
     at = block.find(needle)
     if at < 0:
@@ -34,7 +34,7 @@ def get(block: bytes, key: bytes) -> bytes | None:
 
 
 def get_all(block: bytes, key: bytes) -> list[bytes]:
-    """Every value that `get` might find, in order, also in a block that `parse` does not read."""
+    """Returns every value that `get` might find, in order, also in a block that `parse` does not read."""
     needle, found, at = b"\n" + key + b":", [], 0
     while (at := block.find(needle, at)) >= 0:
         at += len(needle)
@@ -56,7 +56,7 @@ def parse(block: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def beginning(block: bytes, most: int) -> bytes:
-    """The lines of a block that are within its first `most` bytes: for those who show it, and do not need all of it."""
+    """Returns the lines within the first `most` bytes of a block, for an excerpt to show."""
     return block if len(block) <= most else block[: block.rfind(_CRLF, 0, most) + 2]
 
 
@@ -77,7 +77,7 @@ def status(block: bytes) -> tuple[int, bytes]:
 
 
 def without_status(block: bytes) -> bytes:
-    """The block with a bare version line."""
+    """Returns the block with a bare version line."""
     end = block.find(_CRLF)
     if end <= len(_PREFIX) or not block.startswith(_PREFIX):
         return block
@@ -85,13 +85,13 @@ def without_status(block: bytes) -> bytes:
 
 
 def set_header(block: bytes, key: bytes, value: bytes) -> bytes:
-    """The block with `key` once, at the end, with `value`; b"" as the block makes a new one."""
+    """Returns the block with `key` once, at the end, with `value`; the block b"" makes a new one."""
     block = remove(block, key) if block else b"NATS/1.0\r\n\r\n"
     return b"%b%b: %b\r\n\r\n" % (block[:-2], key, value)
 
 
 def remove(block: bytes, key: bytes) -> bytes:
-    """The block without any `key`, also behind a bare LF, where some clients see a line begin. The rest keeps its
+    """Returns the block without any `key`, also after a bare LF, where some clients begin a line. The rest keeps its
     bytes."""
     needle = b"\n" + key + b":"
     at = block.find(needle)

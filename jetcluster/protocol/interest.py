@@ -1,6 +1,6 @@
 """Interest and messages between nodes: the contract of the router (`server.accounts`) and the mesh (`mesh`).
 
-Each node tells its peers what it subscribes to; a node that routes a message sends it once to every peer with plain
+Each node reports its subscriptions to its peers; a node that routes a message sends it once to every peer with plain
 interest, and names the queue groups for which that peer was chosen.
 """
 
@@ -12,8 +12,8 @@ from typing import Protocol
 from jetcluster.protocol.bus import Outgoing, Valve
 
 FORWARDED = b"\x00"
-"""Prefix of a queue name in `queues` of a message that was handed on because its first choice had no member left. Such
-a message goes to members of that queue only (its plain copies went out already) and is not handed on again. No client
+"""Prefix of a queue name in `queues` of a message that was forwarded because its first choice had no member left. Such
+a message goes to members of that queue only (its plain copies went out already) and is not forwarded again. No client
 can make such a name: SUB refuses NUL in a queue."""
 
 
@@ -23,7 +23,7 @@ class RemotePeer(Protocol):
     peer_id: str
 
     valve: Valve
-    """Closed while so much is queued for the peer that publishers should wait."""
+    """Closed while publishers should wait because too much is queued for the peer."""
 
     @property
     def server_name(self) -> str:
@@ -63,12 +63,12 @@ class Switchboard(Protocol):
     listener: InterestListener | None
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
-        """(account, subject, queue, count) of everything this node wants now: what a new link is told first."""
+        """(account, subject, queue, count) of this node's whole interest, which is sent first on a new link."""
 
     def set_remote_interest(
         self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
     ) -> None:
-        """Replaces what `peer` wants of (account, subject, queue); count 0 removes it. Unknown accounts are made."""
+        """Replaces the interest of `peer` in (account, subject, queue); 0 removes it. Creates unknown accounts."""
 
     def drop_peer(self, peer: RemotePeer) -> None:
         """Forgets all interest of a peer whose link is gone."""
@@ -89,13 +89,13 @@ class Switchboard(Protocol):
     def deliver_many_from_peer(
         self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:
-        """As `deliver_from_peer`, of messages that are routed by `target` and show their own subjects."""
+        """As `deliver_from_peer`, for messages that are routed by `target` and show their own subjects."""
 
     def deliver_each_from_peer(
         self, peer: RemotePeer, account: str, messages: Sequence[Outgoing], failed: Callable[[], None]
     ) -> None:
-        """As `deliver_from_peer` of each, for no queue. `failed` is told, in the handler, of a taker that raises: the
-        messages behind it are delivered."""
+        """As `deliver_from_peer` for each, without queues. `failed` is called, in the handler, for a taker that raises;
+        later messages are still delivered."""
 
     def backlog_here(self, account: str, target: bytes) -> int:
         """Bytes that the slowest client of this node that takes `target` has not been sent yet."""
@@ -104,5 +104,5 @@ class Switchboard(Protocol):
         """A peer's answer to `RemotePeer.ask_backlog`."""
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
-        """The taker of (account, subject) at `peer` has enough to do, or is ready for more: this node's clients that
-        publish to it wait meanwhile."""
+        """Notes that the taker of (account, subject) at `peer` is busy (`closed`) or ready again: this node's clients
+        that publish to it wait while it is busy."""

@@ -1,4 +1,4 @@
-"""Sans-I/O leafnode protocol: what the two ends of a leaf link say.
+"""Sans-I/O leafnode protocol: the commands of both ends of a leaf link.
 
 INFO {json}            CONNECT {json}          PING   PONG   +OK   -ERR 'text'
 LS+ subject [queue weight]                     LS- subject [queue]
@@ -19,10 +19,10 @@ Command = tuple[int, bytes, bytes, list[bytes], bytes, bytes]
 """(kind, a, b, queues, header block, payload):
 INFO, CONNECT: JSON text.   ERR: the text without quotes.   PING, PONG: nothing.
 INTEREST: subject, queue or b"", [weight].   GONE: subject, queue or b"".
-MESSAGE: subject, reply or b"", names of the queue groups that are to get it, header block or b"", payload."""
+MESSAGE: subject, reply or b"", names of the queue groups that must get it, header block or b"", payload."""
 
 LINE_FACTOR = 16
-"""A link's lines may have this many times max_control_line."""
+"""The limit of a link's lines, in multiples of max_control_line."""
 
 _NOTHING: list[bytes] = []
 
@@ -58,7 +58,7 @@ class LeafParser(PortionParser[Command]):
         return position
 
     def _message(self, args: list[bytes], with_headers: bool, data: bytes, start: int, commands: list[Command]) -> int:
-        """Returns where the message ends; beyond `data` when it is not complete, and nothing was appended then."""
+        """Returns the end of the message: beyond `data`, with nothing appended, when it is not complete."""
         sizes = 2 if with_headers else 1
         place = args[:-sizes]
         if not place:
@@ -80,7 +80,7 @@ class LeafParser(PortionParser[Command]):
 
 
 def _destination(place: list[bytes]) -> tuple[bytes, list[bytes]]:
-    """(reply, queue names) of what stands between a message's verb and its sizes."""
+    """Returns (reply, queue names) from a message's words between its verb and its sizes."""
     count = len(place)
     if count == 1:
         return b"", _NOTHING
@@ -94,7 +94,7 @@ def _destination(place: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 def _line(verb: bytes, rest: bytes) -> Command:
-    """A command that is one line."""
+    """Parses a command of one line."""
     if verb == b"LS+":
         args = rest.split()
         if len(args) == 1:

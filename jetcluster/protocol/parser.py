@@ -1,12 +1,11 @@
-"""Sans-I/O parser of what a client sends: bytes in, a list of commands out; and its base, which that of leaf links has
-in common with it.
+"""Sans-I/O parser of a client's commands: bytes in, a list of commands out. Its base is shared with the parser of leaf
+links.
 
 One pass over the complete commands of a read, or of a portion of it, on `bytes.find`, `split` and slices.
-The result does not depend on where the input was split. Errors are those of nats-server:
-with a text, or a silent close.
+The result does not depend on where the input was split. Errors are nats-server's: with a text, or a silent close.
 
 A command that is not complete stays in a buffer until enough bytes are there, so that a payload in many pieces costs
-one copy. A read of short commands takes long to be parsed: a caller that must not stand still takes it in portions.
+one copy. Parsing a whole read of short commands takes long: a caller that must not block takes it in portions.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _MAX_BLANKS = 1024
 
 
 class ProtocolError(PeerError):
-    """The other end broke the protocol and is to be closed. `text` is the -ERR to send first, None for a silent close;
+    """The other end broke the protocol and must be closed. `text` is the -ERR to send first, None for a silent close;
     `reason` is the close reason that monitoring shows."""
 
     def __init__(self, text: str | None, reason: str, detail: str) -> None:
@@ -63,7 +62,7 @@ class PortionParser(Generic[C]):
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
         self._buffer = bytearray()
-        """A command that is not complete."""
+        """An incomplete command."""
         self._need = 0
         self.waiting = b""
         """Pushed bytes that `take` has yet to look at, from `_at` on, though they may be no whole command; `_buffer` is
@@ -72,16 +71,16 @@ class PortionParser(Generic[C]):
 
     @property
     def buffered(self) -> int:
-        """Bytes of the command that is not complete yet."""
+        """Bytes of the incomplete command."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[C]:
-        """Takes what was read, returns the commands it completed. Never raises: see `error`."""
+        """Takes the bytes of a read; returns the commands they complete. Never raises: see `error`."""
         self.push(data)
         return self.take(len(self.waiting))
 
     def push(self, data: bytes) -> None:
-        """Takes what was read, for `take` to look at."""
+        """Takes the bytes of a read, for `take` to parse."""
         buffer = self._buffer
         if buffer:
             buffer += data
@@ -96,7 +95,7 @@ class PortionParser(Generic[C]):
             self._at = 0
 
     def take(self, size: int) -> list[C]:
-        """The commands that begin in the next `size` bytes of what was pushed. Never raises: see `error`."""
+        """Returns the commands that begin in the next `size` pushed bytes. Never raises: see `error`."""
         commands: list[C] = []
         data = self.waiting
         try:
@@ -110,7 +109,7 @@ class PortionParser(Generic[C]):
         return commands
 
     def drop(self) -> None:
-        """Forgets what was pushed and not taken."""
+        """Forgets pushed bytes that were not taken."""
         self.waiting = b""
         self._at = 0
 
@@ -194,7 +193,7 @@ class Parser(PortionParser[Command]):
         return position
 
     def _parse_one(self, data: bytes, position: int, newline: int, commands: list[Command]) -> int:
-        """Parses any one line; returns the position behind its command, -1 when its payload is not complete."""
+        """Parses any one line; returns the position after its command, -1 when its payload is not complete."""
         line = data[position:newline]
         verb, rest = _split_verb(line)
         if len(rest) > self.max_control_line:
@@ -249,7 +248,7 @@ class Parser(PortionParser[Command]):
             return end + 2
         if tail != b"" and tail != b"\r":
             raise _unknown("payload not ended by CRLF")
-        # Wake at the byte behind the payload: a bare LF there is an error at once, not when one more byte comes.
+        # Wake at the byte after the payload: a bare LF there is an error at once, not when one more byte comes.
         self._keep(data, position, (end + 1 if tail == b"" else end + 2) - position)
         return -1
 

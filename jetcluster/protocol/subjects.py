@@ -37,7 +37,7 @@ def tokens(subject: bytes) -> list[bytes]:
 
 
 def matches(subject: bytes, pattern: bytes) -> bool:
-    """True when the literal `subject` is taken by `pattern`. Wildcards in `subject` are plain text."""
+    """True when `pattern` matches the literal `subject`. Wildcards in `subject` are plain text."""
     if subject == pattern:
         return is_valid(subject)
     if is_literal(pattern):
@@ -46,7 +46,7 @@ def matches(subject: bytes, pattern: bytes) -> bool:
 
 
 def is_subset(subject: bytes, pattern: bytes) -> bool:
-    """True when every literal subject that `subject` takes is also taken by `pattern`; both may hold wildcards."""
+    """True when `pattern` matches every literal subject that `subject` matches; both may hold wildcards."""
     return _covers(pattern.split(_DOT), subject.split(_DOT), literal=False)
 
 
@@ -70,7 +70,7 @@ def _covers(pattern: list[bytes], subject: list[bytes], *, literal: bool) -> boo
 
 
 def collide(a: bytes, b: bytes) -> bool:
-    """True when some literal subject is taken by both patterns (nats-server: SubjectsCollide)."""
+    """True when both patterns match some literal subject (nats-server: SubjectsCollide)."""
     if a == b:
         return True
     left, right = a.split(_DOT), b.split(_DOT)

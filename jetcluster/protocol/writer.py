@@ -27,7 +27,7 @@ def size_line(size: int) -> bytes:
 
 
 def info(fields: Mapping[str, Any]) -> bytes:
-    """`INFO {json} \\r\\n`: nats-server writes a blank before the line's end, and so do we."""
+    """`INFO {json} \\r\\n`: as in nats-server, a blank precedes the line's end."""
     return b"INFO " + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b" \r\n"
 
 
@@ -36,7 +36,7 @@ def err(text: str) -> bytes:
 
 
 def no_responders(reply: bytes, sid: bytes, subject: bytes) -> bytes:
-    """The frame a requester gets when nobody listens on `subject`: status 503, empty body."""
+    """Returns the frame for a requester when `subject` has no subscriber: status 503, empty body."""
     size = 32 + len(subject)
     return b"HMSG %b %b %d %d\r\nNATS/1.0 503\r\nNats-Subject: %b\r\n\r\n\r\n" % (
         reply,
