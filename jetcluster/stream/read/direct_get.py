@@ -88,7 +88,7 @@ class DirectGet:
         return at_once(found) if isinstance(found, Generator) else found
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
-        """Answers the endpoint with a body, or returns steps to an answer of their last moment; DamagedError from both."""
+        """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
         if not payload:
