@@ -456,7 +456,7 @@ class StreamMachine:
         return result
 
     def _expire(self, command: Expire | UpdateConfig) -> int:
-        """Expires messages by the command's own time, not `clock`: one stamped in the future must not end all others."""
+        """Expires messages by the command's own time, not `clock`: one stamped in the future must not end all."""
         removed, markers = self._expiry.run(command.ts)
         self._store_own(markers)
         return removed
