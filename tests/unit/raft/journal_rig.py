@@ -53,7 +53,7 @@ class Bench:
         self.disk, self.mark = copy.deepcopy(self.disk), copy.deepcopy(self.mark)
 
     def crash(self) -> Journal:
-        """What was not synced is gone; the journal is opened again."""
+        """Loses what was not synced, and opens the journal again."""
         self.kill()
         self.disk.crash(SeededRng(5))
         return self.open()

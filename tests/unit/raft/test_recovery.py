@@ -436,7 +436,7 @@ def told(log: GroupLog) -> tuple[Any, ...]:
 
 
 def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
-    """As of a replica that was added, caught up and went on: its log begins with a state of before that, and its first
+    """A replica was added, caught up and went on, say: its log begins with a state of before that, and its first
     entries lie behind the one that says that it is whole."""
     bench = Bench(segment_bytes=2_000, node_retain_bytes=8_000)
     quiet, busy = bench.log(1), bench.log(2)

@@ -125,7 +125,7 @@ class Moments:
 
 
 def vouched(journal: Journal) -> dict[int, Any]:
-    """By group: the entries that count as stored, and the term and the vote if nothing of it is on its way."""
+    """The entries that count as stored, and the term and the vote if nothing of them is on its way, by group."""
     return {
         log.gid: (
             [(i, log.term_at(i)) for i in range(log.base_index + 1, log.durable_index + 1)],
