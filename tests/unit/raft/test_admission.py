@@ -14,14 +14,13 @@ from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node import EarlyFrames
-from tests.unit.raft.loopback import Loopback, Member
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import Loopback, Member, crowd, running
 
 
 def linked(net: Loopback, *, vouched: bool = False) -> Member:
     """A cluster of three whose member B is linked with X, of whom nobody has heard."""
     net.start(leader="A")
-    crowd(net, net["A"].group(), 5)
+    crowd(net["A"].group(), 5)
     net.run(0.5)
     node = net["B"].node
     node.admission.vouched = lambda peer: vouched and peer == "X"
@@ -197,9 +196,8 @@ def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> N
 
 
 def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    crowd(net, net["A"].group(), 5)
+    net = running()
+    crowd(net["A"].group(), 5)
     net.run(0.5)
     b = net["B"]
     group, commit = b.group(), b.group().commit_index
@@ -212,7 +210,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     assert [said for _, said in b.reports if "contradicts" in said] == [text]
     assert (group.stopped, group.refused, group.leader, group.term) == ("", "", "A", term)
     assert (group.commit_index, group.told_index, group.log.command(3)) == (commit, commit, held)
-    crowd(net, net["A"].group(), 5)
+    crowd(net["A"].group(), 5)
     net.run(0.5)
     assert group.applied_index == net["A"].group().applied_index > commit
     net.run(60.0)
@@ -221,9 +219,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
 
 
 def test_terms_do_not_leap_often() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     b = net["B"]
     group, config = b.group(), b.node.config
     first = group.term + config.max_term_leap
@@ -316,9 +312,7 @@ def test_a_term_beyond_the_bound_is_no_frame(term: int) -> None:
 
 
 def test_nobody_stands_for_election_beyond_the_bound() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     group = net["B"].group()
     assert group.may_campaign()
     group.engine.step_down(codec.MAX_TERM)
@@ -328,9 +322,7 @@ def test_nobody_stands_for_election_beyond_the_bound() -> None:
 
 def test_frames_of_members_that_are_no_frames_are_told() -> None:
     """The link is closed by whoever called; whatever the bytes are, nothing raises and no group stops."""
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     node, group = net["B"].node, net["B"].group()
     rng = random.Random(7)
     genuine = [*forged(group.term, 3, 1), codec.encode_digest([(1, 1, 1)]), codec.encode_heartbeat(1, 1, 1, True, 1)]

@@ -9,12 +9,11 @@ from jetcluster.raft.api import LeavingError, MembershipError, NotLeaderError, R
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.membership import Config
-from tests.unit.raft.loopback import SMALL, Loopback
+from tests.unit.raft.loopback import SMALL, Loopback, led
 
 
 def test_a_new_peer_learns_and_is_promoted() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
+    net, leader = led("ABCD", peers="ABC")
     for i in range(300):
         leader.propose(b"%d" % i)
     net.run(0.1)
@@ -34,9 +33,7 @@ def test_a_new_peer_learns_and_is_promoted() -> None:
 
 def test_a_learner_far_away_is_promoted_while_its_leader_is_written_at_full_speed() -> None:
     """More entries are always on their way than a learner may lack; it has what there was a moment ago."""
-    net = Loopback("ABCD", config=RaftConfig(promote_lag=64), latency=0.04)
-    leader = net.start(peers="ABC")
-    net.run(0.5)
+    net, leader = led("ABCD", config=RaftConfig(promote_lag=64), latency=0.04, peers="ABC", after=0.5)
     lags: list[int] = []
 
     def load() -> None:
@@ -56,9 +53,13 @@ def test_a_learner_far_away_is_promoted_while_its_leader_is_written_at_full_spee
 
 
 def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
-    net = Loopback("ABCD", config=RaftConfig(promote_lag=64, window_batches=1, frame_entries=100), latency=0.04)
-    leader = net.start(peers="ABC")
-    net.run(0.5)
+    net, leader = led(
+        "ABCD",
+        config=RaftConfig(promote_lag=64, window_batches=1, frame_entries=100),
+        latency=0.04,
+        peers="ABC",
+        after=0.5,
+    )
     for number in range(2_000):
         leader.propose(b"%d" % number)
     net.run(2.0)
@@ -76,9 +77,7 @@ def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
 
 
 def test_a_dead_peer_is_removed_and_no_longer_counts() -> None:
-    net = Loopback("ABCD")
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led("ABCD", after=0.1)
     net.crash("D")
     leader.remove_peer("D")
     net.run(0.1)
@@ -90,9 +89,7 @@ def test_a_dead_peer_is_removed_and_no_longer_counts() -> None:
 
 
 def test_refusals() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     with pytest.raises(NotLeaderError):
         net["B"].group().add_peer("D")
     with pytest.raises(MembershipError, match="is a member"):
@@ -104,9 +101,7 @@ def test_refusals() -> None:
 
 
 def test_a_learner_that_is_not_there_does_not_block_and_can_be_removed() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     net.crash("D")
     leader.add_peer("D")
     index = leader.propose(b"x")
@@ -118,9 +113,7 @@ def test_a_learner_that_is_not_there_does_not_block_and_can_be_removed() -> None
 
 
 def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None:
-    net = Loopback("ABCD")
-    old = net.start(peers="ABC")
-    net.run(0.1)
+    net, old = led("ABCD", peers="ABC", after=0.1)
     net.filter = lambda source, target, gid, frame: source != "A"
     old.remove_peer("C")
     net.isolate("A")
@@ -130,15 +123,13 @@ def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None
     net.connect_all()
     net.until(lambda: old.role is Role.FOLLOWER and old.peers == ("A", "B", "C"))
     net.run(0.2)
-    leader = net.leader()
-    assert leader is not None
+    leader = net.led_by()
     net.crash(leader.me)
     net.until(lambda: net.leader() is not None, seconds=3.0)
 
 
 def test_growing_from_one_to_three() -> None:
-    net = Loopback()
-    leader = net.start(peers="A")
+    net, leader = led(peers="A")
     leader.propose(b"first")
     net.run(0.1)
     for name in "BC":

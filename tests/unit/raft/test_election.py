@@ -7,7 +7,7 @@ import pytest
 from jetcluster.raft import codec
 from jetcluster.raft.api import LeavingError, Role
 from jetcluster.raft.config import RaftConfig
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, led, running
 
 
 def test_a_new_group_elects_the_chosen_one_at_once() -> None:
@@ -19,8 +19,7 @@ def test_a_new_group_elects_the_chosen_one_at_once() -> None:
 
 
 def test_without_a_hint_somebody_wins_soon() -> None:
-    net = Loopback()
-    net.start(leader=None)
+    net = running(leader=None)
     assert net.time.monotonic() - 1_000 < 1.5
 
 
@@ -57,9 +56,7 @@ def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
 
 
 def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.2)
+    net, leader = led(after=0.2)
     terms = [net[n].group().term for n in "ABC"]
     net["C"].group().election.pre_vote()
     net.run(0.5)
@@ -68,9 +65,7 @@ def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
 
 
 def test_pre_vote_is_refused_to_a_shorter_log() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
     leader.propose(b"x")
     net.run(0.1)
@@ -81,9 +76,7 @@ def test_pre_vote_is_refused_to_a_shorter_log() -> None:
 
 
 def test_a_replica_that_lost_its_leader_hears_of_an_idle_one_again() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     net.cut("A", "C")
     net.run(0.3)
     assert net["C"].group().leader is None
@@ -93,9 +86,7 @@ def test_a_replica_that_lost_its_leader_hears_of_an_idle_one_again() -> None:
 
 
 def test_a_resigning_leader_is_replaced_although_its_node_lives() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     net["A"].node.remove_group(1)
     began = net.time.monotonic()
     net.until(lambda: net.leader() is not None)
@@ -103,17 +94,14 @@ def test_a_resigning_leader_is_replaced_although_its_node_lives() -> None:
 
 
 def test_the_digest_corrects_a_wrong_belief() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     group = net["A"].group()
     group.stopped = "silently"  # a leader that forgot to say so
     net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=4.0)
 
 
 def test_transfer_moves_the_leadership_without_a_gap() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     for i in range(50):
         leader.propose(b"%d" % i)
     assert leader.transfer("C")
@@ -125,9 +113,7 @@ def test_transfer_moves_the_leadership_without_a_gap() -> None:
 
 
 def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     assert not leader.transfer("Z")
     assert not net["B"].group().transfer()
     net.filter = lambda source, target, gid, frame: not (gid and target == "C")
@@ -140,8 +126,7 @@ def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
 
 
 def test_a_group_of_one_leads_again_after_a_restart() -> None:
-    net = Loopback("A")
-    leader = net.start()
+    net, leader = led("A")
     leader.propose(b"x")
     net.run(0.1)
     net.crash("A")
@@ -152,11 +137,9 @@ def test_a_group_of_one_leads_again_after_a_restart() -> None:
 
 
 def test_four_followers_of_a_dead_leader_agree_on_one() -> None:
-    net = Loopback("ABCDE")
-    net.start()
+    net = running("ABCDE")
     for _ in range(3):
-        leader = net.leader()
-        assert leader is not None
+        leader = net.led_by()
         net.crash(leader.me)
         net.until(lambda: net.leader() is not None, seconds=3.0)
         net.restart(leader.me).create(1, tuple("ABCDE"))

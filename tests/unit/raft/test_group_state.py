@@ -18,14 +18,12 @@ from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSen
 from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, crowd, led, running
 
 
 def states() -> tuple[Loopback, GroupState, GroupState]:
     """A leader, and a follower of it."""
-    net = Loopback()
-    leader = net.start(leader="A")
+    net, leader = led()
     return net, leader, net["B"].group()
 
 
@@ -161,9 +159,7 @@ RELAXED = replace(SMALL, sync_interval=3600.0)
 
 def mixed(strict: str = "A", names: str = "ABC") -> Loopback:
     """Started without an interval; then all but `strict` got one, in turns."""
-    net = Loopback(names)
-    net.start(leader="A")
-    net.run(1.1)
+    net = running(names, after=1.1)
     for name in names:
         if name not in strict:
             again(net, name, relaxed=True)
@@ -192,8 +188,7 @@ def lead(net: Loopback) -> Group:
     for _ in range(20):
         if net["A"].group().ready:
             break
-        leader = net.leader()
-        assert leader is not None
+        leader = net.led_by()
         leader.transfer("A")
         net.run(0.5)
     assert net["A"].group().ready
@@ -205,10 +200,7 @@ def credits(net: Loopback) -> list[int]:
 
 
 def test_nothing_is_on_credit_where_all_wait_for_their_disks() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(2.0)
+    net = running(commands=5, after=2.0)
     assert credits(net) == [0, 0, 0]
 
 
@@ -228,14 +220,14 @@ def test_a_restart_does_not_forget_it_while_the_others_are_away() -> None:
 
 def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
     net = mixed()
-    crowd(net, net["A"].group(), 5)
+    crowd(net["A"].group(), 5)
     net.run(0.2)
     again(net, "B", relaxed=False)
     assert credits(net) == [ALL_ON_CREDIT, ALL_ON_CREDIT, ALL_ON_CREDIT], "C still does not wait"
     again(net, "C", relaxed=False)
     leader = lead(net)
     net.run(1.1)
-    crowd(net, leader, 1)
+    crowd(leader, 1)
     net.run(2.1)
     assert credits(net) == [0, 0, 0]
     net.crash("A", lose=False)
@@ -244,7 +236,7 @@ def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
 
 def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_then() -> None:
     net = mixed()
-    crowd(net, net["A"].group(), 5)
+    crowd(net["A"].group(), 5)
     net.run(0.2)
     for name in "BC":
         again(net, name, relaxed=False)
@@ -259,8 +251,7 @@ def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_th
 
 
 def test_of_a_voter_that_says_nothing_nothing_follows() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     net.cut("A", "C")
     net["A"].node.peer_up("C")
     assert leader.log.credit == 0
@@ -275,7 +266,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
     net = mixed()
     leader = net["A"].group()
     net.isolate("C")
-    crowd(net, leader, 3)
+    crowd(leader, 3)
     net.run(0.05)
     lost = leader.commit_index
     assert lost == leader.last_index > net["C"].group().last_index
@@ -295,10 +286,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
 
 
 def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net = running(commands=5, after=0.2)
     group = net["B"].group()
     net.isolate("B")
     net.run(2.0)
@@ -315,10 +303,7 @@ def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
 @pytest.mark.parametrize("credit", [0, ALL_ON_CREDIT])
 def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
     """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to be told."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    crowd(net, leader, 30)
-    net.run(0.2)
+    net, leader = led(commands=30, after=0.2)
     group = net["C"].group()
     group.log.set_credit(credit)
     group.log.compactable = group.machine_index
@@ -339,8 +324,7 @@ def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
 
 
 def test_between_two_sets_of_voters_all_of_both_count() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
+    net, leader = led()
     net["A"].node.peers.states["C"].waits = False
     log = leader.log
     log.configs[-1] = (log.config_index, Config(("A", "B"), outgoing=("A", "B", "C")))

@@ -11,7 +11,7 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
 from testkit.twins.journal import JournalDisk, MemoryMark
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led
 from tests.unit.raft.test_recovery import batches
 
 
@@ -37,8 +37,7 @@ def test_a_damaged_replica_comes_back_through_the_leader() -> None:
     assert ("repaired" in net["C"].reports[-1][1]) is True
     net.run(0.2)
     net.crash("B")
-    leader = net.leader()
-    assert leader is not None
+    leader = net.led_by()
     index = leader.propose(b"with C again")
     net.run(0.1)
     assert leader.commit_index == index
@@ -72,8 +71,7 @@ def test_it_does_not_vote_campaign_or_count_meanwhile() -> None:
 
 def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
     """A group of one with 11 entries in as many batches, one of which rots; its state is of index `applied`."""
-    net = Loopback("A")
-    leader = net.start()
+    net, leader = led("A")
     for i in range(10):
         leader.propose(b"%d" % i)
         net.run(0.002)
@@ -143,8 +141,7 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
 
 
 def test_a_store_ahead_of_its_log_means_that_the_log_lost_something() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     leader.propose(b"x")
     net.run(0.1)
     net.crash("C")
@@ -154,8 +151,7 @@ def test_a_store_ahead_of_its_log_means_that_the_log_lost_something() -> None:
 
 
 def test_a_crash_between_a_fetched_state_and_its_install_is_no_damage() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     leader.propose(b"x")
     net.run(0.1)
     group = net["C"].group()
@@ -242,9 +238,7 @@ def heals_late(net: Loopback) -> Group:
     net.connect_all()
     net.run(1.0)
     assert net["C"].group().log.damaged
-    leader = net.leader()
-    assert leader is not None
-    return leader
+    return net.led_by()
 
 
 def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
@@ -275,9 +269,7 @@ def test_the_damaged_voter_itself_may_be_removed() -> None:
 
 
 def test_a_voter_that_has_not_said_yet_how_its_journal_is_carries_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.cut("A", "C")
     net.filter = lambda source, target, gid, frame: not gid or source != "C"
     net.connect("A", "C")
@@ -304,8 +296,7 @@ def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
 def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval: float | None, durable: bool) -> None:
     """Votes are on the disk whatever the interval and the kind of stream: this is no power failure, the journal is
     gone, and a second vote in the same term would be possible."""
-    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=sync_interval))
-    leader = net.start(durable=durable)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=sync_interval), durable=durable)
     leader.propose(b"x")
     net.run(0.2)
     net.crash("C")
@@ -319,8 +310,7 @@ def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval:
 
 def joining_d() -> Loopback:
     """D is being added, and was down before it had caught up."""
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
+    net, leader = led("ABCD", peers="ABC")
     for i in range(30):
         leader.propose(b"%d" % i)
         net.run(0.002)
@@ -356,8 +346,7 @@ def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
 
 def damaged_b(names: str) -> Loopback:
     """B was down for a moment and comes back with a journal that lost something in its middle, and A still leads."""
-    net = Loopback(names)
-    leader = net.start()
+    net, leader = led(names)
     for i in range(30):
         leader.propose(b"%d" % i)
         net.run(0.002)
@@ -405,8 +394,7 @@ def test_a_read_that_waits_for_the_damaged_peer_does_not_keep_it_from_being_heal
 def test_one_of_two_leads_and_heals_the_other(longer: bool) -> None:
     """A stepped down while B was away. It was part of every decision, so B may vote for it, whatever it has forgotten.
     `longer`: B has more than A, of which nothing was ever decided."""
-    net = Loopback("AB")
-    leader = net.start(leader="B" if longer else "A")
+    net, leader = led("AB", leader="B" if longer else "A")
     for i in range(30):
         leader.propose(b"%d" % i)
         net.run(0.002)

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led
 from tests.unit.raft.test_recovery import batches
 
 
@@ -16,9 +16,7 @@ from tests.unit.raft.test_recovery import batches
 def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> None:
     """The data store was flushed, the journal was not synced: that is what the operator chose, and no damage."""
     options = SMALL if kind == "memory" else dataclasses.replace(SMALL, sync_interval=120.0)
-    net = Loopback(options=options)
-    leader = net.start(leader="A", durable=kind != "memory")
-    net.run(1.05)
+    net, leader = led(options=options, durable=kind != "memory", after=1.05)
     for i in range(20):
         leader.propose(b"%d" % i)
     net.run(0.3)
@@ -34,9 +32,7 @@ def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> 
         net[name].create(1, ("A", "B", "C"), applied_index=index, applied_term=1, durable=kind != "memory")
         assert not net[name].group().log.damaged
     net.connect_all()
-    net.until(lambda: net.leader() is not None)
-    found = net.leader()
-    assert found is not None
+    found = net.elected()
     index = found.propose(b"new")
     net.until(lambda: all(net[name].group().applied_index >= index for name in "ABC"))
     assert {tuple(net[name].machine().commands()) for name in "ABC"} == {(*(b"%d" % i for i in range(20)), b"new")}
@@ -44,9 +40,7 @@ def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> 
 
 def test_what_was_relaxed_is_known_when_it_is_strict_again() -> None:
     """The operator takes `sync_interval` out after the power failure."""
-    net = Loopback("ABC", dataclasses.replace(SMALL, sync_interval=120.0))
-    leader = net.start(leader="A")
-    net.run(1.05)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=120.0), after=1.05)
     leader.propose(b"x")
     net.run(0.3)
     for name in "ABC":
@@ -71,9 +65,7 @@ def test_what_was_relaxed_is_known_when_it_is_strict_again() -> None:
 
 def test_a_journal_that_lost_its_end_elects_nobody() -> None:
     """C lags, B dies and the end of its journal is gone, A stands still: B and C lack what A and B acknowledged."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.2)
+    net, leader = led(after=0.2)
     net.isolate("C")
     for number in range(72):
         leader.propose(b"%d" % number)
@@ -101,9 +93,7 @@ def test_a_journal_that_lost_its_end_elects_nobody() -> None:
 def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flushed: int) -> None:
     """With a sync interval the others have lost what C still knows as committed. They go on first, with other entries;
     `flushed`: how much of it C's state holds."""
-    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=120.0))
-    leader = net.start(leader="A")
-    net.run(1.05)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=120.0), after=1.05)
     for i in range(20):
         leader.propose(b"%d" % i)
     net.run(0.3)
@@ -112,9 +102,7 @@ def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flus
     for name in "AB":
         net.restart(name).create(1, ("A", "B", "C"))
     net.connect("A", "B")
-    net.until(lambda: net.leader() is not None)
-    found = net.leader()
-    assert found is not None
+    found = net.elected()
     for i in range(5):
         found.propose(b"after %d" % i)
     net.run(0.3)

@@ -11,14 +11,13 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError, is_lone
-from tests.unit.raft.loopback import Loopback, Recorder
+from tests.unit.raft.loopback import Loopback, Recorder, led
 from tests.unit.raft.test_recovery import batches
 
 
 def filled(names: str) -> Loopback:
     """Ten committed entries."""
-    net = Loopback(names)
-    leader = net.start()
+    net, leader = led(names)
     for i in range(10):
         leader.propose(b"%d" % i)
         net.run(0.002)
@@ -199,8 +198,7 @@ def test_an_election_of_the_old_majority_after_the_promises_is_not_undone() -> N
     for a, b in ("BC", "BD", "BE", "CD", "CE", "DE"):
         net.connect(a, b)
     net.until(lambda: leads(net, "B", "C", "D", "E"))
-    old = net.leader()
-    assert old is not None
+    old = net.led_by()
     index = old.propose(b"by the old majority")
     net.run(0.3)
     assert old.commit_index >= index
@@ -254,22 +252,19 @@ def test_what_two_sides_have_written_can_be_told_apart() -> None:
     """The majority was not lost, but cut off, and had elected a leader: an entry of one side is never taken for one of
     the other, so that whoever meets the other one stops, and nothing is mixed."""
     net = filled("ABCDE")
-    leader = net.leader()
-    assert leader is not None
+    leader = net.led_by()
     minority = leader.me + next(name for name in "ABCDE" if name != leader.me)
     majority = [name for name in "ABCDE" if name not in minority]
     for one in minority:
         for other in majority:
             net.cut(one, other)
     net.until(lambda: leads(net, *majority) and all(net[name].group().leader is None for name in minority))
-    theirs = net.leader()
-    assert theirs is not None
+    theirs = net.led_by()
     theirs.propose(b"theirs")
     net.run(0.5)
     rescued(net, minority, minority[0])
     net.until(lambda: leads(net, *minority))
-    ours = net.leader()
-    assert ours is not None
+    ours = net.led_by()
     at = ours.commit_index - 1
     assert {ours.log.term_at(i) for i in range(at, at + 2)}.isdisjoint(
         {theirs.log.term_at(i) for i in range(1, theirs.log.last_index + 1)}
@@ -277,9 +272,7 @@ def test_what_two_sides_have_written_can_be_told_apart() -> None:
 
 
 def test_refusals() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.5)
+    net, leader = led(after=0.5)
     follower = net["B"].group()
     for group in (leader, follower):
         with pytest.raises(RescueError, match="leader is known"):
@@ -394,8 +387,7 @@ def test_a_log_without_the_entries_that_made_others_voters_does_not_lead() -> No
 
 @pytest.mark.parametrize("applied", [0, 9, 11])
 def test_by_the_word_of_all_others_it_goes_on_with_what_it_has(applied: int) -> None:
-    net = Loopback("A")
-    leader = net.start()
+    net, leader = led("A")
     for n in range(10):
         leader.propose(b"%d" % n)
         net.run(0.002)

@@ -15,7 +15,7 @@ from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import JournalDisk
 from tests.unit.raft.journal_rig import Bench, content, fill
-from tests.unit.raft.loopback import Loopback, Recorder
+from tests.unit.raft.loopback import Loopback, Recorder, led
 
 SCALED = JournalOptions(
     segment_bytes=32 << 10, retain_bytes=8 << 10, retain_entries=64, node_retain_bytes=64 << 10, reserve_bytes=0
@@ -413,8 +413,7 @@ def test_an_entry_that_is_replaced_need_not_be_readable() -> None:
 
 def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
     """Its journal carries entries forward all the time, and the state is not flushed."""
-    net = Loopback("ABC", SCALED)
-    leader = net.start(leader="A")
+    net, leader = led(options=SCALED)
     for number in range(20):
         leader.propose(b"number %03d" % number)
     net.run(0.5)
@@ -440,8 +439,7 @@ def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_who_lacks_an_entry_that_it_has_not_applied_does_not_stand(applied: bool) -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
+    net, leader = led()
     leader.propose(b"x")
     net.run(0.3)
     group = net["C"].group()
