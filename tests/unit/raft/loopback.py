@@ -245,9 +245,37 @@ class Loopback:
         self.until(lambda: self.leader(gid) is not None, seconds)
         return self.led_by(gid)
 
+    def propose(self, leader: Group, command: bytes, *, after: float) -> int:
+        index = leader.propose(command)
+        self.run(after)
+        return index
 
-def crowd(leader: Group, count: int, size: int = 40) -> list[int]:
-    return [leader.propose(b"%04d" % i + b"." * size) for i in range(count)]
+    def crowd(
+        self,
+        leader: Group,
+        count: int,
+        size: int = 40,
+        form: bytes = b"",
+        *,
+        each: float = 0.0,
+        after: float | None = None,
+    ) -> list[int]:
+        """Proposes commands (`form` with a number, or of a size); lets time pass for each, and afterwards."""
+        indexes = []
+        for i in range(count):
+            indexes.append(leader.propose(form % i if form else b"%04d" % i + b"." * size))
+            if each:
+                self.run(each)
+        if after is not None:
+            self.run(after)
+        return indexes
+
+
+def asked(leader: Group) -> list[bool]:
+    """Answers to a read index that is asked for now."""
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    return answers
 
 
 def led(
@@ -259,15 +287,13 @@ def led(
     peers: str | None = None,
     leader: str | None = "A",
     commands: int = 0,
-    after: float = 0.0,
+    after: float | None = None,
     **more: bool,
 ) -> tuple[Loopback, Group]:
     """A network with a group (`more`: how it is created) that has a leader: with `commands`, `after` seconds."""
     net = Loopback(names, options, config, latency)
     found = net.start(1, peers, leader, **more)
-    crowd(found, commands)
-    if after:
-        net.run(after)
+    net.crowd(found, commands, after=after)
     return net, found
 
 

@@ -14,14 +14,13 @@ from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node import EarlyFrames
-from tests.unit.raft.loopback import Loopback, Member, crowd, running
+from tests.unit.raft.loopback import Loopback, Member, running
 
 
 def linked(net: Loopback, *, vouched: bool = False) -> Member:
     """A cluster of three whose member B is linked with X, of whom nobody has heard."""
     net.start(leader="A")
-    crowd(net["A"].group(), 5)
-    net.run(0.5)
+    net.crowd(net["A"].group(), 5, after=0.5)
     node = net["B"].node
     node.admission.vouched = lambda peer: vouched and peer == "X"
     node.peer_up("X")
@@ -197,8 +196,7 @@ def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> N
 
 def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     net = running()
-    crowd(net["A"].group(), 5)
-    net.run(0.5)
+    net.crowd(net["A"].group(), 5, after=0.5)
     b = net["B"]
     group, commit = b.group(), b.group().commit_index
     term, held = group.term, group.log.command(3)
@@ -210,8 +208,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     assert [said for _, said in b.reports if "contradicts" in said] == [text]
     assert (group.stopped, group.refused, group.leader, group.term) == ("", "", "A", term)
     assert (group.commit_index, group.told_index, group.log.command(3)) == (commit, commit, held)
-    crowd(net["A"].group(), 5)
-    net.run(0.5)
+    net.crowd(net["A"].group(), 5, after=0.5)
     assert group.applied_index == net["A"].group().applied_index > commit
     net.run(60.0)
     b.node.on_frame("C", 1, forged_entry)

@@ -14,9 +14,7 @@ from tests.unit.raft.loopback import SMALL, Loopback, led
 
 def test_a_new_peer_learns_and_is_promoted() -> None:
     net, leader = led("ABCD", peers="ABC")
-    for i in range(300):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net.crowd(leader, 300, form=b"%d", after=0.1)
     net["D"].create(1, leader.peers)
     index = leader.add_peer("D")
     assert leader.log.config == Config(("A", "B", "C"), ("D",))
@@ -60,9 +58,7 @@ def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
         peers="ABC",
         after=0.5,
     )
-    for number in range(2_000):
-        leader.propose(b"%d" % number)
-    net.run(2.0)
+    net.crowd(leader, 2_000, form=b"%d", after=2.0)
     net["D"].create(1, leader.peers)
     leader.add_peer("D")
 
@@ -83,8 +79,7 @@ def test_a_dead_peer_is_removed_and_no_longer_counts() -> None:
     net.run(0.1)
     net.crash("C")
     net.run(0.1)
-    index = leader.propose(b"two of three")
-    net.run(0.1)
+    index = net.propose(leader, b"two of three", after=0.1)
     assert leader.commit_index == index
 
 
@@ -104,8 +99,7 @@ def test_a_learner_that_is_not_there_does_not_block_and_can_be_removed() -> None
     net, leader = led("ABCD", peers="ABC", after=0.1)
     net.crash("D")
     leader.add_peer("D")
-    index = leader.propose(b"x")
-    net.run(1.0)
+    index = net.propose(leader, b"x", after=1.0)
     assert leader.commit_index == index
     leader.remove_peer("D")
     net.run(0.1)
@@ -130,8 +124,7 @@ def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None
 
 def test_growing_from_one_to_three() -> None:
     net, leader = led(peers="A")
-    leader.propose(b"first")
-    net.run(0.1)
+    net.propose(leader, b"first", after=0.1)
     for name in "BC":
         net[name].create(1, leader.peers)
         leader.add_peer(name)
@@ -150,8 +143,7 @@ def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
         net[name].create(1, tuple(voters), campaign=name == "A", promotes=False)
     net.until(lambda: net["A"].group().ready)
     leader = net["A"].group()
-    for i in range(20):
-        leader.propose(b"%d" % i)
+    net.crowd(leader, 20, form=b"%d")
     for name in learners:
         net[name].create(1, tuple(voters), promotes=False)
         leader.add_peer(name)
@@ -161,8 +153,7 @@ def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
 
 
 def goes_on(net: Loopback, leader: Group) -> bool:
-    index = leader.propose(b"more")
-    net.run(0.3)
+    index = net.propose(leader, b"more", after=0.3)
     return leader.commit_index >= index
 
 

@@ -18,7 +18,7 @@ from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import Loopback, crowd, led, running
+from tests.unit.raft.loopback import Loopback, asked, led, running
 from tests.unit.raft.stock import Stock, StockClock, stock_clock
 
 __all__ = ["stock_clock"]
@@ -81,8 +81,7 @@ def test_d1_an_ack_does_not_rewind_the_pipeline() -> None:
 
     net.filter = watch
     for _ in range(40):
-        crowd(leader, 3)
-        net.run(0.0003)
+        net.crowd(leader, 3, after=0.0003)
     net.run(0.2)
     indexes = [entry[1] for message in sent for entry in message.entries]
     assert len(indexes) == 120
@@ -103,11 +102,11 @@ def test_d2_losing_the_leader_at_any_step_of_a_pipeline_loses_no_acked_command()
     for step in range(0, 60, 2):
         net, leader = led(latency=0.0003, after=0.05)
         net.isolate("C")
-        crowd(leader, 20, 100)
+        net.crowd(leader, 20, 100)
         for i in range(step):
             net.run(0.0002)
             if i % 5 == 0 and leader.role is Role.LEADER:
-                crowd(leader, 2, 100)
+                net.crowd(leader, 2, 100)
         acked = net["A"].machine().commands()
         net.crash("A")
         net.connect("B", "C")
@@ -134,8 +133,7 @@ def test_stock_d3_commits_its_own_divergent_tail(stock_clock: StockClock) -> Non
 def test_d3_only_verified_entries_are_committed() -> None:
     net, leader = led(after=0.1)
     net.isolate("A")
-    crowd(leader, 5)
-    net.run(0.01)
+    net.crowd(leader, 5, after=0.01)
     committed = leader.commit_index
     end = leader.last_index
     net["A"].group().receiver.on_message("B", codec.SnapOffer(5, 100, 5, Config(("A", "B", "C"))))
@@ -301,8 +299,7 @@ def test_d11_a_returning_node_does_not_depose_a_healthy_leader() -> None:
     term = leader.term
     for _ in range(5):
         net.isolate("C")
-        crowd(leader, 2)
-        net.run(1.5)
+        net.crowd(leader, 2, after=1.5)
         net.connect_all()
         net.run(0.3)
     assert leader.role is Role.LEADER
@@ -318,8 +315,7 @@ def test_d12_nothing_is_committed_that_a_majority_has_not_on_disk() -> None:
     stuck = {"A", "B"}
     for name in stuck:
         net[name].writer.hold()  # a sync that takes for ever
-    index = leader.propose(b"x")
-    net.run(0.3)
+    index = net.propose(leader, b"x", after=0.3)
     assert net["C"].group().log.durable_index == index
     assert net["B"].group().last_index == index
     assert leader.commit_index < index
@@ -377,8 +373,7 @@ def test_d15_a_command_that_raises_is_not_applied_again_and_stops_only_its_group
     leader.propose(b"good")
     leader.propose(b"bad")
     leader.propose(b"more")
-    other.propose(b"fine")
-    net.run(0.1)
+    net.propose(other, b"fine", after=0.1)
     assert net["B"].machine(1).commands() == [b"good"]
     assert "bad command" in net["B"].group(1).status().stopped
     assert net["B"].machine(2).commands() == [b"fine"]
@@ -400,8 +395,7 @@ def compacted(net: Loopback) -> Group:
     leader = net.start()
     net.run(0.1)
     net.isolate("C")
-    crowd(leader, 30)
-    net.run(0.1)
+    net.crowd(leader, 30, after=0.1)
     for name in "AB":
         group = net[name].group()
         group.log.compactable = group.machine_index
@@ -419,8 +413,7 @@ def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() 
     assert leader.replicator.flows["C"].state is FlowState.SNAPSHOT
     net["C"].machine().applied = list(net["A"].machine().applied)
     net["C"].group().install(index, term, Config(leader.peers))
-    leader.propose(b"after")
-    net.run(0.3)
+    net.propose(leader, b"after", after=0.3)
     assert net["C"].machine().commands() == net["A"].machine().commands()
     assert leader.engine.matches.get("C", 0) == leader.last_index
 
@@ -470,8 +463,7 @@ def test_d16c_an_installed_snapshot_keeps_the_log_behind_it() -> None:
 
 def test_d17_a_read_is_served_only_by_a_proven_leader() -> None:
     net, old = led(after=0.1)
-    answers: list[bool] = []
-    old.read_index(answers.append)
+    answers = asked(old)
     assert answers == []
     net.run(0.01)
     assert answers == [True]
@@ -486,11 +478,10 @@ def test_d17_a_read_is_served_only_by_a_proven_leader() -> None:
 def test_d18_a_long_divergence_is_repaired_at_once() -> None:
     net, old = led(after=0.1)
     net.isolate("A")
-    crowd(old, 300)
+    net.crowd(old, 300)
     net.until(lambda: any(net[n].group().ready for n in "BC"))
     leader = next(net[n].group() for n in "BC" if net[n].group().ready)
-    crowd(leader, 300)
-    net.run(0.1)
+    net.crowd(leader, 300, after=0.1)
     frames: list[bytes] = []
 
     def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -557,8 +548,7 @@ def test_d22_reads_lean_on_no_clock() -> None:
     """ReadIndex, not a lease: a leader whose clock stood still (suspend) serves nothing on the strength of it."""
     net, old = led(after=0.1)
     net.isolate("A")
-    answers: list[bool] = []
-    old.read_index(answers.append)
+    answers = asked(old)
     old.tick_engine()
     old.work()
     assert answers == []
@@ -574,8 +564,7 @@ def test_d23_a_learner_receives_but_does_not_count() -> None:
     assert net["D"].group().last_index == leader.last_index
     for name in "BC":
         net.isolate(name)
-    index = leader.propose(b"x")
-    net.run(0.3)
+    index = net.propose(leader, b"x", after=0.3)
     assert net["D"].group().last_index == index
     assert leader.commit_index < index
     assert not net["D"].group().may_campaign()

@@ -67,8 +67,7 @@ def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
 def test_pre_vote_is_refused_to_a_shorter_log() -> None:
     net, leader = led(after=0.1)
     net.isolate("C")
-    leader.propose(b"x")
-    net.run(0.1)
+    net.propose(leader, b"x", after=0.1)
     net.crash("A")
     net.connect("B", "C")
     net.until(lambda: net.leader() is not None)
@@ -102,8 +101,7 @@ def test_the_digest_corrects_a_wrong_belief() -> None:
 
 def test_transfer_moves_the_leadership_without_a_gap() -> None:
     net, leader = led()
-    for i in range(50):
-        leader.propose(b"%d" % i)
+    net.crowd(leader, 50, form=b"%d")
     assert leader.transfer("C")
     began = net.time.monotonic()
     net.until(lambda: net["C"].group().ready)
@@ -117,8 +115,7 @@ def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
     assert not leader.transfer("Z")
     assert not net["B"].group().transfer()
     net.filter = lambda source, target, gid, frame: not (gid and target == "C")
-    leader.propose(b"x")
-    net.run(0.01)
+    net.propose(leader, b"x", after=0.01)
     assert leader.transfer("C")
     net.run(1.3)
     assert leader.role is Role.LEADER
@@ -127,8 +124,7 @@ def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
 
 def test_a_group_of_one_leads_again_after_a_restart() -> None:
     net, leader = led("A")
-    leader.propose(b"x")
-    net.run(0.1)
+    net.propose(leader, b"x", after=0.1)
     net.crash("A")
     net.restart("A").create(1, ("A",))
     net.run(0.05)

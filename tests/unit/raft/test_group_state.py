@@ -17,8 +17,8 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
-from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder, crowd, led, running
+from tests.unit.raft.journal_rig import Bench, fill, filled
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led, running
 
 
 def states() -> tuple[Loopback, GroupState, GroupState]:
@@ -136,10 +136,7 @@ def test_a_frame_may_wait_for_a_record_instead_of_an_entry() -> None:
 
 
 def test_what_was_true_in_another_term_or_for_another_connection_never_leaves() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 1)
-    bench.settle()
+    log = filled(1)[1]
     held = PersistBeforeSend()
     held.add(1, 1, 0, "B", b"old term")
     assert list(held.release(log, 2)) == []
@@ -220,15 +217,13 @@ def test_a_restart_does_not_forget_it_while_the_others_are_away() -> None:
 
 def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
     net = mixed()
-    crowd(net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     again(net, "B", relaxed=False)
     assert credits(net) == [ALL_ON_CREDIT, ALL_ON_CREDIT, ALL_ON_CREDIT], "C still does not wait"
     again(net, "C", relaxed=False)
     leader = lead(net)
     net.run(1.1)
-    crowd(leader, 1)
-    net.run(2.1)
+    net.crowd(leader, 1, after=2.1)
     assert credits(net) == [0, 0, 0]
     net.crash("A", lose=False)
     assert net.restart("A").create(1, ("A", "B", "C")).log.credit == 0
@@ -236,8 +231,7 @@ def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
 
 def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_then() -> None:
     net = mixed()
-    crowd(net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     for name in "BC":
         again(net, name, relaxed=False)
     group = net["A"].group()
@@ -266,8 +260,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
     net = mixed()
     leader = net["A"].group()
     net.isolate("C")
-    crowd(leader, 3)
-    net.run(0.05)
+    net.crowd(leader, 3, after=0.05)
     lost = leader.commit_index
     assert lost == leader.last_index > net["C"].group().last_index
     net.isolate("A")

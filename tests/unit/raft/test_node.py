@@ -13,9 +13,7 @@ from tests.unit.raft.loopback import SMALL, Loopback, led, running
 def test_commands_reach_every_replica_in_order() -> None:
     net, leader = led()
     assert leader.me == "A"
-    for i in range(50):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net.crowd(leader, 50, form=b"%d", after=0.1)
     for name in "ABC":
         assert net[name].machine().commands() == [b"%d" % i for i in range(50)]
 
@@ -43,16 +41,13 @@ def test_the_role_is_told_after_the_noop_is_applied() -> None:
 
 def test_failover_after_a_crash_is_quick_and_loses_nothing() -> None:
     net, leader = led()
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.05)
+    net.crowd(leader, 20, form=b"%d", after=0.05)
     began = net.time.monotonic()
     net.crash("A")
     net.until(lambda: net.leader() is not None)
     assert net.time.monotonic() - began < 0.5
     second = net.led_by()
-    second.propose(b"after")
-    net.run(0.1)
+    net.propose(second, b"after", after=0.1)
     assert net[second.me].machine().commands() == [b"%d" % i for i in range(20)] + [b"after"]
 
 
@@ -81,8 +76,7 @@ def test_who_is_heard_in_part_is_not_suspected() -> None:
 def test_a_leader_without_majority_steps_down_and_drops() -> None:
     net, leader = led(after=0.1)
     net.isolate("A")
-    index = leader.propose(b"lost")
-    net.run(2.0)
+    index = net.propose(leader, b"lost", after=2.0)
     assert leader.role is not Role.LEADER
     assert net["A"].machine().dropped == [index]
 
@@ -124,8 +118,7 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
 def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
     """Whatever it is told of founders: it voted once, and has forgotten for whom."""
     net, leader = led()
-    leader.propose(b"x")
-    net.run(0.1)
+    net.propose(leader, b"x", after=0.1)
     net["C"].node.remove_group(1)
     net.run(0.1)
     net.crash("C")

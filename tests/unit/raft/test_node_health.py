@@ -12,7 +12,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback, led, running
+from tests.unit.raft.loopback import SMALL, Loopback, asked, led, running
 
 CONFIG = RaftConfig()
 
@@ -39,13 +39,11 @@ def test_a_leader_whose_disk_hangs_is_replaced_in_time() -> None:
     new = net.led_by()
     assert leader.role is Role.FOLLOWER
     assert net["A"].node.health.troubles.keys() == {Aspect.JOURNAL}
-    second = new.propose(b"later")
-    net.run(0.1)
+    second = net.propose(new, b"later", after=0.1)
     assert new.applied_index == second
     assert new.machine is net[new.me].machine()
     assert (index, b"under way") in net[new.me].machine().applied, "two of three had it"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(1.0)
     assert answers == [False]
 
@@ -56,8 +54,7 @@ def test_a_disk_that_is_only_slow_changes_nothing() -> None:
     submit = writer.submit
     writer.submit = lambda job, done: net.time.call_later(0.7, submit, job, done)  # type: ignore[method-assign,assignment]
     for _ in range(20):
-        leader.propose(b"x")
-        net.run(0.3)
+        net.propose(leader, b"x", after=0.3)
     assert leader.role is Role.LEADER
     assert net["A"].node.health.well
 
@@ -65,8 +62,7 @@ def test_a_disk_that_is_only_slow_changes_nothing() -> None:
 def test_a_disk_that_comes_back_makes_the_node_well_again() -> None:
     net, leader = led(after=0.5)
     hang(net, "A")
-    leader.propose(b"under way")
-    net.run(10.0)
+    net.propose(leader, b"under way", after=10.0)
     new = net.led_by()
     assert new.me != "A"
     assert not net["A"].node.health.well
@@ -107,8 +103,7 @@ def test_where_nobody_is_well_the_leader_stays() -> None:
         ail(net, name)
     net.run(10.0)
     assert net.leader() is leader
-    index = leader.propose(b"x")
-    net.run(0.1)
+    index = net.propose(leader, b"x", after=0.1)
     assert leader.applied_index == index
 
 
@@ -284,8 +279,7 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
     """C has the whole log and is not well either. If A resigned, B could not win and the two others would not stand."""
     net, leader = led(after=1.0)
     drop = lagging(net, "B")
-    index = leader.propose(b"acknowledged by A and C")
-    net.run(0.3)
+    index = net.propose(leader, b"acknowledged by A and C", after=0.3)
     ail(net, "C")
     net.run(0.3)
     ail(net, "A")
@@ -301,9 +295,7 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
 def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
     net, leader = led(after=1.0)
     net.isolate("B")
-    for number in range(20):
-        leader.propose(b"%d" % number)
-    net.run(1.0)
+    net.crowd(leader, 20, form=b"%d", after=1.0)
     for name in "AC":
         group = net[name].group()
         forget(group.log, group.applied_index)
@@ -321,9 +313,7 @@ def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -
     """B is well and needs a state, which A has not got: C is not well, but has all that A would give."""
     net, leader = led(after=1.0)
     net.isolate("B")
-    for number in range(20):
-        leader.propose(b"%d" % number)
-    net.run(1.0)
+    net.crowd(leader, 20, form=b"%d", after=1.0)
     for name in "AC":
         group = net[name].group()
         forget(group.log, group.applied_index)
@@ -338,8 +328,7 @@ def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -
 def test_those_that_are_not_well_elect_one_of_them_where_the_one_that_is_cannot_win() -> None:
     net, leader = led(after=1.0)
     drop = lagging(net, "B")
-    leader.propose(b"acknowledged by A and C")
-    net.run(0.3)
+    net.propose(leader, b"acknowledged by A and C", after=0.3)
     ail(net, "A")
     ail(net, "C")
     net.run(0.1)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import Loopback, led, running
+from tests.unit.raft.loopback import Loopback, asked, led, running
 
 
 def test_all_reads_of_a_turn_share_one_round() -> None:
@@ -20,8 +20,7 @@ def test_all_reads_of_a_turn_share_one_round() -> None:
 def test_a_read_waits_until_what_was_committed_is_applied() -> None:
     net, leader = led(after=0.1)
     seen: list[int] = []
-    for i in range(20):
-        leader.propose(b"%d" % i)
+    net.crowd(leader, 20, form=b"%d")
     net.until(lambda: leader.commit_index > 1 or leader.last_index > 20, step=0.0001)
     committed = leader.commit_index
     leader.read_index(lambda ok: seen.append(leader.applied_index if ok else -1))
@@ -52,8 +51,7 @@ def test_a_follower_says_no() -> None:
 
 def test_a_group_of_one_answers_in_the_next_turn() -> None:
     net, leader = led("A")
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.0)
     assert answers == [True]
 
@@ -75,10 +73,8 @@ def test_a_slow_disk_does_not_delay_reads() -> None:
     net, leader = led(after=0.1)
     for name in "BC":
         net[name].writer.hold()
-    leader.propose(b"not durable there")
-    net.run(0.01)
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    net.propose(leader, b"not durable there", after=0.01)
+    answers = asked(leader)
     net.run(0.01)
     assert answers == [True]
 
@@ -137,8 +133,7 @@ def test_a_delayed_refusal_confirms_no_read() -> None:
     delayed = True
     net.connect("A", "C")
     net.run(0.001)
-    leader.propose(b"pushed beside the probe")
-    net.run(0.02)
+    net.propose(leader, b"pushed beside the probe", after=0.02)
     refusals = [message for frame in under_way if isinstance(message := codec.decode(frame), codec.Reject)]
     assert len(refusals) > 1
     cut_off = True
@@ -147,8 +142,7 @@ def test_a_delayed_refusal_confirms_no_read() -> None:
     index = new.propose(b"acknowledged")
     net.until(lambda: new.applied_index >= index)
     assert leader.role is Role.LEADER, "it has not heard of the new term"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.005)
     for frame in under_way:
         if codec.decode(frame).term == leader.term:
@@ -161,8 +155,7 @@ def test_contexts_never_begin_anew_within_a_term() -> None:
     net, leader = led(after=0.1)
     leader.reads._context = codec.NO_REPLY - 2  # four billion rounds later
     term = leader.term
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.5)
     leader.read_index(answers.append)
     net.until(lambda: len(answers) == 2 and net.leader() is not None)
@@ -176,8 +169,7 @@ def test_contexts_never_begin_anew_within_a_term() -> None:
 def test_an_answer_to_a_round_that_was_never_sent_counts_for_nothing() -> None:
     net, leader = led(after=0.1)
     net.filter = lambda source, target, gid, frame: not gid or target != "A"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.005)
     leader.reads.on_answer("B", 1 << 31)
     assert answers == []

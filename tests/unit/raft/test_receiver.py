@@ -14,7 +14,7 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import InlineWriter, JournalDisk
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.raft.loopback import SMALL, Loopback, crowd, led, running
+from tests.unit.raft.loopback import SMALL, Loopback, led, running
 
 
 def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> None:
@@ -23,8 +23,7 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> Non
     net["C"].disk.reported_free = 0
     net["C"].journal.housekeep()
     end = follower.last_index
-    crowd(leader, 10)
-    net.run(0.5)
+    net.crowd(leader, 10, after=0.5)
     assert follower.last_index == end
     assert leader.commit_index == leader.last_index, "the other two go on"
     assert follower.leader == "A"
@@ -66,8 +65,7 @@ def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
 
 def behind(net: Loopback, name: str = "C") -> Group:
     """A follower that stands for election, and whose log ends where it knows everything to be committed."""
-    crowd(net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     follower = net[name].group()
     net.filter = lambda source, target, gid, frame: not gid
     follower.engine.step_down(follower.term + 1)

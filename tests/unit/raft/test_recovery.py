@@ -16,7 +16,7 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
 from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
 
 
 def history() -> Bench:
@@ -118,16 +118,12 @@ def test_the_mark_outlives_the_damaged_segment() -> None:
 
 
 def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 10)
-    bench.settle()
+    bench, log = filled(10)
     log.set_commit_hint(6)
     bench.settle()
     log.truncate(9)
     bench.settle()
-    fill(log, 3, term=2)
-    bench.settle()
+    bench.fill(log, 3, term=2)
     bench.kill()
     number, start, _ = batches(bench.disk)[-2]
     bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 8, b"\xff\xff")
@@ -140,12 +136,8 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 70, 100])
 def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
+    bench.fill(log, 5)
     bench.kill()
     number, _, end = batches(bench.disk)[-1]
     bench.disk.corrupt(number, end - cut, b"\xee" * cut)
@@ -154,8 +146,7 @@ def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
     assert bench.found.cut_bytes > 0
     assert bench.journal.groups[1].last_index == 5
     assert not bench.journal.groups[1].damaged
-    fill(bench.log(), 3)
-    bench.settle()
+    bench.fill(bench.log(), 3)
     assert bench.crash().groups[1].last_index == 8
     assert bench.found.damage == []
 
@@ -164,8 +155,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
     bench = Bench()
     log = bench.log()
     for _ in range(4):
-        fill(log, 3)
-        bench.settle()
+        bench.fill(log, 3)
     bench.kill()
     (_, before, _), (number, _, end) = batches(bench.disk)[-2:]
     bench.disk.corrupt(number, before + 40, b"rot")
@@ -221,8 +211,7 @@ def test_one_copy_of_the_header_is_enough() -> None:
 def ended(*groups: int) -> Bench:
     """A journal whose end, with all of `groups` but the first, was cut off."""
     bench = Bench()
-    fill(bench.log(groups[0]), 3)
-    bench.settle()
+    bench.fill(bench.log(groups[0]), 3)
     _, start, _ = batches(bench.disk)[-1]
     for gid in groups[1:]:
         fill(bench.log(gid), 3)
@@ -252,8 +241,7 @@ def test_which_groups_a_journal_without_its_end_may_have_had_the_cluster_knows()
 
 def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_the_next_start() -> None:
     bench = ended(1, 9)
-    fill(bench.log(1), 3)
-    bench.settle()
+    bench.fill(bench.log(1), 3)
     again = bench.crash()
     assert not again.never_had(9)
     again.learn_top(11)
@@ -262,12 +250,9 @@ def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_
 
 def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> None:
     bench = Bench()
-    fill(bench.log(1), 3)
-    bench.settle()
-    fill(bench.log(7), 1)
-    bench.settle()
-    fill(bench.log(1), 3)
-    bench.settle()
+    bench.fill(bench.log(1), 3)
+    bench.fill(bench.log(7), 1)
+    bench.fill(bench.log(1), 3)
     bench.kill()
     number, start, end = batches(bench.disk)[-2]
     bench.disk.corrupt(number, start, b"\xee" * (end - start))
@@ -291,10 +276,7 @@ def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
 
 
 def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 3)
-    bench.settle()
+    bench, log = filled(3)
     forged = records.batch_head(99, 98, 0, 0, records.salt(1, 0)) * 3
     log.append(0, 1, forged)
     bench.settle()
@@ -312,8 +294,7 @@ def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follow
         fill(bench.log(gid), 3)
     bench.settle()
     for _ in range(5):
-        fill(bench.log(3), 1)
-        bench.settle()
+        bench.fill(bench.log(3), 1)
     bench.kill()
     number, _, end = batches(bench.disk)[-3]
     bench.disk.corrupt(number, end - 3, b"\xee")
@@ -321,8 +302,7 @@ def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follow
     assert bench.found.damage
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
     assert damaged == {3}, "one record is missing, and group 3 misses one"
-    fill(bench.log(3), 1)
-    bench.settle()
+    bench.fill(bench.log(3), 1)
 
 
 def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
@@ -330,10 +310,8 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     for gid in (1, 2, 3):
         fill(bench.log(gid), 3)
     bench.settle()
-    fill(bench.log(2), 1)
-    bench.settle()
-    fill(bench.log(3), 1)
-    bench.settle()
+    bench.fill(bench.log(2), 1)
+    bench.fill(bench.log(3), 1)
     bench.kill()
     number, _, end = batches(bench.disk)[-2]
     bench.disk.corrupt(number, end - 3, b"\xee")
@@ -366,8 +344,7 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     """A disk that lied about a sync, or a file system that gave zeros back."""
     bench = history()
     assert bench.mark.batch == 0
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     bench.kill()
     assert bench.mark.batch == bench.journal.seq - 1
     number, start, _ = batches(bench.disk)[-2]
@@ -385,8 +362,7 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
 
 def test_a_segment_of_which_nothing_is_left() -> None:
     bench = history()
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     bench.kill()
     bench.disk.cut(bench.disk.segments()[-1], 0)
     again = reopened(bench, bench.disk)
@@ -396,10 +372,8 @@ def test_a_segment_of_which_nothing_is_left() -> None:
 
 def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
     bench = history()
-    bench.journal.housekeep()
-    bench.settle()
-    fill(bench.journal.groups[1], 1, term=9)
-    bench.settle()
+    bench.housekeep()
+    bench.fill(bench.journal.groups[1], 1, term=9)
     bench.kill()
     number, start, _ = batches(bench.disk)[-1]
     size = len(bench.disk.load(number))
@@ -415,11 +389,9 @@ def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> No
     bench = Bench(segment_bytes=4_096)
     log = bench.log()
     while bench.journal.segment < 3:
-        fill(log, 10, size=60)
-        bench.settle()
+        bench.fill(log, 10, size=60)
     bench.disk.capacity = bench.disk.used() + 3_000
-    fill(log, 60, size=60)
-    bench.settle()
+    bench.fill(log, 60, size=60)
     bench.disk.capacity = 1 << 40
     bench.settle(1.0)
     assert not bench.journal.stuck
@@ -451,8 +423,7 @@ def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
         busy.compactable = max(busy.base_index, busy.last_index - 50)
         busy.compact(busy.compactable)
         bench.settle()
-        bench.journal.housekeep()
-        bench.settle()
+        bench.housekeep()
         found = scan(bench.disk).groups[1]
         assert (found.damaged, found.joining) == (quiet.damaged, quiet.joining), f"step {step}"
         carried = carried or found.entries[1].segment > bench.disk.segments()[0] > 1
@@ -469,8 +440,7 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
     term = 1
     for step, number in steps:
         if step == "a":
-            fill(log, number, term=term)
-            bench.settle()
+            bench.fill(log, number, term=term)
         elif step == "t" and log.last_index > log.base_index:
             log.truncate(max(log.base_index + 1, log.last_index - number))
             term += 1
@@ -479,8 +449,7 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
             log.compact(log.compactable)
         elif step == "r":
             bench.settle(1.0)
-            bench.journal.housekeep()
-            bench.settle()
+            bench.housekeep()
         elif step == "j":
             (log, quiet)[number % 2].mark_joining()
         elif step == "h":

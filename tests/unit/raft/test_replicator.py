@@ -4,7 +4,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.core.peer_progress import FlowState
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import Loopback, crowd, led
+from tests.unit.raft.loopback import Loopback, led
 
 
 def test_peers_that_stand_at_the_same_place_get_the_same_frame() -> None:
@@ -17,8 +17,7 @@ def test_peers_that_stand_at_the_same_place_get_the_same_frame() -> None:
         return True
 
     net.filter = watch
-    crowd(leader, 50)
-    net.run(0.0)
+    net.crowd(leader, 50, after=0.0)
     assert len(frames["B"]) == 1, "one append carries everything of the turn"
     assert frames["B"][0] is frames["C"][0]
 
@@ -33,8 +32,7 @@ def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
         return True
 
     net.filter = watch
-    crowd(leader, 40, size=60_000)
-    net.run(0.5)
+    net.crowd(leader, 40, size=60_000, after=0.5)
     assert max(sizes) <= leader.config.frame_bytes + 1_000
     assert net["B"].group().last_index == leader.last_index
 
@@ -48,8 +46,7 @@ def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
     net.connect("A", "C")
     follower = net["C"].group()
     for _ in range(5):
-        crowd(leader, 3)
-        net.run(0.05)
+        net.crowd(leader, 3, after=0.05)
         assert leader.replicator.flows["C"].state is FlowState.PROBE
         assert leader.commit_index == leader.last_index == follower.told_index
     net.filter = None
@@ -60,8 +57,7 @@ def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
 def test_a_batch_that_was_swallowed_is_sent_again() -> None:
     net, leader = led(after=0.1)
     net.filter = lambda source, target, gid, frame: not (gid and target == "B")
-    crowd(leader, 5)
-    net.run(0.2)
+    net.crowd(leader, 5, after=0.2)
     net.filter = None
     net.run(2.5)
     assert net["B"].group().applied_index == leader.last_index
@@ -70,8 +66,7 @@ def test_a_batch_that_was_swallowed_is_sent_again() -> None:
 def test_an_entry_the_leader_can_not_read_any_more_leads_to_a_snapshot() -> None:
     net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(leader, 20)
-    net.run(0.1)
+    net.crowd(leader, 20, after=0.1)
     log = leader.log
     log.shrink(0)
     net["A"].disk.corrupt(log._runs.segment_of(6), log._offsets[5], b"ROT")
@@ -94,13 +89,11 @@ def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None
     to below the new leader's base, though it lacks nothing of what is there."""
     net, old = led(commands=20, after=0.3)
     net.isolate("A")
-    crowd(old, 5)
-    net.run(0.05)
+    net.crowd(old, 5, after=0.05)
     net.crash("A", lose=False)
     net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=5.0)
     new = net.led_by()
-    crowd(new, 10)
-    net.run(0.3)
+    net.crowd(new, 10, after=0.3)
     forget(new.log, 18)
     again = net.restart("A").create(1, ("A", "B", "C"))
     again.engine.restore(0, 0)
@@ -114,8 +107,7 @@ def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None
 def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> None:
     net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(leader, 20)
-    net.run(0.3)
+    net.crowd(leader, 20, after=0.3)
     forget(leader.log, 18)
     net.connect_all()
     net.run(0.3)
@@ -125,9 +117,7 @@ def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> N
 def test_nothing_that_an_earlier_log_of_a_peer_had_counts_for_the_next() -> None:
     """The peer deletes its log and begins anew over the same link; acks say which log they speak of."""
     net, leader = led("ABC")
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net.crowd(leader, 20, form=b"%d", after=0.1)
     flow = leader.flows["C"]
     assert flow.match == leader.last_index == leader.engine.matches["C"]
     net["C"].node.remove_group(1)
@@ -172,6 +162,5 @@ def test_a_term_that_the_disk_does_not_have_yet_is_not_led_to_others() -> None:
     again = net["A"].create(1, ("A",), promotes=False)
     net.run(2.0)
     assert again.term == term
-    again.propose(b"kept")
-    net.run(0.5)
+    net.propose(again, b"kept", after=0.5)
     assert net["B"].machine().commands() == [b"kept"]

@@ -9,7 +9,7 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback, crowd, led, running
+from tests.unit.raft.loopback import SMALL, Loopback, led, running
 from tests.unit.raft.test_deviations import compacted
 
 
@@ -30,8 +30,7 @@ def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(
     net["B"].machine().applied = list(net["A"].machine().applied)
     replica.install(index, term, Config(replica.peers))
     leader = net.led_by()
-    leader.propose(b"after")
-    net.run(0.3)
+    net.propose(leader, b"after", after=0.3)
     assert net["B"].machine().commands()[-1] == b"after"
     assert not replica.status().needs_snapshot
 
@@ -50,8 +49,7 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
     offered = leader.replicator.flows["C"].offered
-    crowd(leader, 100)
-    net.run(0.1)
+    net.crowd(leader, 100, after=0.1)
     leader.compact(leader.machine_index)
     leader.node.journal.retention.trim(leader.log)
     assert leader.log.pin == offered
@@ -116,8 +114,7 @@ def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options
     net, leader = led(options=options, commands=10, after=0.1)
     group = net["C"].group()
     group.suspend()
-    crowd(leader, 10)
-    net.run(0.1)
+    net.crowd(leader, 10, after=0.1)
     assert len(net["C"].machine().applied) == 10
     assert group.last_index == leader.last_index
     source, index, term = net["C"].machine().snapshots[0]
@@ -133,13 +130,11 @@ def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options
 def forked(more: int) -> Loopback:
     """C has `more` entries that the others, of whom one leads, have lost with their power."""
     net, leader = led(options=RELAXED, after=1.05)
-    crowd(leader, 5)
-    net.run(0.2)
+    net.crowd(leader, 5, after=0.2)
     for name in "AB":
         net[name].journal.barrier(lambda: None)
     net.run(0.1)
-    crowd(leader, more)
-    net.run(0.2)
+    net.crowd(leader, more, after=0.2)
     net.isolate("C")
     for name in "AB":
         net.crash(name)
@@ -207,8 +202,7 @@ def test_a_state_travels_with_the_members_of_its_index() -> None:
     net, leader = led("ABCDE", peers="ABC", commands=5, after=0.1)
     leader.add_peer("D")  # a learner that never answers: its node has no such group
     net.run(0.1)
-    crowd(leader, 5)
-    net.run(0.1)
+    net.crowd(leader, 5, after=0.1)
     at = leader.machine_index
     net.isolate("A")
     net.filter = lambda source, target, gid, frame: gid == 0
@@ -233,8 +227,7 @@ def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_mo
     group = net["C"].group()
     assert group.lacks_state
     _, index, term = net["C"].machine().snapshots[0]
-    crowd(leader, 20)
-    net.run(0.2)
+    net.crowd(leader, 20, after=0.2)
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
     late = codec.encode_snap_offer(leader.term, leader.machine_index, leader.term, leader.log.config)
     group.install(index, term, Config(leader.peers))
@@ -252,8 +245,7 @@ def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_
     """The leader offered a newer one than what the replica was fetching from the leader before."""
     net = Loopback()
     leader = compacted(net)
-    crowd(leader, 20)
-    net.run(0.1)
+    net.crowd(leader, 20, after=0.1)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
     offered = leader.replicator.flows["C"].offered
@@ -270,8 +262,7 @@ def test_an_offer_that_the_next_leader_makes_needless_is_no_excuse_later() -> No
     """A log behind its state is taken for the trace of a fetch while the journal says that there is one."""
     net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(leader, 30)
-    net.run(0.1)
+    net.crowd(leader, 30, after=0.1)
     leader.log.compactable = leader.machine_index
     leader.log.compact(leader.machine_index)  # B's log still reaches back
     net.connect("A", "C")
