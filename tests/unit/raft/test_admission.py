@@ -47,8 +47,7 @@ def forged(term: int, index: int, prev_term: int) -> list[bytes]:
     ]
 
 
-def test_no_frame_of_a_stranger_counts_for_anything() -> None:
-    net = Loopback()
+def test_no_frame_of_a_stranger_counts_for_anything(net: Loopback) -> None:
     b = linked(net)
     group = b.group()
     state = (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index, group.told_index)
@@ -66,8 +65,7 @@ def test_no_frame_of_a_stranger_counts_for_anything() -> None:
     assert not group.stopped
 
 
-def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
-    net = Loopback()
+def test_a_stranger_does_not_win_an_election_while_nobody_leads(net: Loopback) -> None:
     b = linked(net)
     net.isolate("B")
     net.run(2.0)
@@ -80,9 +78,8 @@ def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
     assert (group.leader, group.term, group.last_index) == (None, term, end)
 
 
-def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
+def test_a_new_member_is_heard_by_a_replica_that_lags(net: Loopback) -> None:
     """The same frames of one for whom a voter has vouched: it joined and was elected while this replica was away."""
-    net = Loopback()
     b = linked(net, vouched=True)
     net.isolate("B")
     net.run(2.0)
@@ -96,8 +93,7 @@ def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
     assert group.last_index == end + 1, "whom it follows it hears from then on"
 
 
-def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader() -> None:
-    net = Loopback()
+def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader(net: Loopback) -> None:
     b = linked(net, vouched=True)
     group = b.group()
     term = group.term
@@ -120,8 +116,7 @@ def learning(net: Loopback, *, vouched: bool = False) -> Member:
     return b
 
 
-def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time() -> None:
-    net = Loopback()
+def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time(net: Loopback) -> None:
     learning(net)
     ahead = net.time.time_ns() + 3600 * 10**9
     for member in (net[name] for name in "ABC"):
@@ -145,8 +140,7 @@ def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time(
     assert net["A"].group().role is Role.LEADER
 
 
-def test_a_learner_is_not_heard_while_nobody_leads_either() -> None:
-    net = Loopback()
+def test_a_learner_is_not_heard_while_nobody_leads_either(net: Loopback) -> None:
     b = learning(net)
     net.isolate("B")
     net.run(2.0)
@@ -159,8 +153,7 @@ def test_a_learner_is_not_heard_while_nobody_leads_either() -> None:
     assert (group.leader, group.term, group.last_index) == (None, term, end)
 
 
-def test_a_learner_answers_its_leader() -> None:
-    net = Loopback()
+def test_a_learner_answers_its_leader(net: Loopback) -> None:
     learning(net)
     leader = net["A"].group()
     end = leader.last_index
@@ -168,9 +161,8 @@ def test_a_learner_answers_its_leader() -> None:
     assert leader.replicator.flows["X"].match == end
 
 
-def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind() -> None:
+def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind(net: Loopback) -> None:
     """It was removed and added again while it heard nobody. It follows no leader of a lower term than its own."""
-    net = Loopback()
     learning(net, vouched=True)
     leader = net["A"].group()
     term, end = leader.term, leader.last_index
@@ -178,9 +170,8 @@ def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind() 
     net.until(lambda: (found := net.leader()) is not None and found.term > term + 2, seconds=3.0)
 
 
-def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> None:
+def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote(net: Loopback) -> None:
     """It was made a voter, and was elected, while this replica was away."""
-    net = Loopback()
     b = learning(net, vouched=True)
     group = b.group()
     term, end = group.term, group.last_index
@@ -254,8 +245,7 @@ def test_a_member_of_a_group_that_does_not_belong_to_the_cluster_any_more_is_a_s
     assert group.term == term + 1
 
 
-def test_strangers_tell_no_time_and_lead_nothing() -> None:
-    net = Loopback()
+def test_strangers_tell_no_time_and_lead_nothing(net: Loopback) -> None:
     b = linked(net)
     crowds = [f"X{n}" for n in range(50)]
     for peer in crowds:
@@ -277,9 +267,8 @@ def test_strangers_tell_no_time_and_lead_nothing() -> None:
         assert b.node.levels.told(peer) is None
 
 
-def test_a_node_that_has_met_no_cluster_hears_everybody() -> None:
+def test_a_node_that_has_met_no_cluster_hears_everybody(net: Loopback) -> None:
     """Its first frames may come before it knows with whom it founds one."""
-    net = Loopback()
     node = net["B"].node
     node.on_frame("A", 1, codec.encode(codec.PreVote(1, 0, 0)))
     group = net["B"].create(1, ("A", "B", "C"))

@@ -268,8 +268,7 @@ def test_d9_a_vote_counts_once_and_only_from_a_member() -> None:
     assert group.role is Role.LEADER
 
 
-def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart() -> None:
-    net = Loopback()
+def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart(net: Loopback) -> None:
     group = net["B"].create(1, ("A", "B", "C"))
     net.run(0.01)
     votes: list[str] = []
@@ -325,8 +324,7 @@ def test_d12_nothing_is_committed_that_a_majority_has_not_on_disk() -> None:
     assert net["A"].machine().commands() == [], "but it is applied only where it is on disk"
 
 
-def test_d12_a_truncation_takes_back_what_was_vouched_for() -> None:
-    net = Loopback()
+def test_d12_a_truncation_takes_back_what_was_vouched_for(net: Loopback) -> None:
     group = net["B"].create(1, ("A", "B", "C"))
     entries = [(b"old", i, 1, codec.REGULAR) for i in range(1, 6)]
     group.receiver.on_message("A", codec.Append(1, 0, 0, 0, 0, entries))
@@ -403,8 +401,7 @@ def compacted(net: Loopback) -> Group:
     return leader
 
 
-def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() -> None:
-    net = Loopback()
+def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it(net: Loopback) -> None:
     leader = compacted(net)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))

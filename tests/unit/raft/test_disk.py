@@ -247,8 +247,7 @@ def test_a_clean_end_marks_all_that_was_written() -> None:
         assert bench.log().last_index == 10
 
 
-def test_a_last_write_that_fails_is_not_marked() -> None:
-    bench = Bench()
+def test_a_last_write_that_fails_is_not_marked(bench: Bench) -> None:
     bench.fill(bench.log(), 5)
     fill(bench.log(), 5)
     with faults.armed("journal.write", faults.fail(errno.EIO)):

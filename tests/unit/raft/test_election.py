@@ -10,8 +10,7 @@ from jetcluster.raft.config import RaftConfig
 from tests.unit.raft.loopback import Loopback, led, running
 
 
-def test_a_new_group_elects_the_chosen_one_at_once() -> None:
-    net = Loopback()
+def test_a_new_group_elects_the_chosen_one_at_once(net: Loopback) -> None:
     for name in "ABC":
         net[name].create(1, ("A", "B", "C"), campaign=name == "B")
     net.run(0.01)
@@ -23,8 +22,7 @@ def test_without_a_hint_somebody_wins_soon() -> None:
     assert net.time.monotonic() - 1_000 < 1.5
 
 
-def test_frames_of_a_group_that_is_not_there_yet_are_kept() -> None:
-    net = Loopback()
+def test_frames_of_a_group_that_is_not_there_yet_are_kept(net: Loopback) -> None:
     net["A"].create(1, ("A", "B", "C"), campaign=True)
     net.run(0.05)
     assert net["A"].group().role is Role.CANDIDATE
@@ -33,8 +31,7 @@ def test_frames_of_a_group_that_is_not_there_yet_are_kept() -> None:
     assert net["A"].group().ready
 
 
-def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
-    net = Loopback()
+def test_kept_frames_are_bounded_and_do_not_outlive_their_connection(net: Loopback) -> None:
     node = net["B"].node
     for i in range(3_000):
         node.on_frame("A", 10 + i % 1_500, codec.encode(codec.Vote(1, 0, 0)))
@@ -158,9 +155,8 @@ def handing_over(net: Loopback) -> int:
     return index
 
 
-def test_what_was_accepted_is_applied_before_the_target_campaigns() -> None:
+def test_what_was_accepted_is_applied_before_the_target_campaigns(net: Loopback) -> None:
     """The answers of one batch were lost with the leadership, in one of four hand-overs on a busy machine."""
-    net = Loopback()
     handing_over(net)
     assert net["A"].group().role is Role.LEADER
     with pytest.raises(LeavingError):
@@ -171,8 +167,7 @@ def test_what_was_accepted_is_applied_before_the_target_campaigns() -> None:
     assert net["A"].machine().commands() == net["B"].machine().commands() == [b"accepted"]
 
 
-def test_a_disk_that_does_not_return_delays_nothing_for_long() -> None:
-    net = Loopback()
+def test_a_disk_that_does_not_return_delays_nothing_for_long(net: Loopback) -> None:
     index = handing_over(net)
     net.until(lambda: net["B"].group().ready, seconds=PATIENCE / 2 + 0.1)
     assert net["A"].machine().dropped == [index]

@@ -77,9 +77,8 @@ def test_what_comes_of_the_leader_that_is_followed_goes_into_the_log_with_its_co
     assert engine.commit == end + 2
 
 
-def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
+def test_entries_of_older_terms_are_not_committed_by_counting(net: Loopback) -> None:
     """Raft figure 8."""
-    net = Loopback()
     for name in "ABC":
         net[name].create(1, ("A", "B", "C"))
     group = net["A"].group()

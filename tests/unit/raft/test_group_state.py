@@ -109,8 +109,7 @@ def test_what_the_owner_raises_stops_the_group_and_goes_no_further() -> None:
     assert failures == [error]
 
 
-def test_frames_leave_in_order_once_they_are_true() -> None:
-    bench = Bench()
+def test_frames_leave_in_order_once_they_are_true(bench: Bench) -> None:
     log = bench.log()
     fill(log, 5)
     held = PersistBeforeSend()
@@ -124,8 +123,7 @@ def test_frames_leave_in_order_once_they_are_true() -> None:
     assert len(held.frames) == 1
 
 
-def test_a_frame_may_wait_for_a_record_instead_of_an_entry() -> None:
-    bench = Bench()
+def test_a_frame_may_wait_for_a_record_instead_of_an_entry(bench: Bench) -> None:
     log = bench.log()
     log.set_term(2, "B")
     held = PersistBeforeSend()

@@ -25,8 +25,7 @@ def test_one_write_carries_the_entries_of_all_groups() -> None:
     assert all(log.durable_index == 5 for log in bench.journal.groups.values())
 
 
-def test_the_next_batch_collects_while_one_is_written() -> None:
-    bench = Bench()
+def test_the_next_batch_collects_while_one_is_written(bench: Bench) -> None:
     told: list[int] = []
     bench.journal.on_durable = lambda logs: told.append(logs[0].durable_index)
     log = bench.log()
@@ -39,8 +38,7 @@ def test_the_next_batch_collects_while_one_is_written() -> None:
     assert bench.journal.counters.batches == 2
 
 
-def test_everything_comes_back_after_a_crash() -> None:
-    bench = Bench()
+def test_everything_comes_back_after_a_crash(bench: Bench) -> None:
     log = bench.log()
     fill(log, 10)
     log.set_term(4, "B")
@@ -72,8 +70,7 @@ def test_what_was_not_synced_is_gone_and_nothing_else() -> None:
     assert not again.groups[1].damaged
 
 
-def test_a_removed_group_is_forgotten() -> None:
-    bench = Bench()
+def test_a_removed_group_is_forgotten(bench: Bench) -> None:
     fill(bench.log(1), 3)
     bench.fill(bench.log(2), 3)
     bench.journal.remove(1)
@@ -93,8 +90,7 @@ def test_segments_roll_and_older_entries_are_read_back() -> None:
     assert len(content(again)) == 300
 
 
-def test_an_entry_larger_than_a_segment() -> None:
-    bench = Bench()
+def test_an_entry_larger_than_a_segment(bench: Bench) -> None:
     log = bench.log()
     log.append(REGULAR, 1, b"x" * 20_000)
     bench.fill(log, 3)
@@ -107,8 +103,7 @@ def compact(log: GroupLog, index: int) -> None:
     forget(log, index)
 
 
-def test_compacted_segments_are_deleted() -> None:
-    bench = Bench()
+def test_compacted_segments_are_deleted(bench: Bench) -> None:
     log = bench.log()
     for _ in range(60):
         bench.fill(log, 5, size=50)
@@ -119,8 +114,7 @@ def test_compacted_segments_are_deleted() -> None:
     assert (again.base_index, again.base_term, again.last_index) == (290, 1, 300)
 
 
-def test_an_idle_group_does_not_hold_back_segments_and_loses_nothing() -> None:
-    bench = Bench()
+def test_an_idle_group_does_not_hold_back_segments_and_loses_nothing(bench: Bench) -> None:
     quiet, busy = bench.log(1), bench.log(2)
     fill(quiet, 7)
     quiet.set_term(3, "C")
@@ -186,8 +180,7 @@ def test_a_shortage_of_descriptors_is_waited_out(error: int) -> None:
     assert bench.crash().groups[1].last_index == waiting
 
 
-def test_a_partial_write_on_a_full_disk_is_undone() -> None:
-    bench = Bench()
+def test_a_partial_write_on_a_full_disk_is_undone(bench: Bench) -> None:
     log = bench.log()
     for _ in range(12):
         bench.fill(log, 5)
@@ -220,8 +213,7 @@ def test_the_reserve_counts_as_full() -> None:
     assert not bench.journal.stuck
 
 
-def test_any_other_write_error_is_fatal_and_vouches_for_nothing() -> None:
-    bench = Bench()
+def test_any_other_write_error_is_fatal_and_vouches_for_nothing(bench: Bench) -> None:
     log = bench.log()
     with faults.armed("journal.write", faults.fail(errno.EIO)):
         bench.fill(log, 5, seconds=1.0)
@@ -230,8 +222,7 @@ def test_any_other_write_error_is_fatal_and_vouches_for_nothing() -> None:
     assert log.durable_index == 0
 
 
-def test_a_failed_sync_is_fatal_although_the_data_was_written() -> None:
-    bench = Bench()
+def test_a_failed_sync_is_fatal_although_the_data_was_written(bench: Bench) -> None:
     log = bench.log()
     with faults.armed("journal.synced", faults.fail(errno.EIO)):
         bench.fill(log, 5, seconds=1.0)
@@ -257,8 +248,7 @@ def test_a_relaxed_sync_vouches_at_once_but_not_for_votes() -> None:
     assert bench.found.damage == []
 
 
-def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
-    bench = Bench()
+def test_entries_of_memory_streams_count_when_written_not_when_synced(bench: Bench) -> None:
     log, other = bench.log(1, durable=False), bench.log(2)
     bench.settle()
     fill(log, 5)
@@ -277,8 +267,7 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
     assert not bench.journal.groups[1].damaged
 
 
-def test_a_new_segment_syncs_what_was_only_written_to_the_old_one() -> None:
-    bench = Bench()
+def test_a_new_segment_syncs_what_was_only_written_to_the_old_one(bench: Bench) -> None:
     log = bench.log(1, durable=False)
     while bench.journal.segment == 1 or bench.journal.fresh_segment:
         bench.fill(log, 5)
@@ -341,8 +330,7 @@ def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
     assert bench.crash().groups[1].last_index == 300
 
 
-def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
-    bench = Bench()
+def test_where_no_whole_segment_fits_a_small_batch_still_does(bench: Bench) -> None:
     log = bench.log()
     for _ in range(20):
         bench.fill(log, 5, size=50)
@@ -356,8 +344,7 @@ def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
     assert bench.crash().groups[1].last_index == log.last_index
 
 
-def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> None:
-    bench = Bench()
+def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays(bench: Bench) -> None:
     erased, live = bench.log(1), bench.log(2)
     erased.append(REGULAR, 1, b"THE-SECRET")
     fill(erased, 3)

@@ -67,8 +67,7 @@ def test_bytes_are_counted() -> None:
     assert log.bytes == 0
 
 
-def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries() -> None:
-    bench = Bench()
+def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries(bench: Bench) -> None:
     log = bench.log()
     fill(log, 10)
     bench.journal._kick()

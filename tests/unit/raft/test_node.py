@@ -81,8 +81,7 @@ def test_a_leader_without_majority_steps_down_and_drops() -> None:
     assert net["A"].machine().dropped == [index]
 
 
-def test_idle_groups_exchange_only_node_heartbeats() -> None:
-    net = Loopback()
+def test_idle_groups_exchange_only_node_heartbeats(net: Loopback) -> None:
     for gid in range(1, 21):
         net.start(gid)
     net.run(1.0)

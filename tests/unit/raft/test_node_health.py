@@ -410,8 +410,7 @@ def test_where_nobody_is_well_a_leadership_may_be_handed_to_a_named_voter() -> N
     assert leader.transfer("B")
 
 
-def test_a_node_whose_disk_hangs_does_not_hold_the_first_election() -> None:
-    net = Loopback()
+def test_a_node_whose_disk_hangs_does_not_hold_the_first_election(net: Loopback) -> None:
     hang(net, "A")
     net["A"].journal.in_flight = 1
     net.run(CONFIG.journal_hangs + 0.3)

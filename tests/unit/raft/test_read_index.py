@@ -109,10 +109,9 @@ def test_what_a_callback_raises_stops_only_this_group() -> None:
     assert other.role is Role.LEADER
 
 
-def test_a_delayed_refusal_confirms_no_read() -> None:
+def test_a_delayed_refusal_confirms_no_read(net: Loopback) -> None:
     """C refuses a commit push of A, and that answer is under way while B and C elect a leader and acknowledge a write.
     A must not take it for a confirmation of a read that it is asked for later."""
-    net = Loopback()
     under_way: list[bytes] = []
     delayed = cut_off = False
 

@@ -213,8 +213,7 @@ def test_a_newcomer_that_never_heard_a_leader_does_not_vote() -> None:
     assert group.log.voted_for is None
 
 
-def test_following_a_leader_counts_as_having_voted_for_it() -> None:
-    net = Loopback()
+def test_following_a_leader_counts_as_having_voted_for_it(net: Loopback) -> None:
     group = net["C"].create(1, ("A", "B", "C"))
     group.receiver.on_message("A", codec.Append(3, 0, 0, 0, 0, []))
     assert group.log.voted_for == "A"

@@ -19,6 +19,7 @@ from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
 
 
+@pytest.fixture(name="bench")
 def history() -> Bench:
     """Several segments, two groups, truncations, votes, a compaction."""
     bench = Bench(node_retain_bytes=1 << 20)
@@ -66,8 +67,7 @@ def reopened(bench: Bench, disk: JournalDisk) -> Bench:
     return again
 
 
-def test_rot_anywhere_is_noticed_or_harmless() -> None:
-    bench = history()
+def test_rot_anywhere_is_noticed_or_harmless(bench: Bench) -> None:
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
     terms = {gid: (log.term, log.voted_for) for gid, log in bench.journal.groups.items()}
     bench.kill()
@@ -100,8 +100,7 @@ def test_rot_anywhere_is_noticed_or_harmless() -> None:
     assert damaged > 50
 
 
-def test_the_mark_outlives_the_damaged_segment() -> None:
-    bench = history()
+def test_the_mark_outlives_the_damaged_segment(bench: Bench) -> None:
     bench.kill()
     number, start, _ = batches(bench.disk)[-4]
     bench.disk.corrupt(number, start + 40, b"rot")
@@ -171,8 +170,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
     assert again.groups[1].damaged
 
 
-def test_a_missing_segment_is_damage() -> None:
-    bench = history()
+def test_a_missing_segment_is_damage(bench: Bench) -> None:
     bench.kill()
     middle = bench.disk.segments()[1]
     bench.disk.delete(middle)
@@ -181,8 +179,7 @@ def test_a_missing_segment_is_damage() -> None:
     assert any(log.damaged for log in bench.journal.groups.values())
 
 
-def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born() -> None:
-    bench = history()
+def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(bench: Bench) -> None:
     bench.kill()
     first = bench.disk.segments()[0]
     bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
@@ -197,8 +194,7 @@ def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(
     assert fresh.journal.groups[1].last_index == 3
 
 
-def test_one_copy_of_the_header_is_enough() -> None:
-    bench = history()
+def test_one_copy_of_the_header_is_enough(bench: Bench) -> None:
     truth = content(bench.journal.groups[1])
     bench.kill()
     for number in bench.disk.segments():
@@ -266,8 +262,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     assert not bench.crash().groups[8].damaged
 
 
-def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
-    bench = history()
+def test_where_nothing_tells_of_earlier_groups_all_are_distrusted(bench: Bench) -> None:
     bench.kill()
     bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
     bench.open()
@@ -320,9 +315,8 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     assert damaged == {1, 2}, "it was of one of them"
 
 
-def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
+def test_a_segment_that_was_cut_is_no_torn_tail(bench: Bench) -> None:
     """At whatever length: what was vouched for is there, or the group says that it may be missing something."""
-    bench = history()
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
     bench.kill()
     number, start, end = batches(bench.disk)[-1]
@@ -340,9 +334,8 @@ def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
             assert all(log.damaged for log in again.journal.groups.values()), "nobody knows whose it was"
 
 
-def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
+def test_zeros_where_the_mark_knows_of_batches_are_damage(bench: Bench) -> None:
     """A disk that lied about a sync, or a file system that gave zeros back."""
-    bench = history()
     assert bench.mark.batch == 0
     bench.housekeep()
     bench.kill()
@@ -360,8 +353,7 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     assert all(log.damaged for log in third.journal.groups.values())
 
 
-def test_a_segment_of_which_nothing_is_left() -> None:
-    bench = history()
+def test_a_segment_of_which_nothing_is_left(bench: Bench) -> None:
     bench.housekeep()
     bench.kill()
     bench.disk.cut(bench.disk.segments()[-1], 0)
@@ -370,8 +362,7 @@ def test_a_segment_of_which_nothing_is_left() -> None:
     assert all(log.damaged for log in again.journal.groups.values())
 
 
-def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
-    bench = history()
+def test_what_the_mark_does_not_know_of_is_a_torn_tail(bench: Bench) -> None:
     bench.housekeep()
     bench.fill(bench.journal.groups[1], 1, term=9)
     bench.kill()

@@ -25,8 +25,7 @@ def damaged_c(net: Loopback) -> None:
     net.restart("C").create(1, ("A", "B", "C"))
 
 
-def test_a_damaged_replica_comes_back_through_the_leader() -> None:
-    net = Loopback()
+def test_a_damaged_replica_comes_back_through_the_leader(net: Loopback) -> None:
     damaged_c(net)
     assert net["C"].group().status().damaged
     net.connect_all()
@@ -39,8 +38,7 @@ def test_a_damaged_replica_comes_back_through_the_leader() -> None:
     assert leader.commit_index == index
 
 
-def test_it_does_not_vote_campaign_or_count_meanwhile() -> None:
-    net = Loopback()
+def test_it_does_not_vote_campaign_or_count_meanwhile(net: Loopback) -> None:
     damaged_c(net)
     net.crash("B")
     net.connect("A", "C")
@@ -228,9 +226,8 @@ def heals_late(net: Loopback) -> Group:
     return net.led_by()
 
 
-def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
+def test_nobody_is_removed_that_a_damaged_voter_cannot_replace(net: Loopback) -> None:
     """A and C alone need C, and C needs a majority without it to count again: they would be stuck for ever."""
-    net = Loopback()
     leader = heals_late(net)
     assert [p.peer for p in leader.status().peers if p.recovering] == ["C"]
     with pytest.raises(MembershipError, match="C is away, or its journal damaged"):
@@ -244,8 +241,7 @@ def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
     assert leader.commit_index == index
 
 
-def test_the_damaged_voter_itself_may_be_removed() -> None:
-    net = Loopback()
+def test_the_damaged_voter_itself_may_be_removed(net: Loopback) -> None:
     leader = heals_late(net)
     leader.remove_peer("C")
     index = net.propose(leader, b"two", after=0.1)
@@ -267,8 +263,7 @@ def test_a_voter_that_has_not_said_yet_how_its_journal_is_carries_nothing() -> N
     leader.remove_peer("B")
 
 
-def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
-    net = Loopback()
+def test_an_idle_group_asks_again_for_an_answer_that_did_not_come(net: Loopback) -> None:
     leader = heals_late(net)
     net.filter = None
     end = leader.last_index

@@ -312,8 +312,7 @@ def test_a_large_log_forgets_its_head_in_large_steps() -> None:
     assert len(bases) < 40
 
 
-def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> None:
-    bench = Bench()
+def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing(bench: Bench) -> None:
     bench.fill(bench.log(2), 5, seconds=2.0)
     bench.journal.remove(2)
     for _ in range(3):
@@ -331,8 +330,7 @@ def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> 
     assert bench.found.damage == [] and bench.journal.groups[3].last_index == 5
 
 
-def test_a_roll_after_the_last_group_went_takes_nothing_away() -> None:
-    bench = Bench()
+def test_a_roll_after_the_last_group_went_takes_nothing_away(bench: Bench) -> None:
     for gid in range(2, 40):
         bench.fill(bench.log(gid), 5)
         bench.journal.remove(gid)

@@ -13,8 +13,7 @@ from tests.unit.raft.loopback import SMALL, Loopback, led, running
 from tests.unit.raft.test_deviations import compacted
 
 
-def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap() -> None:
-    net = Loopback()
+def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(net: Loopback) -> None:
     compacted(net)
     net.connect_all()
     net.run(0.05)
@@ -35,16 +34,14 @@ def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(
     assert not replica.status().needs_snapshot
 
 
-def test_an_offer_is_repeated_until_the_state_is_there() -> None:
-    net = Loopback()
+def test_an_offer_is_repeated_until_the_state_is_there(net: Loopback) -> None:
     compacted(net)
     net.connect_all()
     net.run(7.0)
     assert len(net["C"].machine().snapshots) >= 3
 
 
-def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
-    net = Loopback()
+def test_the_log_is_pinned_while_a_peer_fetches_and_released_after(net: Loopback) -> None:
     leader = compacted(net)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
@@ -64,9 +61,8 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
     assert net["C"].group().applied_index == leader.last_index
 
 
-def test_the_offered_index_is_one_that_the_state_machine_knows() -> None:
+def test_the_offered_index_is_one_that_the_state_machine_knows(net: Loopback) -> None:
     """No-ops and configurations are not told to it: an export of the present state must satisfy the offer."""
-    net = Loopback()
     leader = compacted(net)
     assert leader.transfer("B")
     net.until(lambda: net["B"].group().ready)
@@ -241,9 +237,8 @@ def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_mo
     assert not group.lacks_state, "it holds that entry"
 
 
-def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_from() -> None:
+def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_from(net: Loopback) -> None:
     """The leader offered a newer one than what the replica was fetching from the leader before."""
-    net = Loopback()
     leader = compacted(net)
     net.crowd(leader, 20, after=0.1)
     net.connect_all()

@@ -111,8 +111,7 @@ def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when:
     assert bench.crash().groups[1].last_index == 5
 
 
-def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn() -> None:
-    bench = Bench()
+def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn(bench: Bench) -> None:
     bench.fill(bench.log(), 5)
     writes = bench.journal.counters.batches
     called = barrier(bench, 1)
@@ -133,9 +132,8 @@ def test_a_barrier_covers_the_segment_before() -> None:
     assert bench.crash().groups[1].last_index == 240
 
 
-def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
+def test_a_barrier_does_not_wait_for_a_full_disk(bench: Bench) -> None:
     """A flush frees the journal's space."""
-    bench = Bench()
     log = bench.log()
     bench.settle()
     bench.disk.capacity = bench.disk.used()
@@ -168,8 +166,7 @@ def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     assert found.groups[1].last_index == 5
 
 
-def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
-    bench = Bench()
+def test_a_barrier_waits_for_a_disk_that_hangs(bench: Bench) -> None:
     log = bench.log()
     bench.settle()
     bench.writer.hold()
@@ -242,9 +239,8 @@ def test_a_sync_that_fails_is_the_end() -> None:
     assert isinstance(bench.journal.failed, OSError) and bench.fatal == [bench.journal.failed]
 
 
-def test_nobody_waits_for_a_journal_that_is_closed() -> None:
+def test_nobody_waits_for_a_journal_that_is_closed(bench: Bench) -> None:
     """The last flush of a node that stops, beside a disk that hangs."""
-    bench = Bench()
     log = bench.log()
     bench.settle()
     bench.writer.hold()
