@@ -453,7 +453,7 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
 
 
 async def addressed_get(node: Node, subject: bytes) -> Message:
-    """What comes for a batch from beyond the end."""
+    """The answer to a batch from beyond the end."""
     inbox = b"_INBOX.addressed"
     got: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     subscription = node.bus.subscribe(inbox, lambda s, r, h, p, o: got.set_result((s, h, p)))
