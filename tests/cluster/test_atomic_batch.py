@@ -140,7 +140,7 @@ async def _told(events: list[dict[str, Any]], batch_id: str, reason: str) -> boo
 
 
 async def test_the_specifications_advisory_and_message_ids(server: str) -> None:
-    """What is ours: the event of the seed, and `compat { batch_msg_id }`."""
+    """Two things are ours alone: the event of the seed, and `compat { batch_msg_id }`."""
     if server != "jetcluster":
         pytest.skip("nats-server has neither the event nor the option")
     for config in ("", "compat { batch_msg_id: refuse }\n"):

@@ -91,7 +91,7 @@ def newest_journal(node: Node) -> Path:
 
 
 def last_data(path: Path) -> int:
-    """Where the file's zero padding begins: a segment may be allocated ahead."""
+    """The offset at which the file's zero padding begins: a segment may be allocated ahead."""
     data = path.read_bytes()
     return len(data.rstrip(b"\0"))
 

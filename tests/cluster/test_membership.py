@@ -34,7 +34,7 @@ def system(node: Node) -> str:
 
 
 async def ask(node: Node, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As the system account; the whole reply."""
+    """Asks as the system account, and returns the whole reply."""
     async with await Client.connect(system(node)) as client:
         return (await client.request(f"$JS.API.{subject}", json.dumps(body or {}).encode(), 8.0)).json()
 

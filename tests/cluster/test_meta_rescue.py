@@ -65,7 +65,8 @@ async def rescued(survivors: list[Node]) -> dict[str, dict[str, Any]]:
 
 
 async def read_whole(client: Client, stream: str) -> dict[int, bytes]:
-    """What the leader has. It may be there before the client's node knows of anybody who answers reads."""
+    """Reads all messages that the leader has. It may be there before the client's node knows of anybody who answers
+    reads."""
 
     async def answered() -> bool:
         try:

@@ -268,7 +268,7 @@ async def test_an_idle_server_stops_at_once(server: str, tmp_path: Path, number:
 
 
 async def test_a_signal_during_the_start_ends_it_cleanly(server: str, tmp_path: Path) -> None:
-    """As soon as the port is open, TERM must be handled: harnesses wait for the port and may stop at once."""
+    """The node must handle TERM as soon as the port is open: harnesses wait for the port and may stop at once."""
     node = ProcessCluster(1, server, root=tmp_path)[0]
     node.spawn()
     try:

@@ -39,7 +39,7 @@ async def tool(*words: str, data: str = "", rc: int = 0) -> str:
 
 
 def fingerprint(store: Path) -> dict[str, tuple[str, int]]:
-    """Of every file: its content, and when it was written."""
+    """Content of every file, and the time when it was written."""
     return {
         str(path.relative_to(store)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
         for path in sorted(store.rglob("*"))
@@ -52,7 +52,8 @@ def stores(*nodes: Node) -> list[str]:
 
 
 async def leader(node: Node, stream: str) -> str:
-    """By the node's own replica; "" when it knows of none, or has no replica."""
+    """The leader of the stream according to the node's own replica; "" if that knows of none, or if there is no
+    replica."""
     page = await node.monitor("jsz?streams=1")
     details = [s for a in page.get("account_details", []) for s in a.get("stream_detail", []) if s["name"] == stream]
     return str(details[0]["cluster"].get("leader") or "") if details else ""
@@ -130,7 +131,7 @@ async def test_two_of_three_replicas_are_gone(server: str) -> None:
 
 
 def log_of(node: Node) -> tuple[int, LogView]:
-    """Of the only stream, in the journal of a node that is down."""
+    """Log of the only stream, in the journal of a node that is down."""
     groups = read_journal(node.store / "jetstream" / "journal").groups
     ((gid, log),) = [item for item in groups.items() if item[0] != META_GROUP]
     return gid, log

@@ -52,7 +52,7 @@ async def meet(node: Node, name: str, credentials: RouteCredentials | None = SEC
 
 
 def forged(term: int, index: int) -> list[bytes]:
-    """Of a peer that wants to win an election, to lead, to write, or to spoil the terms."""
+    """Messages of a peer that wants to win an election, to lead, to write, or to spoil the terms."""
     return [
         codec.encode(codec.PreVote(term, 10**9, term)),
         codec.encode(codec.Vote(term, 10**9, term)),

@@ -243,7 +243,7 @@ async def bucket(js: JetStreamContext, replicas: int, **config: object) -> KeyVa
 
 
 async def values(watcher: KeyValue.KeyWatcher) -> list[tuple[str, bytes | None, str | None]]:
-    """What was there when the watch began: up to its marker."""
+    """Entries that were there when the watch began: all up to its marker."""
     found = []
     while (entry := await watcher.updates(timeout=5)) is not None:
         found.append((entry.key, entry.value or None, entry.operation))

@@ -146,7 +146,7 @@ async def test_random_permissions_decide_as_nats_server_does(tmp_path: Path) -> 
 
 
 async def test_a_wider_subscription_than_an_allow_entry_is_refused(tmp_path: Path) -> None:
-    """Where nats-server lets it through. If it stops doing so, this says it."""
+    """nats-server lets it through. If it stops doing so, this test shows it."""
     (tmp_path / "server.conf").write_text(config([{"subscribe": {"allow": ["a.*", "_INBOX.>"]}}]))
     refusal = ['Permissions Violation for Subscription to "a.>"']
     async with ours(tmp_path / "server.conf") as (mine, _), theirs(tmp_path / "server.conf") as (other, _):
@@ -193,7 +193,7 @@ async def test_responses_are_open_as_often_and_as_long_as_at_nats_server(tmp_pat
 
 
 async def after_reload(port: int, reload: Any, file: Path, changed: list[dict[str, Any]]) -> list[Any]:
-    """What a connected user is told by a reload, keeps, and may do after it."""
+    """Reloads with other permissions; returns what each connected user is told, keeps, and may do afterwards."""
     wires = [await user(port, f"u{at}", echo=False) for at in range(len(changed))]
     frees = [await user(port, f"f{at}") for at in range(len(changed))]
     before = file.read_text()

@@ -1,4 +1,4 @@
-"""What nats-py's own tests expect as `tests.utils`, which its source package does not carry.
+"""Stands in for `tests.utils`, which nats-py's own tests import and its source package does not carry.
 
 `tests/suites/run.py` copies this file there; it needs nothing but the standard library and two variables: SUITE_SERVER,
 the executable, and SUITE_FILES, the folder that `tests/suites/files.py` has filled. Ports are fixed in the tests.

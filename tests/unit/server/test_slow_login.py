@@ -110,7 +110,7 @@ async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.Mon
 async def test_a_right_password_is_not_kept_waiting_by_wrong_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the same user, from the same address, and longer than the time for a login."""
+    """The wrong ones are of the same user, from the same address, and take longer than the time for a login."""
     gate = Gate(monkeypatch)
     (tmp_path / "server.conf").write_text(USERS.replace("timeout: 0.5", "timeout: 0.2"))
     async with configured(tmp_path / "server.conf") as (server, _):
