@@ -128,7 +128,7 @@ def _text(raw: bytes) -> str:
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
-def part(value: dict[str, Any]) -> str:
+def part(value: Any) -> str:
     return url_base64(json.dumps(value).encode())
 
 
