@@ -180,9 +180,8 @@ async def test_markers_of_limits_are_seen(kv: Bucket) -> None:
     assert marker.subject == stored.subject
 
 
+@pytest.mark.ours("nats-server has no DIRECT.GET.LAST")
 async def test_the_seeds_get(kv: Bucket) -> None:
-    if not kv.jet.ours:
-        pytest.skip("nats-server has no DIRECT.GET.LAST")
     await kv.create(max_msgs_per_subject=5)
     for value in (b"1", b"2", b"3"):
         await kv.put("a.b", value)

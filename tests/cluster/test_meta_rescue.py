@@ -86,9 +86,8 @@ async def home(node: Node, stream: str) -> set[str]:
     return {cluster["leader"], *(r["name"] for r in cluster.get("replicas") or [])}
 
 
+@pytest.mark.ours("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
 async def test_three_of_five_are_gone_for_good(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         ledgers: dict[str, Ledger] = {}
         async with await cluster[0].connect() as client:
@@ -173,9 +172,8 @@ async def test_three_of_five_are_gone_for_good(server: str) -> None:
         assert record["survivors"] == sorted(names) and record["number"] == 1 and "s" in record["by"].split()
 
 
+@pytest.mark.ours("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
 async def test_refusals(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         assert refusals(await rescue(cluster[1], 2, 3)) == {"raft: leader is known"}
         for quorum in (0, 3, -1):

@@ -218,9 +218,8 @@ def ports_of(node: Node, directory: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.ours("nats-server lists every interface of a wildcard address")
 async def test_ports_file_names_every_listener_by_its_own_address(server: str, tmp_path: Path) -> None:
-    if server != "jetcluster":
-        pytest.skip("nats-server lists every interface of a wildcard address")
     config = 'host: "::1"\nport: -1\nhttp: "127.0.0.2:-1"\ncluster { name: c, listen: "0.0.0.0:-1" }\n'
     node = node_with(server, tmp_path, config)
     node.args = ["-c", str(node.root / "server.conf"), "--ports_file_dir", str(tmp_path)]

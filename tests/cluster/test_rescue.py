@@ -22,7 +22,7 @@ from tests.cluster.test_membership import CONFIG, members
 from tests.cluster.test_meta_rescue import home, read_whole, rescued
 from tests.unit.node.stopped import hurt
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the tool is ours")]
 
 
 async def tool(*words: str, data: str = "", rc: int = 0) -> str:
@@ -67,8 +67,6 @@ async def wait_led(node: Node, stream: str, wanted: bool = True) -> None:
 
 
 async def test_two_of_three_replicas_are_gone(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
@@ -139,8 +137,6 @@ def log_of(node: Node) -> tuple[int, LogView]:
 
 async def test_all_replicas_are_damaged(server: str) -> None:
     """Nobody may lead then. The best one is chosen, and the stream goes on with exactly what that has."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         payloads = [b"%d" % n for n in range(60)]
         async with await cluster[0].connect() as client:
@@ -189,8 +185,6 @@ async def test_all_replicas_are_damaged(server: str) -> None:
 
 async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> None:
     """The tool sees one store. What it did there is not used: the meta leader asks the other replicas."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
@@ -226,8 +220,6 @@ async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> Non
 
 async def test_the_meta_group_first_and_then_a_stream(server: str) -> None:
     """Three of five servers are gone. A stream that had two of its three replicas there waits, and is rescued next."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)

@@ -9,16 +9,15 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop.oracle import ours, theirs
-from tests.unit.server.wire import Frame, Wire, close_all, errors, messages
+from tests.unit.server.wire import Frame, Wire, errors, messages
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 TOKENS = ("a", "b", "c")
 LITERALS = [".".join(t) for t in [(x,) for x in TOKENS] + [(x, y) for x in TOKENS for y in TOKENS]] + [
@@ -27,12 +26,6 @@ LITERALS = [".".join(t) for t in [(x,) for x in TOKENS] + [(x, y) for x in TOKEN
 QUEUES = ("q", "r", "v1.x", "v1.y", "v2.x")
 QUEUE_ENTRIES = (*QUEUES, "v1.*", "*.x", "v1.>", "*", ">")
 USERS = 40
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def pattern(rng: random.Random) -> str:

@@ -17,17 +17,13 @@ from tests.signer import USER, Key
 from tests.unit.server.rig import configured
 from tests.unit.server.wire import Wire, close_all, errors, messages
 
+pytestmark = pytest.mark.usefixtures("closed_wires")
+
 VIOLATION = "Authorization Violation"
 OK = ""
 KEY, STRANGER = Key(USER), Key(USER)
 BCRYPT = "$2a$04$ldytrnQn5lcUDBLMFg8yueK95lJ2mJzJceW4O3h0BGLvhJKbiPoge"
 """Hash of the password "right"."""
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 @dataclass(frozen=True)

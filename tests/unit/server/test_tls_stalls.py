@@ -8,29 +8,18 @@ import shutil
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.server.rig import configured
 from tests.unit.server.tls_cases import VERIFY, Case, Certificates, outcome
-from tests.unit.server.wire import close_all
+
+pytestmark = pytest.mark.usefixtures("closed_wires")
 
 TIMEOUT = 1.0
 """Seconds that the table's configurations give a handshake."""
 PATIENCE = 4.0
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def hello(context: ssl.SSLContext) -> tuple[bytes, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
