@@ -43,6 +43,14 @@ def server(request: pytest.FixtureRequest) -> str:
     return kind
 
 
+@pytest.fixture(scope="session")
+def tool() -> str:
+    found = find_nats_cli()
+    if found is None:
+        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+    return found
+
+
 @pytest.fixture
 def durable(server: str) -> str:
     """Config text that makes the server fsync before it acks: jetcluster does so by default."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.client import Client, create_stream
-from testkit.harness import HarnessError, Node, ProcessCluster, eventually, find_nats_cli
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wait_newest
 from tests.cluster.test_membership import CONFIG, ask, system
 from tests.interop.test_nats_cli import Cli
@@ -198,12 +198,9 @@ async def test_refusals(server: str) -> None:
             assert (await meta(node))["cluster_size"] == 3
 
 
-async def test_with_the_stock_tool(server: str) -> None:
+async def test_with_the_stock_tool(server: str, tool: str) -> None:
     """`nats server cluster rescue` came after 0.3.0 and asks for nats-server 2.15: a plain request does the same. What
     follows in nats-server's procedure, peer-remove of the dead, is as it says."""
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         cli = Cli(tool, system(cluster[0]))
         async with await cluster[0].connect() as client:

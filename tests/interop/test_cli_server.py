@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from testkit.client import Client
-from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
+from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.interop.test_nats_cli import Cli
 from tests.unit.monitor.test_metrics import EXPORTER
 
@@ -302,14 +302,6 @@ async def test_metrics_have_the_names_and_labels_of_the_exporter(both: Both) -> 
 
 
 # ---- the command line tool
-
-
-@pytest.fixture
-def tool() -> str:
-    found = find_nats_cli()
-    if found is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
-    return found
 
 
 READS = (
