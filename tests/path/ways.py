@@ -13,7 +13,7 @@ class Way(NamedTuple):
     calls: int
     files: int
     told: str
-    """What is sent, where, and what ends the way: a paragraph of the page."""
+    """A paragraph of the page: what is sent, to which place, and what ends the way."""
 
 
 WAYS: Final = (

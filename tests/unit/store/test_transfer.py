@@ -542,7 +542,7 @@ async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) ->
         return store.export()
 
     async def take(giver: Giver) -> int:
-        """How often something had to be freed."""
+        """Counts how often something had to be freed."""
         taker = target.import_begin()
         room = Room(kv, target, taker, "S")
         for one in all_ranges(giver):

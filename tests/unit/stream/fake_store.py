@@ -323,7 +323,7 @@ class NaiveStore:
         return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind and key >= start))
 
     def reopen(self) -> NaiveStore:
-        """What a restart finds."""
+        """The store as a restart finds it."""
         self.machine_state = self.load_machine_state()
         return self
 
