@@ -28,7 +28,7 @@ help: ## this list
 
 install: $(STAMP) ## virtual environment in .venv with everything for use and development
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml scripts/hatch_build.py $(wildcard jetcluster/native/*.pyx)
 	@test -n "$(PYTHON)" || { echo "install: no python3 on PATH; Python 3.11 or newer is needed"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "install: $(PYTHON) is older than Python 3.11"; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)

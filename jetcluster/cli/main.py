@@ -57,9 +57,11 @@ def serve(words: Sequence[str], program: str) -> int:
         return 0
     asked = "" if any(flags.get(name) for name in ("version", "help", "help_tls")) else " ".join(rest[:1])
     if flags.get("version") or asked == "version":
-        from jetcluster import REPORTED_VERSION
+        from jetcluster import REPORTED_VERSION, __version__, native
 
         print(f"nats-server: v{REPORTED_VERSION}")
+        # Harnesses of clients parse the line above, and nothing else may be on standard output.
+        print(f"jetcluster: v{__version__}, {native.described}", file=sys.stderr)
         return 0
     if flags.get("help") or asked == "help":
         sys.stdout.write(USAGE.format(program=program))

@@ -9,7 +9,7 @@ from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
 
-from jetcluster import REPORTED_VERSION
+from jetcluster import REPORTED_VERSION, __version__, native
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
@@ -30,6 +30,7 @@ def varz(node: Node) -> Json:
         "version": REPORTED_VERSION,
         "proto": info["proto"],
         "go": info["go"],
+        "jetcluster": {"version": __version__, "loops": native.described},
         "host": options.host,
         "port": server.port,
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jetcluster import REPORTED_VERSION, __version__, logs
+from jetcluster import REPORTED_VERSION, __version__, logs, native
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
@@ -290,7 +290,7 @@ class Node:
     def _log_start(self) -> None:
         options, log = self.options, self.log
         log.info("Starting nats-server")
-        log.info(f"  Version:  {REPORTED_VERSION} (jetcluster {__version__})")
+        log.info(f"  Version:  {REPORTED_VERSION} (jetcluster {__version__}, {native.described})")
         if options.cluster_name:
             log.info(f"  Cluster:  {options.cluster_name}")
         log.info(f"  Name:     {self.server.name}")

@@ -57,7 +57,7 @@ class PortionParser(Generic[C]):
     After an error `error` is set and nothing more is parsed; the commands before the error are still returned.
     """
 
-    __slots__ = ("_at", "_buffer", "_need", "error", "waiting")
+    __slots__ = ("_buffer", "_need", "at", "error", "waiting")
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
@@ -65,9 +65,9 @@ class PortionParser(Generic[C]):
         """An incomplete command."""
         self._need = 0
         self.waiting = b""
-        """Pushed bytes that `take` has yet to look at, from `_at` on, though they may be no whole command; `_buffer` is
+        """Pushed bytes that `take` has yet to look at, from `at` on, though they may be no whole command; `_buffer` is
         empty then."""
-        self._at = 0
+        self.at = 0
 
     @property
     def buffered(self) -> int:
@@ -89,29 +89,34 @@ class PortionParser(Generic[C]):
             data = bytes(buffer)
             buffer.clear()
         elif self.waiting:
-            data = self.waiting[self._at :] + data
+            data = self.waiting[self.at :] + data
         if self.error is None:
             self.waiting = data
-            self._at = 0
+            self.at = 0
 
     def take(self, size: int) -> list[C]:
         """Returns the commands that begin in the next `size` pushed bytes. Never raises: see `error`."""
         commands: list[C] = []
         data = self.waiting
         try:
-            self._at = self._parse(data, self._at, min(self._at + size, len(data)), commands)
+            self.at = self._parse(data, self.at, min(self.at + size, len(data)), commands)
         except ProtocolError as error:
             self.error = error
-            self._at = len(data)
-        if self._at >= len(data):  # `drop`
-            self.waiting = b""
-            self._at = 0
+            self.at = len(data)
+        if self.at >= len(data):
+            self.drop()
         return commands
+
+    def skip(self, position: int) -> None:
+        """Passes over the pushed bytes before `position`, whose commands have been run."""
+        self.at = position
+        if position >= len(self.waiting):
+            self.drop()
 
     def drop(self) -> None:
         """Forgets pushed bytes that were not taken."""
         self.waiting = b""
-        self._at = 0
+        self.at = 0
 
     def _parse(self, data: bytes, position: int, stop: int, commands: list[C]) -> int:
         """Parses the commands that begin from `position` on, before `stop`; returns where the next one does. Raises

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from jetcluster import native
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
-from jetcluster.server.accounts.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
+from jetcluster.server.accounts.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE, Route
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import ClientSubscription, is_marked
 from jetcluster.server.client.clients import ServerParts
@@ -52,7 +53,7 @@ class Portion:
     """The work of a client in one turn of the loop, in messages; expensive work is charged as several messages."""
 
     # No __init__, which saves a call: `Commands._work` makes a portion for each read.
-    __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output")
+    __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output", "over")
 
     messages: int
     bytes: int
@@ -61,6 +62,8 @@ class Portion:
     in_msgs: int
     in_bytes: int
     """The portion's messages so far, and their bytes."""
+    over: bool
+    """True once compiled code has found the portion's end."""
 
     def charge(self, messages: int) -> None:
         """Shortens the portion by work that costs as much as so many messages."""
@@ -180,15 +183,13 @@ class Commands:
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
         portion.output = client.pending + PORTION_OUTPUT_BYTES
         portion.in_msgs = portion.in_bytes = 0
+        portion.over = False
         client.valve = None
         end = 0.0
         while True:
-            if not commands:
-                commands = parser.take(CHUNK_BYTES)
-                if client.server.tracer is not None:
-                    client.server.tracer.received(client.head(), commands)
-            rest = self._run(iter(commands), portion)
-            if rest is not None or not parser.waiting or portion.in_msgs >= portion.messages or client.close_reason:
+            rest = self._run(iter(commands or self._next(portion)), portion)
+            over = rest is not None or portion.over or portion.in_msgs >= portion.messages
+            if over or not parser.waiting or client.close_reason:
                 break
             now = client.server.clock.monotonic()  # the clock is not read when one chunk is all
             end = end or now + PORTION_SECONDS
@@ -210,6 +211,22 @@ class Commands:
             if parser.error is not None:
                 log.debug("cid %d: %s", client.cid, parser.error)
                 client.close(parser.error.reason, parser.error.text)
+
+    def _next(self, portion: Portion) -> list[Command]:
+        """Runs what compiled code can of the next CHUNK_BYTES of input; returns the commands to run after it."""
+        client, session, parser, size = self._client, self._session, self._parser, CHUNK_BYTES
+        if native.publish is not None and session.router is not None and not session.careful:
+            begin = parser.at
+            if parser.waiting and client.server.tracer is None:
+                native.publish(self, portion, parser, size, client, session.router)
+                if portion.over or not parser.waiting or parser.at - begin >= size:
+                    return []
+                if parser.at > begin:
+                    size = 1  # one command that is not plain: those after it may be
+        commands = parser.take(size)
+        if client.server.tracer is not None:
+            client.server.tracer.received(client.head(), commands)
+        return commands
 
     def _run(self, commands: Iterator[Command], portion: Portion) -> list[Command] | None:
         """Runs commands. Returns the rest if the portion or the connection ends first, None if all have run."""
@@ -252,22 +269,15 @@ class Commands:
                 continue
             route = router.literals.get(subject)
             if route is None:
-                walked = router.index.walked
-                route = router.lookup(subject)
-                portion.messages -= (router.index.walked - walked) // INDEX_NODES_PER_MESSAGE
-            try:
-                callback = route.single
-                if callback is not None:
+                route = self.look_up(router, subject, portion)
+            callback = route.single
+            if callback is not None:
+                try:
                     callback(subject, reply, headers, payload, client)
-                elif route.reserved:
-                    client.refuse("Publish to", subject)
-                else:
-                    portion.messages -= route.takers // TAKERS_PER_MESSAGE
-                    taken = router.deliver(route, subject, reply, headers, payload, client)
-                    if not taken and reply and client.no_responders:
-                        self._send_no_responders(router, subject, reply)
-            except Exception:  # a callback must not raise; if one does, only this message is lost
-                log.exception("cid %d: error in a subscription to %r", client.cid, subject)
+                except Exception:  # noqa: BLE001 - logged there
+                    self.lost(subject)
+            else:
+                self.deliver(router, route, subject, reply, headers, payload, portion)
             if (
                 client.pending > most_output
                 or in_msgs >= portion.messages
@@ -281,6 +291,40 @@ class Commands:
         return list(commands) if ended else None
 
     # ---- PUB
+
+    def look_up(self, router: Router, subject: bytes, portion: Portion) -> Route:
+        """Returns the route of a subject that is not cached, and charges for the search."""
+        walked = router.index.walked
+        route = router.lookup(subject)
+        portion.messages -= (router.index.walked - walked) // INDEX_NODES_PER_MESSAGE
+        return route
+
+    def deliver(
+        self,
+        router: Router,
+        route: Route,
+        subject: bytes,
+        reply: bytes,
+        headers: bytes,
+        payload: bytes,
+        portion: Portion,
+    ) -> None:
+        """Delivers to the takers of a route, however many there are. Never raises."""
+        client = self._client
+        try:
+            if route.reserved:
+                client.refuse("Publish to", subject)
+                return
+            portion.messages -= route.takers // TAKERS_PER_MESSAGE
+            taken = router.deliver(route, subject, reply, headers, payload, client)
+            if not taken and reply and client.no_responders:
+                self._send_no_responders(router, subject, reply)
+        except Exception:  # noqa: BLE001 - logged there
+            self.lost(subject)
+
+    def lost(self, subject: bytes) -> None:
+        """Logs the error of a callback, which must not raise; if one does, only this message is lost."""
+        log.exception("cid %d: error in a subscription to %r", self._client.cid, subject)
 
     def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
         """Checks a publish off the fast path, in nats-server's order. False when refused, or delivered with a trace."""

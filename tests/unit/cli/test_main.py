@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import jetcluster
+from jetcluster import native
 from jetcluster.cli.main import OVERVIEW, main
 
 ROOT = str(Path(jetcluster.__file__).parents[1])
@@ -29,7 +30,8 @@ def run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]
 def test_version_is_one_line_that_clients_parse() -> None:
     for argv in (["-v"], ["--version"], ["version"], ["serve", "-v"], ["serve", "version"]):
         done = run(*argv)
-        assert (done.returncode, done.stderr) == (0, ""), argv
+        assert done.returncode == 0, argv
+        assert done.stderr == f"jetcluster: v{jetcluster.__version__}, {native.described}\n", argv
         assert re.fullmatch(r"nats-server: v(\d+)\.(\d+)\.(\d+)\n", done.stdout), argv
 
 

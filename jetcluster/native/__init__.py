@@ -1,0 +1,52 @@
+"""Loops that touch every byte, compiled by Cython where a C compiler was at hand: `make install`, `pip install .` and a
+binary wheel bring them. Each has a twin in Python, which runs where they are missing and says what they must do.
+
+They know nothing of the server's rooms: whatever is not plain they leave to the twin, so that a rule stands once.
+`JETCLUSTER_PURE=1` turns them off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).parent
+_MODULES: Final = ("publishes",)
+
+
+def source_digest(folder: Path) -> str:
+    """Return a digest of the sources that `scripts/native.py` compiles into each module."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted((*folder.glob("*.pyx"), *folder.glob("*.pxd"))):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _load() -> tuple[str, dict[str, Any]]:
+    """Import the compiled modules. Returns why not, and them: a mixture of compiled and other sources must not run."""
+    if os.environ.get("JETCLUSTER_PURE"):
+        return "JETCLUSTER_PURE is set", {}
+    found: dict[str, Any] = {}
+    wanted = source_digest(HERE)
+    for name in _MODULES:
+        try:
+            found[name] = importlib.import_module(f"{__name__}.{name}")
+        except ImportError as error:
+            return f"not compiled ({error})", {}
+        if wanted != found[name].SOURCE:
+            return "compiled from other sources: run make install", {}
+    return "", found
+
+
+why_pure, _found = _load()
+"""Why Python runs alone; "" when the compiled loops run."""
+
+publish: Callable[..., None] | None = None if why_pure else _found["publishes"].publish
+"""`publishes.publish`; its twin is `server.client.commands.Commands`."""
+
+described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
+"""What runs, for `-v`, the log and /varz."""

@@ -1,0 +1,275 @@
+"""`publish`: the PUB and HPUB lines of one portion of a client's input, parsed and delivered in one pass.
+
+The twin of `protocol.parser.Parser` and `server.client.commands.Commands`. Whatever is not plain is left to them, line by
+line: other verbs, unusual blanks, errors, replies outside of `_INBOX.`, traces, and lines that are not complete.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from *:
+    """
+    #ifndef SOURCE_DIGEST
+    #define SOURCE_DIGEST ""
+    #endif
+    """
+    const char *SOURCE_DIGEST
+
+SOURCE = SOURCE_DIGEST.decode()
+"""`native.source_digest` of the sources it was compiled from."""
+
+cdef enum:
+    PIECE_BYTES = 65536  # rendered messages to one taker that become one piece of its output
+    LINE_REST_BYTES = 32  # the constant parts of a rendered message and its size, at most
+    FRAME_BYTES = 24  # an estimate of the constant parts, as in `ClientSubscription.take`
+    MAX_DIGITS = 9  # as in `parser._size`
+    TRACE_BYTES = 15  # of `commands.TRACE_DEST`
+
+
+cdef struct Line:  # places and lengths in the input
+    Py_ssize_t subject
+    Py_ssize_t subject_size
+    Py_ssize_t reply
+    Py_ssize_t reply_size
+    Py_ssize_t headers_size
+    Py_ssize_t digits  # of the total size
+    Py_ssize_t digits_size
+    Py_ssize_t body  # headers and payload
+    Py_ssize_t body_size
+    Py_ssize_t end
+
+
+cdef struct Input:
+    const char *data
+    Py_ssize_t size
+    Py_ssize_t stop  # lines that begin here or later are not this portion's
+    Py_ssize_t max_line
+    Py_ssize_t max_payload
+    bint headers  # the client has said that it understands headers
+
+
+cdef struct Totals:
+    Py_ssize_t messages
+    Py_ssize_t bytes
+    Py_ssize_t max_messages
+    Py_ssize_t max_bytes
+    bint congested  # a taker was, and may be closed
+
+
+cdef inline Py_ssize_t _token(const char *data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """The end of the token that begins at `at`, or `at` where none does."""
+    while at < end and <unsigned char>data[at] > 32:
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t _number(const char *data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """The decimal number in data[at:end]; -1 for anything that is rendered differently, as "007"."""
+    cdef Py_ssize_t number = 0
+    if not 0 < end - at <= MAX_DIGITS or (data[at] == 48 and end - at > 1):
+        return -1
+    while at < end:
+        if not 48 <= data[at] <= 57:
+            return -1
+        number = number * 10 + (data[at] - 48)
+        at += 1
+    return number
+
+
+cdef bint _find(const char *data, Py_ssize_t size, const char *wanted, Py_ssize_t length) noexcept nogil:
+    cdef const char *end = data + size - length + 1
+    cdef const char *at = data
+    while at < end:
+        at = <const char *>memchr(at, wanted[0], end - at)
+        if at == NULL:
+            return False
+        if memcmp(at, wanted, length) == 0:
+            return True
+        at += 1
+    return False
+
+
+cdef bint _read(const Input *source, Py_ssize_t at, Line *line) noexcept nogil:
+    """Reads the line at `at` with its body. False for any that is not a plain PUB or HPUB, complete and permitted."""
+    cdef const char *data = source.data
+    cdef const char *found
+    cdef bint headed = data[at] == 72  # H
+    cdef Py_ssize_t begin = at + (5 if headed else 4), newline, end, token
+    cdef Py_ssize_t starts[4]
+    cdef Py_ssize_t ends[4]
+    cdef int count = 0, sizes = 2 if headed else 1
+    if at + 8 > source.size or memcmp(data + at, b"HPUB " if headed else b"PUB ", begin - at) != 0:
+        return False
+    found = <const char *>memchr(data + begin, 10, source.size - begin)
+    if found == NULL:
+        return False
+    newline = end = found - data
+    if newline - at > source.max_line:
+        return False
+    if data[end - 1] == 13:
+        end -= 1
+    while True:  # tokens, with one blank between two of them
+        token = _token(data, begin, end)
+        if token == begin or count == 4:
+            return False
+        starts[count], ends[count] = begin, token
+        count += 1
+        if token == end:
+            break
+        if data[token] != 32:
+            return False
+        begin = token + 1
+    if not 1 + sizes <= count <= 2 + sizes or (headed and not source.headers):
+        return False
+    line.subject, line.subject_size = starts[0], ends[0] - starts[0]
+    line.reply = line.reply_size = line.headers_size = 0
+    if count == 2 + sizes:
+        line.reply, line.reply_size = starts[1], ends[1] - starts[1]
+        if line.reply_size < 8 or memcmp(data + line.reply, b"_INBOX.", 7) != 0:
+            return False
+    line.digits, line.digits_size = starts[count - 1], ends[count - 1] - starts[count - 1]
+    line.body_size = _number(data, line.digits, ends[count - 1])
+    line.body = newline + 1
+    line.end = line.body + line.body_size + 2
+    if line.body_size < 0 or line.body_size > source.max_payload or line.end > source.size:
+        return False
+    if data[line.end - 2] != 13 or data[line.end - 1] != 10:
+        return False
+    if headed:
+        line.headers_size = _number(data, starts[count - 2], ends[count - 2])
+        if not 0 < line.headers_size <= line.body_size:
+            return False
+        if _find(data + line.body, line.headers_size, b"Nats-Trace-Dest", TRACE_BYTES):
+            return False
+    return True
+
+
+cdef inline char *_put(char *out, const char *source, Py_ssize_t size) noexcept nogil:
+    memcpy(out, source, size)
+    return out + size
+
+
+cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, taker, client,
+                        Py_ssize_t max_output) except -1:
+    """Renders the message in `line`, and those after it to the same subject, for the only taker, whose deliveries need
+    nothing but an append. Returns where the next line begins. The twin is `ClientSubscription.take`."""
+    cdef object owner = taker.owner
+    cdef list out = owner.out
+    cdef bytes mid = taker.mid, head
+    cdef const char *data = source.data
+    cdef const char *name = PyBytes_AS_STRING(subject)
+    cdef const char *middle = PyBytes_AS_STRING(mid)
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(subject), mid_size = PyBytes_GET_SIZE(mid)
+    cdef Py_ssize_t pending = owner.pending, mark = owner.congestion_mark
+    cdef Py_ssize_t limit = min(mark, max_output) if owner is client else mark
+    cdef Py_ssize_t count = 0, size = 0, need
+    cdef char piece[PIECE_BYTES]
+    cdef char *put = piece
+    if not PyList_GET_SIZE(out):
+        owner.wake()
+    while True:
+        need = name_size + mid_size + line.reply_size + line.body_size + LINE_REST_BYTES
+        if put + need > piece + PIECE_BYTES and put > piece:
+            out.append(PyBytes_FromStringAndSize(piece, put - piece))
+            put = piece
+        if need > PIECE_BYTES:
+            head = b"MSG " + subject + mid
+            if line.reply_size:
+                head += data[line.reply : line.reply + line.reply_size] + b" "
+            out.append(head + data[line.digits : line.digits + line.digits_size] + b"\r\n")
+            out.append(PyBytes_FromStringAndSize(data + line.body, line.body_size + 2))
+        else:
+            put = _put(put, b"MSG ", 4)
+            put = _put(put, name, name_size)
+            put = _put(put, middle, mid_size)
+            if line.reply_size:
+                put = _put(put, data + line.reply, line.reply_size)
+                put = _put(put, b" ", 1)
+            put = _put(put, data + line.digits, line.digits_size)
+            put = _put(put, b"\r\n", 2)
+            put = _put(put, data + line.body, line.body_size + 2)
+        count += 1
+        size += line.body_size
+        pending += line.body_size + name_size + line.reply_size + FRAME_BYTES
+        totals.messages += 1
+        totals.bytes += line.body_size
+        at = line.end
+        if pending > limit or totals.messages >= totals.max_messages or totals.bytes >= totals.max_bytes:
+            break
+        if at >= source.stop or not _read(source, at, line) or line.headers_size:
+            break
+        if line.subject_size != name_size or memcmp(data + line.subject, name, name_size) != 0:
+            break
+    if put > piece:
+        out.append(PyBytes_FromStringAndSize(piece, put - piece))
+    owner.out_msgs += count
+    owner.out_bytes += size
+    owner.pending = pending
+    taker.delivered += count
+    if pending > mark:
+        totals.congested = True
+        owner.congested(client)
+    return at
+
+
+def publish(commands, portion, parser, Py_ssize_t size, client, router):
+    """Runs the plain PUBs and HPUBs that begin in the next `size` bytes of `parser`, up to the end of the portion; then
+    `portion.over` is True. The session must be one in which a publish needs nothing but a lookup."""
+    cdef bytes data = parser.waiting
+    cdef Py_ssize_t at = parser.at
+    cdef Input source
+    cdef Totals totals
+    cdef Line line
+    cdef dict literals = router.literals
+    cdef Py_ssize_t max_output = portion.output
+    cdef bytes subject = None, reply, headers, payload
+    cdef object route = None, callback = None, taker = None
+    source.data, source.size = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+    source.stop = min(at + size, source.size)
+    source.max_line, source.max_payload, source.headers = parser.max_control_line, parser.max_payload, client.headers
+    totals.messages, totals.bytes = portion.in_msgs, portion.in_bytes
+    totals.max_messages, totals.max_bytes = portion.messages, portion.bytes
+    totals.congested = False
+    while at < source.stop and _read(&source, at, &line):
+        if subject is None or PyBytes_GET_SIZE(subject) != line.subject_size or memcmp(
+                PyBytes_AS_STRING(subject), source.data + line.subject, line.subject_size) != 0:
+            subject = PyBytes_FromStringAndSize(source.data + line.subject, line.subject_size)
+            route = None
+        if route is None:
+            route = literals.get(subject)
+            if route is None:
+                route = commands.look_up(router, subject, portion)
+                totals.max_messages = portion.messages
+            callback = route.single
+            taker = None if callback is not None else route.client
+            if taker is not None and (taker.closed or (taker.owner is client and not client.echo)):
+                taker = None
+        if taker is not None and not line.headers_size:
+            at = _render(&source, at, &line, &totals, subject, taker, client, max_output)
+            if totals.congested:
+                totals.congested = False
+                route = None
+        else:
+            totals.messages += 1
+            totals.bytes += line.body_size
+            at = line.end
+            reply = PyBytes_FromStringAndSize(source.data + line.reply, line.reply_size)
+            headers = PyBytes_FromStringAndSize(source.data + line.body, line.headers_size)
+            payload = PyBytes_FromStringAndSize(
+                source.data + line.body + line.headers_size, line.body_size - line.headers_size)
+            if callback is not None:
+                try:
+                    callback(subject, reply, headers, payload, client)
+                except Exception:
+                    commands.lost(subject)
+            else:
+                commands.deliver(router, route, subject, reply, headers, payload, portion)
+                totals.max_messages = portion.messages
+            route = None  # the interest may have changed
+        if client.pending > max_output or totals.messages >= totals.max_messages or totals.bytes >= totals.max_bytes \
+                or client.valve is not None or client.close_reason:
+            portion.over = True
+            break
+    portion.in_msgs, portion.in_bytes = totals.messages, totals.bytes
+    parser.skip(at)
