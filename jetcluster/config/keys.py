@@ -1,10 +1,10 @@
 """The keys of a configuration file: one table, by block.
 
-A row has a key's names, of which the first is the attribute of the options unless `to` names another one; then the type
-of its value, or the function that reads it; then a note for docs/configuration.md, whose tables are made from these
-rows. A key is honoured unless `inert`, `refused` or `known` say otherwise; the note gives the reason. `fixed`: a reload
-must not change it, and this is its name in the refusal. Defaults are those of the options. The reader, `-t` and the
-reload go by the same rows.
+A row has a key's names, of which the first is the attribute of the options unless `to` names another one; then the
+converter of its value, or the function that reads it; then a note for docs/configuration.md, whose tables are generated
+from these rows. A key is honoured unless it is made by `inert`, `refused` or `known`; the note gives the reason.
+`fixed` is the name in the refusal of a reload that changes the key. Defaults are those of the options. The reader, `-t`
+and the reload use the same rows.
 """
 
 from __future__ import annotations
