@@ -165,8 +165,8 @@ class AccountJetStreamOptions:
     store_max_stream_bytes: int = -1
     max_bytes_required: bool = False
     tiers: dict[str, AccountJetStreamOptions] | None = None
-    """Limits by `R<replicas>` from an account's JWT, in bytes of one replica. The fields above are then the sums over
-    all tiers and replicas."""
+    """Limits by `R<replicas>` from an account's JWT, in bytes of one replica. The fields above then apply to all tiers
+    together and count every replica."""
 
 
 @dataclass(slots=True)

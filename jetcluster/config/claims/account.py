@@ -240,7 +240,7 @@ def _one_tier(limits: Fields) -> AccountJetStreamOptions | None:
 
 
 def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None:
-    """Returns the limits by number of replicas (`R1`, `R3`), in bytes of one replica, and their sums."""
+    """Returns the limits by number of replicas (`R1`, `R3`), in bytes of one replica, and those of all."""
     whole: AccountJetStreamOptions | None = None
     found: dict[str, AccountJetStreamOptions] = {}
     for name, fields in tiers:
