@@ -126,7 +126,7 @@ def chain_of(transport: asyncio.BaseTransport) -> list[PeerCertificate]:
 
 
 def user_of(certificate: PeerCertificate, users: Collection[str]) -> str | None:
-    """The one of `users` whom the certificate names; `users` are those that may come by this kind of connection."""
+    """Returns the user whom the certificate names, among the `users` allowed on this type of connection; or None."""
     for name in certificate.names():
         if name and name in users:
             return name

@@ -173,7 +173,7 @@ def decode(text: str, kind: str) -> Token:
     if version not in (1, _VERSION):
         raise ClaimsError(f"library supports version {_VERSION} or less - received {version}")
     issuer = fields.text("iss")
-    signed = payload if version == 1 else f"{header}.{payload}"
+    signed = payload if version == 1 else f"{header}.{payload}"  # version 1 does not sign the header
     if not _is_signed(issuer, signed.encode(), _decode_part(signature)):
         raise ClaimsError(f"claim failed V{version} signature verification")
     if kind_of(issuer) not in _ISSUERS[kind]:
