@@ -302,7 +302,7 @@ class _Settling:
         imports.services.append(made)
         self.settled.imports[importer] = imports
 
-    # ---- circles
+    # ---- cycles
 
     def _check_service_circle(self, account: str, subject: str, seen: set[str]) -> None:
         self._limit(seen)

@@ -124,7 +124,7 @@ KEYS: Final = {
         value("trace", as_bool, "Protocol lines of clients, without secrets; not of routes and leaf links."),
         block("trace_verbose", server.trace_and("trace_verbose"),
               "The same as `trace`: nats-server also shows its internal clients, which do not exist here."),
-        block("trace_headers", server.trace_and("trace_headers"), "The same as `trace`, without the messages' payloads."),
+        block("trace_headers", server.trace_and("trace_headers"), "The same as `trace`, without payloads of messages."),
         value("max_traced_msg_len", as_int, "Bytes."),
         value("logtime", as_bool),
         value("logtime_utc", as_bool),

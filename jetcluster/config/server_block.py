@@ -55,9 +55,6 @@ def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) 
     check_imports(reader, pairs, options)
 
 
-# --- server -----------------------------------------------------------------------------------------------------------
-
-
 def read_http(_reader: Reader, node: ConfigNode, options: Options) -> None:
     options.http_host, options.http_port = as_address("http", node)
 
@@ -132,9 +129,6 @@ def refuse_default_domain(_reader: Reader, node: ConfigNode, _options: Options) 
         raise FieldError("default_js_domain is not supported: clients name the domain they mean")
 
 
-# --- jetstream --------------------------------------------------------------------------------------------------------
-
-
 def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
     given = as_switch("jetstream", node)
     options.jetstream.enabled = bool(given) or isinstance(given, dict)
@@ -199,9 +193,6 @@ def as_compact_size(reader: Reader, name: str, node: ConfigNode) -> Bytes:
     return size
 
 
-# --- compat -----------------------------------------------------------------------------------------------------------
-
-
 def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
     """Reads `seeds`, `nats-server`, or a map of single choices."""
     if isinstance(node.value, str):
@@ -213,9 +204,6 @@ def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
     if not isinstance(node.value, dict):
         raise wrong_type("compat", node, "a string or a map")
     reader.block(node.value, options.compat, "compat")
-
-
-# --- websocket --------------------------------------------------------------------------------------------------------
 
 
 def read_websocket(reader: Reader, node: ConfigNode, options: Options) -> None:
