@@ -53,9 +53,7 @@ class Bursts(Workload):
         await asyncio.gather(*work)
 
     async def _publish(self, session: Session, text: str) -> None:
-        self.log.send(text)
-        ack = await self.store(session, "burst.x", text)
-        self.log.ack(int(ack["seq"]), text, self.now)
+        await self.store_logged(self.log, session, "burst.x", text)
 
     async def _expect(self, session: Session, subject: str, text: str, last: int) -> None:
         self.log.send(text)

@@ -28,8 +28,7 @@ class Drift(Workload):
 
     async def work(self) -> None:
         at = self.now + self.rng.uniform(1.0, 6.0)
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(6.0))
+        async for _ in self.turns(6.0):
             await self._write()
             if self.now >= at and self._change_one():
                 at = self.now + self.rng.uniform(10.0, 20.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Chain, Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "EXPECT"
 WRITERS = 3
@@ -31,17 +29,12 @@ class Expected(Workload):
         await self.create(admin, STREAM, subjects=["expect.*"], num_replicas=self.rng.choice([1, 3, 3]))
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
+        await together(*(self._write(number) for number in range(WRITERS)))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
         last: dict[str, tuple[int, str]] = {}
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(6.0))
-            count += 1
+        async for count in self.turns(6.0):
             subject = self.rng.choice(self.subjects)
             of = subject if self.kind == "Last-Subject-Sequence" else "expect.*"
             try:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Kept, Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "KEEP"
 FULL = "FULL"
@@ -31,21 +29,14 @@ class Limits(Workload):
         )
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
+        await together(*(self._write(number) for number in range(WRITERS)))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(8.0))
-            count += 1
+        async for count in self.turns(8.0):
             subject, text = f"keep.{self.rng.randrange(SUBJECTS)}", f"{number}-{count}"
             rollup = self.rng.choice(["", "", "", "sub", "all"]) if self.rollups else ""
-            self.log.send(text)
-            ack = await self.store(session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
-            self.log.ack(int(ack["seq"]), text, self.now)
+            ack = await self.store_logged(self.log, session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
             self.kept.ack(int(ack["seq"]), subject, rollup)
 
     async def check(self) -> None:
@@ -68,16 +59,11 @@ class DiscardNew(Workload):
         await self.create(admin, FULL, subjects=["full"], max_msgs=ROOM, discard="new")
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
+        await together(*(self._write(number) for number in range(WRITERS)))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
-            count += 1
+        async for count in self.turns(4.0):
             text = f"{number}-{count}"
             self.log.send(text)
             try:
