@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
 from tests.sim.cluster.nemesis import FAULTS, Rage
-from tests.sim.cluster.run import run_seed, warm_up
+from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
 from tests.sim.cluster.workload import SETTLE, found
@@ -41,18 +40,6 @@ def test_a_cluster_gets_over(fault: str) -> None:
         processor=1.0,
     )
     assert run_seed(1, scenario=scenario).failure == ""
-
-
-@pytest.fixture
-def deployment() -> Iterator[Deployment]:
-    """Three servers that have found each other."""
-    warm_up()
-    deployment = Deployment(5, LAYOUTS["three"])
-    for machine in deployment.machines.values():
-        machine.start()
-    deployment.run(8.0)
-    yield deployment
-    deployment.close()
 
 
 def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:

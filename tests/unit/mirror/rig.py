@@ -183,6 +183,15 @@ class Rig:
             found = self.bus.arrive(self.deliver, subject, reply, headers, b"%d" % seq)
         return found
 
+    def take(self, *seqs: int, **more: Any) -> None:
+        """Deliveries that are stored."""
+        self.send(*seqs, **more)
+        self.commit()
+
+    def begin_again(self) -> None:
+        self.links.end()
+        self.links.begin()
+
     def control(self, *fields: str, reply: bytes = b"", text: str = "Idle Heartbeat") -> None:
         block = "".join(f"{line}\r\n" for line in (f"NATS/1.0 100 {text}", *fields, "")).encode()
         self.bus.arrive(self.deliver, self.deliver, reply, block, b"")

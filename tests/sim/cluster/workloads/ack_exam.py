@@ -155,6 +155,6 @@ class AckExam(Exam):
             session.publish(first.reply, b"+NXT", inbox)
             async with asyncio.timeout(5.0):
                 second = await got.get()
-        self.equal("the one after +NXT", Delivered.of(second).seq, Delivered.of(first).seq + 1)
-        info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.next")
-        self.equal("waiting after +NXT", info["num_ack_pending"], 1)
+            self.equal("the one after +NXT", Delivered.of(second).seq, Delivered.of(first).seq + 1)
+            info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.next")
+            self.equal("waiting after +NXT", info["num_ack_pending"], 1)
