@@ -137,26 +137,70 @@ class TwinBus:
         return lambda: None
 
 
-class Rig:
-    """A stream S with consumer C and its owner. `hold`: ops wait for `commit`."""
+class OwnedConsumer:
+    """A stream S with consumer C and its owner, whose ops wait for `commit`."""
 
-    def __init__(self, *, stream: dict[str, Any] | None = None, seed: int = 1, **config: Any) -> None:
-        self.time = ManualTime()
-        self.rng = SeededRng(seed)
+    time: ManualTime
+    owner: ConsumerOwner
+
+    def __init__(self, stream: dict[str, Any] | None) -> None:
         self.node = Node(stream)
-        self.bus = TwinBus()
-        self.hold = False
         self.ops: list[tuple[int, Value, object]] = []
         self.log: list[tuple[int, Value]] = []
         """Everything applied."""
         self.unused = 0
+
+    def make_owner(self, **around: Any) -> None:
+        own = OwnerDependencies(
+            messages=self.node.store, turns=self, clock=self.time, unused=self._unused, stream="S", **around
+        )
+        self.owner = ConsumerOwner(self.node.state(), own)
+
+    def _unused(self) -> None:
+        self.unused += 1
+
+    def sync(self) -> None:
+        self.node.now = max(self.node.now, self.time.time_ns())
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        """As `operation_log.OwnerTurns` takes it."""
+        self.ops.append((kind, value, token))
+
+    def commit(self) -> None:
+        """Applies what was submitted so far, as one turn."""
+        self.sync()
+        ops, self.ops = self.ops, []
+        state = self.node.state()
+        body = log_turn.encode(b"12345678", 1, 1, [Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
+        decoded = log_turn.decode(body).ops
+        result = self.node.turn(decoded)
+        assert result.accepted
+        self.log += [(op.kind, op.value) for op in decoded]
+        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
+            self.owner.applied(kind, value, outcome, token)
+
+    def lose(self) -> None:
+        """Drops what is in flight: it never comes to be."""
+        self.ops = []
+        self.owner.reset()
+
+
+class Rig(OwnedConsumer):
+    """An owner with a bus of its own. `hold`: ops wait for `commit`."""
+
+    def __init__(self, *, stream: dict[str, Any] | None = None, seed: int = 1, **config: Any) -> None:
+        self.time = ManualTime()
+        self.rng = SeededRng(seed)
+        super().__init__(stream)
+        self.bus = TwinBus()
+        self.hold = False
         self.ticks = 0
         self.ahead = 0
         self.room: WaitingRoom | None = None
         """The node's, of the next owner."""
         self.when_known: Callable[[Origin, Callable[[], None]], None] | None = None
         """The function that the next owner is given."""
-        self._sync()
+        self.sync()
         assert isinstance(self.node.create(**config), int)
         self.take_over()
 
@@ -165,22 +209,16 @@ class Rig:
         self.woken = False
         self.due = 0
         self.ops = []
-        around = OwnerDependencies(
+        self.make_owner(
             bus=self.bus,
-            messages=self.node.store,
-            turns=self,
             wakes=self,
-            clock=self.time,
             rng=self.rng,
             render=Advisories(self.time, self.rng).render,
-            unused=self._unused,
-            stream="S",
             domain=domain,
             replicated=replicated,
             waiting=self.room,
             when_known=self.when_known,
         )
-        self.owner = ConsumerOwner(self.node.state(), around)
         self.owner.start()
         return self.owner
 
@@ -193,10 +231,7 @@ class Rig:
         for _ in self.owner.stop(reason):
             pass
 
-    def _unused(self) -> None:
-        self.unused += 1
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """The log's time is the clock's, `ahead` of which the owner's is."""
         self.node.now = max(self.node.now, self.time.time_ns() - self.ahead)
         self.time.set_time_ns(self.node.now + self.ahead)
@@ -214,10 +249,7 @@ class Rig:
         assert isinstance(self.owner.delivery, PullDelivery)
         return self.owner.delivery
 
-    # -- operation_log.OwnerTurns, scheduler.OwnerWakes
-
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        self.ops.append((kind, value, token))
+    # -- scheduler.OwnerWakes
 
     def soon(self) -> None:
         self.woken = True
@@ -227,24 +259,6 @@ class Rig:
             self.due = ns
 
     # -- the loop
-
-    def commit(self) -> None:
-        """Applies what was submitted so far, as one turn."""
-        self._sync()
-        ops, self.ops = self.ops, []
-        state = self.state
-        body = log_turn.encode(b"12345678", 1, 1, [Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
-        decoded = log_turn.decode(body).ops
-        result = self.node.turn(decoded)
-        assert result.accepted
-        self.log += [(op.kind, op.value) for op in decoded]
-        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
-            self.owner.applied(kind, value, outcome, token)
-
-    def lose(self) -> None:
-        """Drops what is in flight: it never comes to be."""
-        self.ops = []
-        self.owner.reset()
 
     def settle(self) -> None:
         """Turns of the loop until nothing is left to do."""
@@ -257,6 +271,11 @@ class Rig:
             else:
                 return
         raise AssertionError("never settles")
+
+    def release(self) -> None:
+        """Applies what was held, and goes on without holding."""
+        self.hold = False
+        self.settle()
 
     def advance(self, seconds: float) -> None:
         end = self.now + round(seconds * SECOND)
@@ -274,7 +293,7 @@ class Rig:
 
     def publish(self, *subjects: bytes, payload: bytes = b"x") -> None:
         self.time.set_time_ns(self.time.time_ns() + len(subjects))
-        self._sync()
+        self.sync()
         batch = Batch.encode(subjects, [], [payload] * len(subjects))
         self.node.apply(commands.encode_publish(self.node.now, batch))
         if self.owner.wants_messages:

@@ -109,8 +109,7 @@ class Driver:
             self.deleted.add(seq)
 
     def commit(self) -> None:
-        self.rig.hold = False
-        self.rig.settle()
+        self.rig.release()
 
     def check(self) -> None:
         rig = self.rig
@@ -220,8 +219,7 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
             if frame.reply:
                 assert frame.numbers[2] not in got
                 got[frame.numbers[2]] = frame.seq
-    rig.hold = False
-    rig.settle()
+    rig.release()
     rig.next(b"in.last", batch=1000, expires=SECOND)
     got |= {frame.numbers[2]: frame.seq for frame in inbox if frame.reply}
     assert sorted(got.items()) == list(enumerate(wanted, 1))
