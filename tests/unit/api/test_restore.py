@@ -18,8 +18,9 @@ from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream.apply import restoring
+from testkit.twins.bus import FakeBus
 from testkit.twins.time import SeededRng
-from tests.unit.api.fake_cluster import Client, FakeBus
+from tests.unit.api.fake_cluster import Client
 
 
 def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:

@@ -14,10 +14,11 @@ from jetcluster.consumer.owner.pull_queue import WaitingRoom
 from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.model.advisory import Advisories
-from jetcluster.protocol.bus import Callback, Origin, Outgoing
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
+from testkit.twins.bus import FakeBus
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.replica_rig import Node
 
@@ -66,51 +67,20 @@ class Inbox(list[Frame]):
         return [frame.status for frame in self if not frame.reply]
 
 
-class _Subscribed(NamedTuple):
-    subject: bytes
-    queue: bytes | None
-    callback: Callback
-
-
-class _Client(Origin):
-    kind = "client"
-    account = "A"
-
-
-class TwinBus:
-    """`DeliveryBus`."""
-
-    account = "A"
+class InboxBus(FakeBus):
+    """`DeliveryBus`, with inboxes of those who listen."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[_Subscribed] = []
+        super().__init__()
         self.inboxes: dict[bytes, Inbox] = {}
         self.unread: dict[bytes, int] = {}
 
     def listen(self, subject: bytes) -> Inbox:
         return self.inboxes.setdefault(subject, Inbox())
 
-    def subscribe(
-        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
-    ) -> _Subscribed:
-        self.subscriptions.append(_Subscribed(subject, queue, callback))
-        return self.subscriptions[-1]
-
-    def unsubscribe(self, subscription: _Subscribed) -> None:  # type: ignore[override]
-        self.subscriptions.remove(subscription)
-
-    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        return self.publish(subject, payload, reply, headers)
-
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        takers = [s for s in self.subscriptions if matches(subject, s.subject)]
-        for subscription in takers:
-            subscription.callback(subject, reply, headers, payload, _Client())
-        return len(takers) + self.deliver_many(subject, [(subject, reply, headers, payload)])
-
-    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        for subject, payload in messages:
-            self.publish(subject, payload)
+        called = super().publish(subject, payload, reply, headers)
+        return called + self.deliver_many(subject, [(subject, reply, headers, payload)])
 
     def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
         return self.deliver_many(subject, [(subject, b"", block, payload) for block, payload in frames])
@@ -125,7 +95,7 @@ class TwinBus:
         return self.unread.get(subject, 0) if self.has_interest(subject) else -1
 
     def has_interest(self, subject: bytes) -> bool:
-        return any(matches(subject, taken) for taken in [*self.inboxes, *(s.subject for s in self.subscriptions)])
+        return super().has_interest(subject) or any(matches(subject, taken) for taken in self.inboxes)
 
     def has_listener(self, subject: bytes) -> bool:
         return subject in self.inboxes
@@ -192,7 +162,7 @@ class Rig(OwnedConsumer):
         self.time = ManualTime()
         self.rng = SeededRng(seed)
         super().__init__(stream)
-        self.bus = TwinBus()
+        self.bus = InboxBus()
         self.hold = False
         self.ticks = 0
         self.ahead = 0
