@@ -242,6 +242,23 @@ class Workload:
             raise Violation(f"{self.name}: {what}")
 
 
+class Writers(Workload):
+    """Clients that write into one stream, which must have what `log` says that was acknowledged."""
+
+    stream: ClassVar[str]
+    writers: ClassVar[int] = 2
+    log: Log
+
+    async def work(self) -> None:
+        await together(*(self._write(number) for number in range(self.writers)))
+
+    async def check(self) -> None:
+        await self.everywhere(self.stream, max(self.log.acked, default=0), self._look)
+
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+
+
 class Turns:
     """Turns of a workload, at random moments."""
 

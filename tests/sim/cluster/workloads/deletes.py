@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.workload import PASSING, Workload, together
+from tests.sim.cluster.workload import PASSING, Writers, together
 
 STREAM = "DELETE"
 SUBJECTS = "abcd"
@@ -12,8 +12,9 @@ NO_MESSAGE = 10043
 NOT_FOUND = 10037
 
 
-class Deletes(Workload):
+class Deletes(Writers):
     name = "deletes"
+    stream = STREAM
     judges = (Log,)
     promises = (
         "a message whose MSG.DELETE was acknowledged is gone, from every replica and every read",
@@ -89,9 +90,6 @@ class Deletes(Workload):
                 self.require(text is None, f"{seq} was deleted and is read")
             elif seq not in self.gone | self.doubtful:
                 self.log.read(seq, text)
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}

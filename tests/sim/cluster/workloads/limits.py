@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Kept, Log
-from tests.sim.cluster.workload import PASSING, Workload, together
+from tests.sim.cluster.workload import PASSING, Writers
 
 STREAM = "KEEP"
 FULL = "FULL"
-WRITERS = 2
 SUBJECTS = 4
 ROOM = 40
 
 
-class Limits(Workload):
+class Limits(Writers):
     name = "limits"
+    stream = STREAM
     judges = (Kept, Log)
     promises = ("max_msgs_per_subject and Nats-Rollup leave exactly the messages that they are to, on every replica",)
 
@@ -28,9 +28,6 @@ class Limits(Workload):
             admin, STREAM, subjects=["keep.*"], max_msgs_per_subject=per_subject, allow_rollup_hdrs=self.rollups
         )
 
-    async def work(self) -> None:
-        await together(*(self._write(number) for number in range(WRITERS)))
-
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
         async for count in self.turns(8.0):
@@ -39,17 +36,15 @@ class Limits(Workload):
             ack = await self.store_logged(self.log, session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
             self.kept.ack(int(ack["seq"]), subject, rollup)
 
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
-
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
         self.kept.stored(where, texts)
         self.log.stored(where, texts, self.log.acked.keys() - self.kept.left())
 
 
-class DiscardNew(Workload):
+class DiscardNew(Writers):
     name = "discard-new"
+    stream = FULL
     judges = (Log,)
     promises = ("a full stream with discard new refuses messages, and removes none",)
 
@@ -57,9 +52,6 @@ class DiscardNew(Workload):
         self.log = Log()
         admin = await self.session("admin")
         await self.create(admin, FULL, subjects=["full"], max_msgs=ROOM, discard="new")
-
-    async def work(self) -> None:
-        await together(*(self._write(number) for number in range(WRITERS)))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
@@ -77,9 +69,6 @@ class DiscardNew(Workload):
             else:
                 self.count("stored")
                 self.log.ack(int(ack["seq"]), text, self.now)
-
-    async def check(self) -> None:
-        await self.everywhere(FULL, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.require(len(contents) <= ROOM, f"{where}: {len(contents)} messages where {ROOM} have room")
