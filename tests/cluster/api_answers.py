@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     subject: str
     body: Any = None
     system: bool = False
-    """By the system account."""
+    """The system account asks."""
     act: Callable[[Conversation], Any] | None = None
 
 
@@ -364,7 +364,7 @@ def _of(shapes: dict[str, Shape], name: str) -> Shape:
 
 
 def differences(wanted: Shape, found: Shape, at: str = "") -> list[str]:
-    """Where an answer is not as the recorded ones, as "place: what"."""
+    """Differences of an answer from the recorded ones, each as "place: what"."""
     if isinstance(wanted, list) and isinstance(found, list):
         wants, has = dict(map(tuple, wanted)), dict(map(tuple, found))
         told = [f"{at}.{name}: missing" for name in wants if not name.endswith("?") and _of(has, name) is None]

@@ -39,7 +39,7 @@ CLIENT = {
 
 
 class Ear:
-    """What is told on a node, to account A and to the system account, by the last part of the subject."""
+    """Collects advisories of one node, for account A and for the system account, by the last part of the subject."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, dict[str, Any]]] = []

@@ -139,10 +139,9 @@ async def _told(events: list[dict[str, Any]], batch_id: str, reason: str) -> boo
     return any((event["batch"], event["reason"]) == (batch_id, reason) for event in events)
 
 
+@pytest.mark.ours("nats-server has neither the event nor the option")
 async def test_the_specifications_advisory_and_message_ids(server: str) -> None:
-    """What is ours: the event of the seed, and `compat { batch_msg_id }`."""
-    if server != "jetcluster":
-        pytest.skip("nats-server has neither the event nor the option")
+    """Two things are ours alone: the event of the seed, and `compat { batch_msg_id }`."""
     for config in ("", "compat { batch_msg_id: refuse }\n"):
         async with ProcessCluster(1, server, config=config) as nodes, await nodes[0].connect() as client:
             events: list[tuple[bytes, str]] = []

@@ -35,7 +35,7 @@ async def test_delivery_with_its_own_subject(jet: Jet) -> None:
 
 
 async def test_created_before_anybody_listens(jet: Jet) -> None:
-    """As nats-py's KV watch does."""
+    """nats-py's KV watch creates its consumer so."""
     await jet.publish(b"1", b"2")
     created = await jet.consumer("P", deliver_subject="later.inbox." + jet.prefix, ack_policy="none")
     assert created["num_pending"] == 2
@@ -220,7 +220,7 @@ async def test_headers_only(jet: Jet) -> None:
 
 
 async def test_last_per_subject_then_live(jet: Jet) -> None:
-    """What a KV watch reads: the newest of each key, in order, then everything."""
+    """A KV watch reads the newest message of each key, in order, then everything that follows."""
     for subject, data in (("k1", b"old"), ("k2", b"2"), ("k1", b"new"), ("k3", b"3")):
         await jet.publish(data, subject=subject)
     inbox = Inbox(jet.client)

@@ -91,15 +91,14 @@ def newest_journal(node: Node) -> Path:
 
 
 def last_data(path: Path) -> int:
-    """Where the file's zero padding begins: a segment may be allocated ahead."""
+    """The offset at which the file's zero padding begins: a segment may be allocated ahead."""
     data = path.read_bytes()
     return len(data.rstrip(b"\0"))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbled", "rubbish behind"])
-async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster, server: str, damage: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the journal's file layout is jetcluster's own")
+@pytest.mark.ours("the journal's file layout is jetcluster's own")
+async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster, damage: str) -> None:
     async with await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], 3)
     leader = await cluster.stream_leader("S")
@@ -138,10 +137,9 @@ def tear(path: Path, damage: str) -> None:
             file.write(random.Random(7).randbytes(200))
 
 
-async def test_torn_tail_of_a_single_server_is_cut(single: ProcessCluster, server: str) -> None:
+@pytest.mark.ours("the journal's file layout is jetcluster's own")
+async def test_torn_tail_of_a_single_server_is_cut(single: ProcessCluster) -> None:
     """Without peers the torn record was never acked: the server must start and keep everything before it."""
-    if server == "nats-server":
-        pytest.skip("the journal's file layout is jetcluster's own")
     async with await single[0].connect() as client:
         await create_stream(client, "S", ["s"], 1)
         ledger = await publish_all(client, "s", [b"m-%d" % n for n in range(1000)])

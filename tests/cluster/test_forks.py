@@ -105,10 +105,9 @@ async def test_a_start_as_users_do_it_is_a_program_of_its_own(single: ProcessClu
     assert words[-2:-1] != [b"testkit.forks"] and b"-js" in words
 
 
-async def test_a_fork_costs_a_fraction_of_a_start(server: str, tmp_path: Path) -> None:
+@pytest.mark.ours("only servers of this tree are forked")
+async def test_a_fork_costs_a_fraction_of_a_start(tmp_path: Path) -> None:
     """Processor time until it is ready."""
-    if server != "jetcluster":
-        pytest.skip("only servers of this tree are forked")
     cost = {}
     for forked in (True, False, True):
         Node.forked = forked

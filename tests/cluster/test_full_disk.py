@@ -14,7 +14,7 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("about this server's reserves")]
 
 SIZE = 500_000
 
@@ -53,8 +53,6 @@ async def _writable(client: Client) -> bool:
 
 @pytest.mark.parametrize("way", ["purge", "delete"])
 async def test_a_full_disk_can_be_emptied(tiny_disk: Path, server: str, way: str) -> None:
-    if server == "nats-server":
-        pytest.skip("about this server's reserves")
     async with ProcessCluster(1, server, root=tiny_disk) as single, await single[0].connect() as client:
         await create_stream(client, "S", ["s"], 1)
         for _ in range(3):
@@ -76,8 +74,6 @@ async def test_a_full_disk_can_be_emptied(tiny_disk: Path, server: str, way: str
 
 
 async def test_one_full_node_of_three_does_not_stop_the_stream(tiny_disk: Path, tmp_path: Path, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("about this server's reserves")
     (tmp_path / "nodes" / "n1").mkdir(parents=True)
     (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
     async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:
@@ -106,8 +102,6 @@ async def test_a_snapshot_that_does_not_fit_leaves_room_and_comes_when_it_does(
 ) -> None:
     """n1 was away for more than the log of the others holds, and the stream is larger than its disk. It gives back what
     it could not use: a purge of the stream, which it only hears of by the next snapshot, is enough to heal it."""
-    if server == "nats-server":
-        pytest.skip("about this server's reserves")
     (tmp_path / "nodes" / "n1").mkdir(parents=True)
     (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
     async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:

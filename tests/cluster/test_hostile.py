@@ -37,7 +37,7 @@ RUBBISH = [
 
 
 async def throw(port: int, data: bytes, linger: float = 0.05) -> bytes:
-    """What the server says to it."""
+    """Sends `data` on a connection of its own, and returns the server's answer."""
     answer = b""
     with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

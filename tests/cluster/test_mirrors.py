@@ -290,9 +290,8 @@ async def test_it_answers_for_the_upstream_and_goes_on_without_it(shared: Proces
             await eventually(told, 15, "no error of an upstream that is gone", every=0.2)
 
 
+@pytest.mark.ours("nats-server waits in silence until the new stream has passed the old one's last sequence")
 async def test_an_upstream_created_anew_is_not_mixed_in(shared: ProcessCluster) -> None:
-    if shared.server != "jetcluster":
-        pytest.skip("nats-server waits in silence until the new stream has passed the old one's last sequence")
     up, name = fresh("UP"), fresh("M")
     async with await shared[0].connect() as client:
         await create_stream(client, up, [up], 1)
@@ -410,10 +409,9 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, server: str, replicas: int) -> None:
+@pytest.mark.ours("nats-server makes no such promise")
+async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, replicas: int) -> None:
     """One connection publishes and reads what it was told is stored; a mirror answers for the stream, too."""
-    if server == "nats-server":
-        pytest.skip("nats-server makes no such promise")
     up, name = fresh("UP"), fresh("M")
     async with await shared[0].connect() as client:
         await create_stream(client, up, [f"{up}.>"], replicas, allow_direct=True)

@@ -283,7 +283,7 @@ async def test_uploads_under_way_are_counted(tidy: ProcessCluster, client: Clien
 
 
 async def test_watching_with_a_consumer(client: Client) -> None:
-    """Who was not there when an object came, or was deleted, sees it too: a push consumer on the infos."""
+    """A push consumer on the infos also shows objects that came, or were deleted, before it was created."""
     await create_stream(client, "OBJ_b", ["$OBJ.b.>"], 3)
     await put(client, "b", "cat", "n1", b"x")
     await put(client, "b", "cat", "n2", b"y")

@@ -218,9 +218,8 @@ def ports_of(node: Node, directory: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.ours("nats-server lists every interface of a wildcard address")
 async def test_ports_file_names_every_listener_by_its_own_address(server: str, tmp_path: Path) -> None:
-    if server != "jetcluster":
-        pytest.skip("nats-server lists every interface of a wildcard address")
     config = 'host: "::1"\nport: -1\nhttp: "127.0.0.2:-1"\ncluster { name: c, listen: "0.0.0.0:-1" }\n'
     node = node_with(server, tmp_path, config)
     node.args = ["-c", str(node.root / "server.conf"), "--ports_file_dir", str(tmp_path)]
@@ -268,7 +267,7 @@ async def test_an_idle_server_stops_at_once(server: str, tmp_path: Path, number:
 
 
 async def test_a_signal_during_the_start_ends_it_cleanly(server: str, tmp_path: Path) -> None:
-    """As soon as the port is open, TERM must be handled: harnesses wait for the port and may stop at once."""
+    """The node must handle TERM as soon as the port is open: harnesses wait for the port and may stop at once."""
     node = ProcessCluster(1, server, root=tmp_path)[0]
     node.spawn()
     try:

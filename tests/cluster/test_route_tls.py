@@ -44,7 +44,7 @@ async def test_routes_with_certificates(tmp_path: Path, server: str) -> None:
         address = ("127.0.0.1", node.cluster_port)
 
         def attempt(context: ssl.SSLContext | None) -> bytes:
-            """What the node says to a stranger, b"" when it ends the connection."""
+            """Answer of the node to a stranger; b"" if it ends the connection."""
             with socket.create_connection(address, timeout=5) as plain:
                 if context is None:
                     plain.sendall(b"CONNECT {}\r\n")

@@ -207,9 +207,8 @@ async def test_leaders_are_killed_under_load(cluster: ProcessCluster, victim: st
         assert list(copied.values()) == list(theirs.values())
 
 
+@pytest.mark.ours("nats-server drops what a full stream does not take")
 async def test_a_full_stream_goes_on_later(shared: ProcessCluster) -> None:
-    if shared.server != "jetcluster":
-        pytest.skip("nats-server drops what a full stream does not take")
     up, name = fresh("A"), fresh("S")
     async with await shared[0].connect() as client:
         await create_stream(client, up, [up], 1)

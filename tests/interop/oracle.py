@@ -43,7 +43,7 @@ async def started(node: Node) -> int:
 
 @asynccontextmanager
 async def theirs(file: Path, http: int = 0) -> AsyncIterator[tuple[int, Reload]]:
-    """As `ours`. `http`: its monitoring port."""
+    """nats-server with the configuration in `file`; yields the same as `ours`. `http`: its monitoring port."""
     command = find_server("nats-server")
     if command is None:
         pytest.skip("nats-server is not on this machine: run `make tools`")

@@ -6,6 +6,7 @@ Rows (D12 and the like) are those of docs/reference/pysyncobj.md.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -28,15 +29,15 @@ def mutant(name: str, owner: object, method: str) -> Callable[[Callable[[Any], A
     return add
 
 
-@mutant("ack before fsync", GroupLog, "_place")
+@mutant("ack before fsync", GroupLog, "append")
 def _ack_before_fsync(real: Any) -> Any:
     """D12: entries count as durable when they are in memory."""
 
-    def place(self: GroupLog, index: int, *place: int) -> None:
-        real(self, index, *place)
-        self.written_index = index
+    def append(self: GroupLog, kind: int, term: int, command: bytes) -> int:
+        self.written_index = real(self, kind, term, command)
+        return self.written_index
 
-    return place
+    return append
 
 
 @mutant("votes not held", group.Group, "send_vote")
@@ -112,7 +113,7 @@ def _one_vote_is_enough(real: Any) -> Any:
 @mutant("committed by the new voters", membership.Config, "quorum_index")
 def _committed_by_the_new(real: Any) -> Any:
     """In a joint configuration the old voters are not asked."""
-    return lambda self, reached: membership.quorum_index(self.voters, reached)
+    return lambda self, reached: real(dataclasses.replace(self, outgoing=()), reached)
 
 
 @mutant("voters change at once", membership.Config, "joint")

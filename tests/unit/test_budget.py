@@ -54,7 +54,7 @@ class Bench:
         return self.budget.start(key or name, steps, self.results.append, self.results.append)
 
     def turns(self) -> int:
-        """So many turns of the loop until nobody waits."""
+        """Takes turns of the loop until nobody waits, and counts them."""
         count = 0
         while self.budget.jobs:
             self.loop.turn()

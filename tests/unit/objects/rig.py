@@ -170,7 +170,7 @@ class Rig:
         return answer and json.loads(answer)
 
     def seen(self, prefix: bytes = b"$OBJ.b.info.") -> list[Json]:
-        """What core subscribers of the bucket's infos see, since the last call."""
+        """Infos that core subscribers of the bucket's infos have seen since the last call."""
         found = [json.loads(body) for subject, body, _ in self.bus.sent if subject.startswith(prefix)]
         self.bus.sent = [message for message in self.bus.sent if not message[0].startswith(prefix)]
         return found

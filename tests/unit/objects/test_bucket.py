@@ -14,7 +14,7 @@ REAL = ("$O.b.C.>", "$O.b.M.>")
 
 
 def real_object(rig: Rig, name: str, nuid: str, *chunks: bytes) -> None:
-    """As a real client writes it."""
+    """Writes an object as a real client does."""
     whole = b"".join(chunks)
     info = {"name": name, "bucket": "b", "nuid": nuid, "size": len(whole), "chunks": len(chunks),
             "digest": digest(whole).replace("sha", "SHA")}  # fmt: skip

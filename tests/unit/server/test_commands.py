@@ -91,7 +91,7 @@ def test_second_info_says_where_the_client_landed() -> None:
 
 
 def test_half_a_surrogate_pair_in_connect_is_read_as_go_does() -> None:
-    """As it was, it could not be encoded: one client's name made /connz fail for all."""
+    """Half a pair cannot be encoded: one client's name would make /connz fail for all."""
     name = b'"\\ud800x \\ud83d\\ude00"'
     client = Bench().client(connect=b'CONNECT {"verbose":false,"name":%b,"lang":%b}' % (name, name)).connection
     assert client.name == client.lang == "\ufffdx \U0001f600"
@@ -259,7 +259,7 @@ def test_garbage_never_harms_another_client(chunks: list[bytes]) -> None:
 
 
 class TestPortions:
-    """What one client has sent is run in portions, one per turn of the loop."""
+    """Commands of one client are run in portions, one per turn of the loop."""
 
     def test_a_long_read_is_run_in_portions_and_in_order(self) -> None:
         bench = Bench()
@@ -323,7 +323,7 @@ def _gone() -> None:
 
 
 def test_a_second_connect_keeps_what_it_does_not_say() -> None:
-    """As nats-server does: options are read over those of the first one."""
+    """Options are read over those of the first CONNECT, as nats-server does."""
     client = Bench().client()
     client.send(b'CONNECT {"echo":false}', b"SUB in 1")
     assert b"503" in client.ask(b"PUB nobody in 0", b"")

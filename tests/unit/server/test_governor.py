@@ -380,7 +380,7 @@ class TestValves:
 
 
 class Socket:
-    """What `bound_input` needs of one."""
+    """Has the one method of a socket that `bound_input` needs."""
 
     def __init__(self) -> None:
         self.options: list[tuple[int, int, int]] = []
@@ -408,7 +408,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
         return [found.options for found in sockets if found.options]
 
     def burst(seconds: float) -> None:
-        """What all of them send, before and after some time in which it waits."""
+        """All peers send, some before and the others after a time in which the taker waits."""
         send(peers[:CROWD_SIZE])
         bench.time.advance(seconds)
         send(peers[CROWD_SIZE:])

@@ -36,7 +36,7 @@ class Limited(Authenticator):
 
 
 class Heard:
-    """What an internal subscription to everything hears."""
+    """Collects the messages that an internal subscription to everything hears."""
 
     def __init__(self, site: Site) -> None:
         self.messages: list[tuple[bytes, bytes]] = []

@@ -406,7 +406,7 @@ async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.Monke
 async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What passes from one link to the other is judged as it was when the other one joined."""
+    """Interest that passes from one link to the other is judged as it was when the other one joined."""
     monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 99)
     site = Site(bench=RealTime())
     there, peer = [b"a.%d" % number for number in range(3 * link_module.SUBJECTS_PER_STEP)], FakePeer("P")

@@ -45,7 +45,7 @@ GARBAGE: dict[str, bytes] = {
 
 @pytest.fixture(autouse=True)
 def _no_collections() -> Iterator[None]:
-    """What other tests have left would be looked at in a turn that is timed."""
+    """Keeps the garbage of other tests from being collected in a turn that is timed."""
     gc.collect()
     gc.disable()
     yield

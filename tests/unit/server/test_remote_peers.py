@@ -1,5 +1,5 @@
-"""What other nodes and leaf links want of an account, as whose messages theirs count, and what their clients have not
-read yet.
+"""Remote peers of an account: the interest of other nodes and leaf links, the client as whose their messages count, and
+what their clients have not read yet.
 """
 
 from __future__ import annotations

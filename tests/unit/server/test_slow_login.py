@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,16 @@ import pytest
 from jetcluster.server.client import login
 from tests.unit.node.test_websocket import node_of
 from tests.unit.server.rig import configured
-from tests.unit.server.wire import Wire, close_all, errors, messages
+from tests.unit.server.wire import Wire, errors, messages
 
 from .test_refusals import BCRYPT
+
+pytestmark = pytest.mark.usefixtures("closed_wires")
 
 VIOLATION = "Authorization Violation"
 USERS = (
     f'authorization {{ timeout: 0.5, users: [ {{user: slow, password: "{BCRYPT}"}}, {{user: plain, password: p}} ] }}'
 )
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 class Gate:
@@ -110,7 +105,7 @@ async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.Mon
 async def test_a_right_password_is_not_kept_waiting_by_wrong_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the same user, from the same address, and longer than the time for a login."""
+    """The wrong ones are of the same user, from the same address, and take longer than the time for a login."""
     gate = Gate(monkeypatch)
     (tmp_path / "server.conf").write_text(USERS.replace("timeout: 0.5", "timeout: 0.2"))
     async with configured(tmp_path / "server.conf") as (server, _):

@@ -19,7 +19,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def alert(port: int, context: ssl.SSLContext) -> str:
-    """What a client is told that sends something at once; it blocks, so it runs in a thread."""
+    """The alert, or the answer, that a client gets which sends something at once; it blocks, so it runs in a thread."""
     with socket.create_connection(("127.0.0.1", port), 5) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as secure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,7 @@ from tests.unit.server.rig import configured
 from tests.unit.server.tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
 from tests.unit.server.wire import Wire, close_all, errors
 
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+pytestmark = pytest.mark.usefixtures("closed_wires")
 
 
 async def test_who_comes_in_and_as_whom(certificates: Certificates, tmp_path: Path) -> None:

@@ -8,29 +8,18 @@ import shutil
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.server.rig import configured
 from tests.unit.server.tls_cases import VERIFY, Case, Certificates, outcome
-from tests.unit.server.wire import close_all
+
+pytestmark = pytest.mark.usefixtures("closed_wires")
 
 TIMEOUT = 1.0
-"""Of the table's configurations, for a handshake."""
+"""Seconds that the table's configurations give a handshake."""
 PATIENCE = 4.0
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def hello(context: ssl.SSLContext) -> tuple[bytes, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
@@ -43,7 +32,7 @@ def hello(context: ssl.SSLContext) -> tuple[bytes, ssl.SSLObject, ssl.MemoryBIO,
 
 
 def record(body: bytes) -> bytes:
-    """Of a handshake."""
+    """A TLS record of a handshake."""
     return b"\x16\x03\x01" + struct.pack(">H", len(body)) + body
 
 
@@ -85,7 +74,7 @@ async def test_handshakes_that_stop_half_way(certificates: Certificates, tmp_pat
 
 
 async def test_a_handshake_without_end_is_not_kept(certificates: Certificates, tmp_path: Path) -> None:
-    """What is sent in place of a ClientHello is refused when it is too long, and not collected until the time is up."""
+    """Data in place of a ClientHello is refused when it is too long, and not collected until the time is up."""
     (tmp_path / "server.conf").write_text(certificates.config(Case("", "handshake_first: true, timeout: 60")))
     async with configured(tmp_path / "server.conf") as (server, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("steps")
 
 
 def lasts(store: BlockStore, asked: list[bytes], up_to: int) -> list[int]:
-    """As it was asked for before: filter by filter, in one go."""
+    """The same answer, computed filter by filter and in one go."""
     found: dict[bytes, int] = {}
     for message in store.queries.scan(b">", 0):
         if message.seq <= up_to and any(matches(one, message.subject) for one in asked):

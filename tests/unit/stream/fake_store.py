@@ -210,8 +210,8 @@ class NaiveStore:
         return self.state.bytes
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        return self.messages, self.byte_count, self.first_seq, self.last_seq
+    def blocks(self) -> StoreState:
+        return self.state
 
     def last_seq_of(self, subject: bytes) -> int:
         state = self.subject(subject)
@@ -323,7 +323,7 @@ class NaiveStore:
         return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind and key >= start))
 
     def reopen(self) -> NaiveStore:
-        """What a restart finds."""
+        """The store as a restart finds it."""
         self.machine_state = self.load_machine_state()
         return self
 

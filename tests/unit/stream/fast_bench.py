@@ -83,7 +83,7 @@ class Bench:
         self.apply()
 
     def told(self, id: str = "b") -> list[Any]:
-        """What the publisher heard since the last time, in short."""
+        """All that the publisher heard since the last call, in short."""
         heard = [body for subject, body, _ in self.bus.sent if subject.startswith(b"i.%b." % id.encode())]
         self.bus.sent = [each for each in self.bus.sent if not each[0].startswith(b"i.%b." % id.encode())]
         return [_short(json.loads(body)) for body in heard]

@@ -112,7 +112,7 @@ def test_on_another_stream(value: str, code: int) -> None:
 
 @pytest.mark.parametrize("stored", [b"not a counter", b"[" * 500_000])
 def test_broken_counter(stored: bytes) -> None:
-    """As it may come out of an archive. Apply must not raise, however deep it is."""
+    """An archive may bring such a message. Apply must not raise, however deep it is."""
     stream = Stream(subjects=["a"])
     stream.one("a", payload=stored)
     stream.machine.apply(3, 1, _update({"name": "S", "allow_msg_counter": True}))

@@ -169,7 +169,7 @@ def test_a_day_on_which_clocks_change_is_as_if_every_minute_was_looked_at(
 
 
 class CountedZone(tzinfo):
-    """As another zone; counts what it is asked."""
+    """The zone `name`, which counts how often it is asked."""
 
     def __init__(self, name: str) -> None:
         self.zone, self.asked = ZoneInfo(name), 0

@@ -1,5 +1,6 @@
-"""What publishers of fast-ingest batches are told, and when: an `Ingest` over a log whose commands are applied when the
-test says so. The answers are those of nats-server 2.15.2 (`tests/interop/test_fast_batches.py` compares them)."""
+"""Answers to publishers of fast-ingest batches, and their moments: an `Ingest` over a log whose commands are applied
+when the test says so. The answers are those of nats-server 2.15.2 (`tests/interop/test_fast_batches.py` compares
+them)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_multi_last_up_to_a_sequence_that_older_messages_of_some_subjects_reach(
 
 
 def test_multi_last_up_to_time_without_the_instant() -> None:
-    """As nats-server 2.15.2; the choice is asked for with every request, since a reload may change it."""
+    """nats-server 2.15.2 leaves the instant out. The choice is asked for with every request, since a reload may change
+    it."""
     store, excludes = numbered(6, ("a", "b")), [True]
     getter = DirectGet("S", store, excludes_instant=lambda: excludes[0])
 

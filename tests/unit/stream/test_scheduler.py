@@ -208,7 +208,7 @@ def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
 
 
 def test_a_remembered_answer_is_that_of_the_pattern() -> None:
-    """As `Pattern.next_after` has it, whatever was asked before."""
+    """The answer is that of `Pattern.next_after`, whatever was asked before."""
     stream = scheduling()
     stream.one("s.x", "Nats-Schedule: 0 */10 * * * *", TARGET)
     stream.one("s.y", "Nats-Schedule: 0 */10 * * * *", TARGET)
