@@ -42,6 +42,14 @@ def test_a_cluster_gets_over(fault: str) -> None:
     assert run_seed(1, scenario=scenario).failure == ""
 
 
+@pytest.fixture
+def invariants(deployment: Deployment) -> Invariants:
+    """Invariants of a cluster that was looked at once."""
+    invariants = Invariants(deployment)
+    invariants.look()
+    return invariants
+
+
 def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:
     """The leader's part of the meta group, and the others'."""
     found = list(replicas(deployment))
@@ -71,18 +79,14 @@ def test_faults_that_the_product_does_not_get_over_are_drawn_where_that_is_asked
     assert Scenario.of(4, {"publish"}, faults=("left_behind",)).layout == "five"
 
 
-def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     leader, (other, _) = meta(deployment)
     other.group.role, other.group.term = Role.LEADER, leader.group.term
     with pytest.raises(Violation, match=f"leads term {leader.group.term}, as {leader.machine.name} did"):
         invariants.look()
 
 
-def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     meta(deployment)[0].group.engine.commit -= 1
     with pytest.raises(Violation, match="its commit index went back"):
         invariants.look()
@@ -107,9 +111,7 @@ def test_only_a_loss_of_power_takes_committed_entries_and_only_of_a_relaxed_log(
         invariants.look()
 
 
-def test_a_state_of_its_own_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_state_of_its_own_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     node = meta(deployment)[1][0].machine.node
     assert node is not None and node.jetstream is not None and node.jetstream.jetstream is not None
     node.jetstream.jetstream.meta.machine._digest = bytes(16)
