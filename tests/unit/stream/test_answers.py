@@ -16,13 +16,13 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream.lead.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, PubAcks, RefusedError
-from tests.unit.consumer.rig import Frame, TwinBus
+from tests.unit.consumer.rig import Frame, InboxBus
 
 FULL = by_code(10077, err="maximum messages exceeded")
 
 
 def answers(*, no_ack: bool = False) -> tuple[Answers, list[Frame]]:
-    bus = TwinBus()
+    bus = InboxBus()
     return Answers(bus, PubAcks("S", ""), no_ack=no_ack), bus.listen(b">")
 
 

@@ -36,15 +36,6 @@ def problems(**claims: Any) -> list[str]:
     return list(decode_account(account_with(limits, **claims).jwt).problems())
 
 
-# ---- nkeys
-
-
-# ---- users
-
-
-# ---- accounts
-
-
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
