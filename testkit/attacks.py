@@ -424,7 +424,7 @@ def subject_searches(target: Target) -> None:
 
 
 def configurations(target: Target) -> None:
-    """Those whose parts are all compared with each other, and subjects that are very long."""
+    """Sends configurations whose parts are all compared with each other, and very long subjects."""
     wire = Wire(target.client)
     wishes: list[dict[str, Any]] = [
         {"subjects": [f"t.{index}" for index in range(2500)]},

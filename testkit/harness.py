@@ -95,7 +95,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def busy_ports(ports: Iterable[int]) -> list[int]:
-    """Those on 127.0.0.1 that cannot be bound now."""
+    """The ports on 127.0.0.1, of those given, that cannot be bound now."""
     busy = []
     for port in ports:
         with socket.socket() as one:

@@ -16,12 +16,13 @@ from jetcluster.api import relay
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Reason, RouteCredentials
-from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
+from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_sub
 from jetcluster.mesh.identity import NodeKey, new_id
 from jetcluster.raft import codec
 from testkit.client import create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import publish_all, read_all, wait_newest
+from testkit.raft_frames import encode_raft
 from tests.unit.cluster.fake_node import SECRET, Rogue
 
 pytestmark = pytest.mark.cluster

@@ -6,6 +6,7 @@ Rows (D12 and the like) are those of docs/reference/pysyncobj.md.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -22,12 +23,12 @@ Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
 def _ack_before_fsync() -> contextlib.AbstractContextManager[Any]:
     """D12: entries count as durable when they are in memory."""
 
-    def place(self: GroupLog, index: int, *place: int) -> None:
-        real(self, index, *place)
-        self.written_index = index
+    def append(self: GroupLog, kind: int, term: int, command: bytes) -> int:
+        self.written_index = real(self, kind, term, command)
+        return self.written_index
 
-    real = GroupLog._place
-    return mock.patch.object(GroupLog, "_place", place)
+    real = GroupLog.append
+    return mock.patch.object(GroupLog, "append", append)
 
 
 @contextlib.contextmanager
@@ -111,8 +112,9 @@ def _committed_by_the_new() -> contextlib.AbstractContextManager[Any]:
     """In a joint configuration the old voters are not asked."""
 
     def reached_by(self: membership.Config, reached: dict[str, int]) -> int:
-        return membership.quorum_index(self.voters, reached)
+        return real(dataclasses.replace(self, outgoing=()), reached)
 
+    real = membership.Config.quorum_index
     return mock.patch.object(membership.Config, "quorum_index", reached_by)
 
 

@@ -31,11 +31,11 @@ CHECK = 180.0
 class Result:
     scenario: Scenario
     failure: str = ""
-    """What went wrong; "" when nothing did."""
+    """The violation or error; "" when there is none."""
     digest: str = ""
     """The same for the same seed and program, in every process and on every machine."""
     seconds: float = 0.0
-    """Of simulated time."""
+    """Simulated time."""
     cpu: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)

@@ -59,7 +59,7 @@ class Site:
 
 
 async def publish(session: Session, texts: list[str]) -> int:
-    """How many were acknowledged."""
+    """Publishes the texts; returns how many were acknowledged."""
     acked = 0
     for text in texts:
         try:

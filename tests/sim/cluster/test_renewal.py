@@ -64,7 +64,7 @@ class Site:
         return [self.deployment.network.link(ip[a], ip[b]) for a, b in sorted(ends)]
 
     def leaders(self) -> list[str]:
-        """Of the stream."""
+        """The machines that lead the stream."""
         found = (one for one in replicas(self.deployment) if one.stream is not None)
         return [one.machine.name for one in found if one.group.role is Role.LEADER]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.mesh.frames import encode_raft
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
+from testkit.raft_frames import encode_raft
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import LAYOUTS, ROUTE_PORT
 from testkit.sim.vows import Vow, Vows

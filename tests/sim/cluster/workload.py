@@ -1,4 +1,4 @@
-"""What clients do to the simulated cluster while faults happen, and what must be true of it then and afterwards.
+"""Workloads: work of clients on the simulated cluster while faults happen, with what must be true then and afterwards.
 
 Each module of `workloads/` holds one or more `Workload` classes; `found` has them by name.
 """
@@ -22,7 +22,7 @@ from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Sessi
 from tests.sim.cluster import workloads
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
-"""What a client may meet while faults last, and tries again after."""
+"""Errors that a client may meet while faults last, and after which it tries again."""
 SETTLE = 60.0
 """Longest time, in seconds after the last fault, until everything must go again."""
 
@@ -37,7 +37,7 @@ class Workload:
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
     weight: ClassVar[int] = 1
-    """How often a seed has it, compared with others: more for what is seldom in the one state that matters."""
+    """Share of seeds that have it, compared with others: more for what is seldom in the one state that matters."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
@@ -47,7 +47,7 @@ class Workload:
         self.loop = deployment.client(self.name)
         self.stopping = False
         self.counts: dict[str, int] = {}
-        """What was done, for the summary."""
+        """Counts of what was done, for the summary."""
 
     async def prepare(self) -> None:
         raise NotImplementedError
@@ -238,7 +238,7 @@ class Workload:
 
 
 class Delivered(NamedTuple):
-    """What the ack subject of a message says."""
+    """Contents of a message's ack subject."""
 
     count: int
     seq: int

@@ -255,8 +255,7 @@ def test_the_end_of_a_pause_is_told_once_by_the_owner_that_saw_it() -> None:
     assert len(told) == 1
 
 
-def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client_knows_of() -> None:
-    rig = Rig()
+def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client_knows_of(rig: Rig) -> None:
     later: list[Callable[[], None]] = []
     rig.when_known = lambda origin, go_on: later.append(go_on)
     rig.crash()
@@ -271,8 +270,7 @@ def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client
     assert inbox.seqs == [3] and waiting.seqs == [1, 2]
 
 
-def test_a_pull_that_was_held_goes_to_the_next_owner() -> None:
-    rig = Rig()
+def test_a_pull_that_was_held_goes_to_the_next_owner(rig: Rig) -> None:
     later: list[Callable[[], None]] = []
     rig.when_known = lambda origin, go_on: later.append(go_on)
     rig.crash()
@@ -286,8 +284,7 @@ def test_a_pull_that_was_held_goes_to_the_next_owner() -> None:
     assert inbox.seqs == [1]
 
 
-def test_where_there_is_no_other_replica_nothing_is_asked() -> None:
-    rig = Rig()
+def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
     rig.when_known = lambda origin, go_on: pytest.fail("asked")
     rig.crash(replicated=False)
     assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"

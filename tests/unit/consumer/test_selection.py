@@ -99,8 +99,7 @@ def test_the_last_of_each_subject_as_far_as_it_is_still_there() -> None:
     assert found == [1, 3]
 
 
-def test_batches_follow_the_size_of_messages() -> None:
-    rig = Rig()
+def test_batches_follow_the_size_of_messages(rig: Rig) -> None:
     rig.publish(*[b"a"] * 200, payload=b"x" * 100_000)
     selection = rig.owner.selection
     first, _ = taken(selection, 1000)

@@ -14,8 +14,7 @@ from tests.unit.mirror.rig import CREATED, MIRROR, SOURCE, Rig, begun
 from tests.unit.stream.fake_store import block
 
 
-def test_a_mirror_from_the_beginning() -> None:
-    rig = begun()
+def test_a_mirror_from_the_beginning(rig: Rig) -> None:
     assert rig.asked("INFO")[0] == b"$JS.API.STREAM.INFO.UP"
     assert rig.link.info() == {"name": "UP", "lag": 0, "active": -1}
     config = rig.live(last_seq=3, pending=3)
@@ -30,8 +29,7 @@ def test_a_mirror_from_the_beginning() -> None:
     assert rig.link.info() == {"name": "UP", "lag": 0, "active": 2 * 10**9}
 
 
-def test_it_goes_on_behind_what_is_stored() -> None:
-    rig = begun()
+def test_it_goes_on_behind_what_is_stored(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.commit()
@@ -46,8 +44,7 @@ def test_it_goes_on_behind_what_is_stored() -> None:
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
-def test_gaps_at_the_beginning_and_none_without_proof() -> None:
-    rig = begun()
+def test_gaps_at_the_beginning_and_none_without_proof(rig: Rig) -> None:
     rig.live(last_seq=10, delivered=7)
     assert rig.store.last_seq == 7
     other = begun()
@@ -57,8 +54,7 @@ def test_gaps_at_the_beginning_and_none_without_proof() -> None:
     assert other.store.last_seq == 0
 
 
-def test_messages_that_overtake_the_answer() -> None:
-    rig = begun()
+def test_messages_that_overtake_the_answer(rig: Rig) -> None:
     rig.inform(2)
     rig.deliver = json.loads(rig.asked("CREATE")[1])["config"]["deliver_subject"].encode()
     rig.send(1, 2)
@@ -70,8 +66,7 @@ def test_messages_that_overtake_the_answer() -> None:
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
-def test_a_missing_delivery_begins_again() -> None:
-    rig = begun()
+def test_a_missing_delivery_begins_again(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.commit()
@@ -84,9 +79,8 @@ def test_a_missing_delivery_begins_again() -> None:
     assert rig.stored() == [(1, b"1"), (2, b"2")]
 
 
-def test_a_delivery_number_that_comes_again_begins_again() -> None:
+def test_a_delivery_number_that_comes_again_begins_again(rig: Rig) -> None:
     """Another owner went on from what was replicated: with what was deleted since, its numbers mean other messages."""
-    rig = begun()
     rig.live()
     rig.send(1, 2, 3)
     rig.dseq = 1
@@ -94,8 +88,7 @@ def test_a_delivery_number_that_comes_again_begins_again() -> None:
     assert not rig.link.live
 
 
-def test_a_redelivery_is_ignored() -> None:
-    rig = begun()
+def test_a_redelivery_is_ignored(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.send(1, tries=2)
@@ -105,8 +98,7 @@ def test_a_redelivery_is_ignored() -> None:
     assert rig.stored() == [(1, b"1"), (2, b"2")]
 
 
-def test_a_heartbeat_that_counts_more_begins_again() -> None:
-    rig = begun()
+def test_a_heartbeat_that_counts_more_begins_again(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.control("Nats-Last-Consumer: 1", "Nats-Last-Stream: 1")
@@ -115,8 +107,7 @@ def test_a_heartbeat_that_counts_more_begins_again() -> None:
     assert not rig.link.live
 
 
-def test_silence_begins_again_without_an_error() -> None:
-    rig = begun()
+def test_silence_begins_again_without_an_error(rig: Rig) -> None:
     rig.live()
     rig.run(SILENCE_SECONDS - 0.1)
     rig.control("Nats-Last-Consumer: 0")
@@ -134,8 +125,7 @@ def test_silence_begins_again_without_an_error() -> None:
 
 @pytest.mark.parametrize("subject", ["orders.paid", "$JS.API.STREAM.PURGE.S", "$KV.b.k", "$JS.FCX.y"])
 @pytest.mark.parametrize("stalled", [False, True])
-def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled: bool) -> None:
-    rig = begun()
+def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled: bool, rig: Rig) -> None:
     rig.live()
     before = rig.count(subject)
     if stalled:
@@ -148,8 +138,7 @@ def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled:
     assert "flow control" in rig.error
 
 
-def test_flow_control_is_answered_after_the_log() -> None:
-    rig = begun()
+def test_flow_control_is_answered_after_the_log(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.control(reply=b"$JS.FC.UP.C.x", text="FlowControl Request")
@@ -187,8 +176,7 @@ def test_the_log_takes_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3, 4, 5]
 
 
-def test_where_in_the_log_all_is_that_came() -> None:
-    rig = begun()
+def test_where_in_the_log_all_is_that_came(rig: Rig) -> None:
     assert rig.links.newest() == 0
     rig.live()
     assert rig.links.newest() == 0
@@ -208,8 +196,7 @@ def test_where_in_the_log_all_is_that_came() -> None:
     assert rig.links.newest() == 0
 
 
-def test_whether_an_upstream_here_has_what_has_not_come() -> None:
-    rig = begun()
+def test_whether_an_upstream_here_has_what_has_not_come(rig: Rig) -> None:
     assert not rig.links.behind(lambda name: 3), "not live"
     rig.live()
     assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 0)
@@ -220,8 +207,7 @@ def test_whether_an_upstream_here_has_what_has_not_come() -> None:
     assert not rig.links.behind(lambda name: 3)
 
 
-def test_a_log_that_takes_nothing_is_asked_by_the_timer_only() -> None:
-    rig = begun()
+def test_a_log_that_takes_nothing_is_asked_by_the_timer_only(rig: Rig) -> None:
     rig.live()
     rig.closed = True
     rig.send(1)
@@ -259,8 +245,7 @@ def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> No
     assert "more than flow control permits" in rig.error
 
 
-def test_a_lost_command_is_fetched_again() -> None:
-    rig = begun()
+def test_a_lost_command_is_fetched_again(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.run()
@@ -279,8 +264,7 @@ def test_a_lost_command_is_fetched_again() -> None:
 # ---- upstreams that change
 
 
-def test_a_mirror_does_not_mix_two_streams() -> None:
-    rig = begun()
+def test_a_mirror_does_not_mix_two_streams(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.commit()
@@ -292,8 +276,7 @@ def test_a_mirror_does_not_mix_two_streams() -> None:
     assert rig.count("CONSUMER.CREATE") == 1
 
 
-def test_a_mirror_goes_on_with_an_upstream_from_its_archive() -> None:
-    rig = begun()
+def test_a_mirror_goes_on_with_an_upstream_from_its_archive(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.commit()
@@ -366,8 +349,7 @@ def _identity() -> str:
     return "".join(digits[b % 62] for b in hashlib.sha256(CREATED.encode()).digest()[:8])
 
 
-def test_a_mirrors_headers_stay_but_for_orders() -> None:
-    rig = begun()
+def test_a_mirrors_headers_stay_but_for_orders(rig: Rig) -> None:
     rig.live()
     rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
     rig.commit()
@@ -422,8 +404,7 @@ NUMBERS = [-1, 1 << 63, 1 << 64, 1 << 200, float("inf"), float("nan"), True, "5"
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(number: Any) -> None:
-    rig = begun()
+def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(number: Any, rig: Rig) -> None:
     rig.inform(number)
     assert "not an answer" in rig.error
     for delivered, pending in ((number, 0), (0, number)):
@@ -468,8 +449,7 @@ def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
 # ---- how close a mirror is
 
 
-def test_the_log_knows_how_close_it_is() -> None:
-    rig = begun()
+def test_the_log_knows_how_close_it_is(rig: Rig) -> None:
     rig.live(last_seq=5000, pending=5000)
     cursor = rig.machine.cursor(b"")
     assert cursor is not None and cursor.lag == 5000

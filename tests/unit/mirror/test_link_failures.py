@@ -17,8 +17,7 @@ from tests.unit.stream.fake_store import block
 
 
 @pytest.mark.parametrize("number", [10059, 10039])  # nats-server's, and the specification's
-def test_errors_are_told_and_tried_again_ever_rarer(number: int) -> None:
-    rig = begun()
+def test_errors_are_told_and_tried_again_ever_rarer(number: int, rig: Rig) -> None:
     rig.refuse("INFO", number)
     assert rig.link.info()["error"] == {"code": 404, "err_code": number, "description": "stream not found"}
     times = []
@@ -61,16 +60,14 @@ def test_an_upstream_behind_a_link_is_found_soon_after_it_is_back() -> None:
     assert "error" not in rig.link.info()
 
 
-def test_no_answer_to_the_consumer() -> None:
-    rig = begun()
+def test_no_answer_to_the_consumer(rig: Rig) -> None:
     rig.inform()
     rig.run(5.1)
     assert "no answer about a consumer" in rig.error
 
 
 @pytest.mark.parametrize("answer", [{}, {"created": 1, "state": 3, "config": {}}, {"error": "x"}, [1]])
-def test_nonsense(answer: Any) -> None:
-    rig = begun()
+def test_nonsense(answer: Any, rig: Rig) -> None:
     rig.answer("INFO", answer)
     assert "10029" in rig.error and "not an answer" in rig.error
 
@@ -151,8 +148,7 @@ def test_a_durable_consumer_goes_with_the_stream() -> None:
     assert rig.count("CONSUMER.DELETE.UP.JS_SRC_") == 1
 
 
-def test_an_answer_of_an_earlier_attempt_changes_nothing() -> None:
-    rig = begun()
+def test_an_answer_of_an_earlier_attempt_changes_nothing(rig: Rig) -> None:
     reply = rig.asked("INFO")[2]
     rig.run(5.1)
     rig.run(5.0)
@@ -240,8 +236,7 @@ def test_what_no_room_helps_is_tried_ever_more_rarely() -> None:
     assert attempts < 15
 
 
-def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = begun()
+def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.commit()

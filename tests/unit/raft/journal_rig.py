@@ -44,6 +44,15 @@ class Bench:
     def settle(self, seconds: float = 0.0) -> None:
         self.time.advance(seconds)
 
+    def fill(self, log: GroupLog, count: int, term: int = 1, size: int = 20, seconds: float = 0.0) -> None:
+        """Appends entries, and lets the journal write."""
+        fill(log, count, term, size)
+        self.settle(seconds)
+
+    def housekeep(self, seconds: float = 0.0) -> None:
+        self.journal.housekeep()
+        self.settle(seconds)
+
     def log(self, gid: int = 1, durable: bool = True) -> GroupLog:
         log = self.journal.groups.get(gid)
         return log if log is not None else self.journal.create(gid, ABC, durable)
@@ -53,10 +62,25 @@ class Bench:
         self.disk, self.mark = copy.deepcopy(self.disk), copy.deepcopy(self.mark)
 
     def crash(self) -> Journal:
-        """What was not synced is gone; the journal is opened again."""
+        """Loses what was not synced, and opens the journal again."""
         self.kill()
         self.disk.crash(SeededRng(5))
         return self.open()
+
+
+def filled(count: int, **options: Any) -> tuple[Bench, GroupLog]:
+    """A journal with a log that has so many entries."""
+    bench = Bench(**options)
+    log = bench.log()
+    bench.fill(log, count)
+    return bench, log
+
+
+def barrier(bench: Bench, number: int) -> list[int]:
+    """The list to which a barrier of now adds its number."""
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(number))
+    return called
 
 
 def fill(log: GroupLog, count: int, term: int = 1, size: int = 20) -> None:

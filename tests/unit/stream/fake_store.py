@@ -210,8 +210,8 @@ class NaiveStore:
         return self.state.bytes
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
-        return self.messages, self.byte_count, self.first_seq, self.last_seq
+    def blocks(self) -> StoreState:
+        return self.state
 
     def last_seq_of(self, subject: bytes) -> int:
         state = self.subject(subject)

@@ -583,6 +583,9 @@ def test_a_stream_may_go_as_far_as_half_of_what_a_sequence_can_be() -> None:
 def test_a_store_that_cannot_be_is_noticed(counts: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(subjects=["s"])
     stream.publish(("s", b"", b"1"))
-    monkeypatch.setattr(type(stream.store), "counts", counts)
+    messages, size, first_seq, last_seq = counts
+    kind, state = type(stream.store), stream.store.state
+    monkeypatch.setattr(kind, "blocks", state._replace(messages=messages, bytes=size, first_seq=first_seq))
+    monkeypatch.setattr(kind, "last_seq", property(lambda store: last_seq, lambda store, seq: None), raising=False)
     with pytest.raises(AssertionError):
         stream.publish(("s", b"", b"2"))

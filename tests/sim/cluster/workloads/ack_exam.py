@@ -40,7 +40,7 @@ class AckExam(Exam):
         await self.examine(parts)
 
     async def _one(self, name: str, seconds: float = 8.0, batch: int = 1) -> tuple[float, Msg]:
-        """When the next message of a consumer came, and the message."""
+        """The next message of a consumer, after the time at which it came."""
         found = await self.take(self.session_, STREAM, name, {"batch": batch, "expires": int(seconds * SECOND)})
         self.require(bool(found) and not found[0].status, f"nothing comes in {seconds} s: {found}")
         return self.now, found[0]

@@ -49,9 +49,9 @@ class Backups(Workload):
         self.acking: set[int] = set()
         self.confirmed: set[int] = set()
         self.copies: dict[str, Archive] = {}
-        """By the name of the stream: what is there."""
+        """The contents that are there, by the name of the stream."""
         self.uncertain: dict[str, Archive] = {}
-        """Whose last answer did not come."""
+        """Contents of streams whose last answer did not come."""
         self.unfinished: list[str] = []
         self.attempts = 0
         admin = await self.session("admin")

@@ -10,7 +10,7 @@ from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "BURST"
 REFUSALS = (10071, 10164)
-"""What is said of an expectation that does not hold."""
+"""Error codes for an expectation that does not hold."""
 RIVALS = ("burst.a", "burst.b")
 """Subjects of messages that expect the same."""
 
@@ -27,7 +27,7 @@ class Bursts(Workload):
         self.log, self.chain = Log(), Chain()
         self.size = self.rng.choice([60, 150, 300])
         self.last = dict.fromkeys(RIVALS, 0)
-        """By subject: the last sequence that is known."""
+        """The last sequence that is known, by subject."""
         self.sent = 0
         admin = await self.session("admin")
         await self.create(admin, STREAM, subjects=["burst.>"])

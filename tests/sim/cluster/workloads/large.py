@@ -22,11 +22,11 @@ class Large(Workload):
 
     async def prepare(self) -> None:
         self.kept: dict[int, str] = {}
-        """By sequence: the texts that are there now."""
+        """The texts that are there now, by sequence."""
         self.most = self.per_subject = 0
         """Limits, once they are there."""
         self.kind = self.rng.randrange(3)
-        """Of the purge."""
+        """The kind of the purge."""
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["large.*"])
         for start in range(1, COUNT + 1, AT_ONCE):

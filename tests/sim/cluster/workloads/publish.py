@@ -38,7 +38,7 @@ class Publish(Workload):
 
     @property
     def window(self) -> float:
-        """Of acks that a loss of power may take (`judges.Log`)."""
+        """Seconds of acks that a loss of power may take (`judges.Log`)."""
         return 0.0
 
     async def prepare(self) -> None:
@@ -53,7 +53,7 @@ class Publish(Workload):
     async def _create_consumer(self) -> None:
         await self.create_consumer(self.admin, self.stream, CONSUMER, ack_wait=5_000_000_000, max_ack_pending=PENDING)
         self.consumer_known = self.now
-        """When somebody was last told that the consumer is there."""
+        """The time at which somebody was last told that the consumer is there."""
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -82,7 +82,7 @@ class Publish(Workload):
     # ---- reading
 
     async def _read(self) -> None:
-        """What was acknowledged is there, wherever one asks."""
+        """Reads what was acknowledged, which must be there wherever one asks."""
         session = await self.session("get")
         while not self.stopping:
             await asyncio.sleep(self.rng.expovariate(4.0))
@@ -186,5 +186,5 @@ class Relaxed(Publish):
 
     @property
     def window(self) -> float:
-        """What waits for a sync, and one that takes as long as disks of the simulation hang."""
+        """Seconds until the next sync, and of one that takes as long as disks of the simulation hang."""
         return max(server.sync_interval for server in self.deployment.servers.values()) + SYNC

@@ -25,7 +25,7 @@ class Stored(NamedTuple):
 
     @property
     def size(self) -> int:
-        """As `max_bytes` counts: it has no headers."""
+        """Bytes as `max_bytes` counts them: it has no headers."""
         return len(self.subject) + len(self.text)
 
 

@@ -29,9 +29,9 @@ class RegistersWorkload(Workload):
     async def prepare(self) -> None:
         self.judge = Registers()
         self.expected: dict[str, int] = {}
-        """By text: the revision that a compare-and-set names."""
+        """The revision that a compare-and-set names, by its text."""
         self.revisions: dict[str, int] = {}
-        """Of texts whose compare-and-set was acknowledged."""
+        """Revisions of texts whose compare-and-set was acknowledged."""
         self.won: dict[tuple[str, int], str] = {}
         admin = await self.session("admin")
         # A key is never written often enough for its oldest revisions to go.

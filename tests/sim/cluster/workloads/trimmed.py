@@ -27,7 +27,7 @@ class Trimmed(Workload):
     async def prepare(self) -> None:
         self.sent = 0
         self.filters: dict[str, list[str]] = {}
-        """Of each consumer there is, as far as is known; uncertain ones are made certain at the end."""
+        """Filters of each consumer that is there, as far as is known; uncertain ones are made certain at the end."""
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["trim.*"], max_msgs=ROOM)
         for name in CONSUMERS:
