@@ -13,7 +13,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.search import queries
 from testkit.twins.mem_kv import MemKv
-from tests.unit.store.model import matches
+from tests.unit.stream.fake_store import fits
 
 FILTERS = [
     b"f.JFK.>",
@@ -58,7 +58,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("subject_filter", FILTERS)
 def test_both_ways_agree_with_a_walk(flights: tuple[BlockStore, list[Msg]], subject_filter: bytes) -> None:
     store, messages = flights
-    matching = [msg for msg in messages if matches(subject_filter, msg.subject)]
+    matching = [msg for msg in messages if fits(subject_filter, msg.subject)]
     for seq in [0, 1, 22, 23, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq, store.last_seq + 1]:
         later = [msg for msg in matching if msg.seq >= seq]
         assert list(store.queries.scan(subject_filter, seq)) == later
@@ -82,7 +82,7 @@ def test_what_two_filters_match_is_given_and_counted_once(
     flights: tuple[BlockStore, list[Msg]], asked: list[bytes]
 ) -> None:
     store, messages = flights
-    matching = [msg.seq for msg in messages if any(matches(one, msg.subject) for one in asked)]
+    matching = [msg.seq for msg in messages if any(fits(one, msg.subject) for one in asked)]
     for seq in [1, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq + 1]:
         later = [one for one in matching if one >= seq]
         assert store.queries.count_any(asked, seq) == len(later)
