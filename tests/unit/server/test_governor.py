@@ -36,9 +36,22 @@ class Taker:
     """An internal subscription with a valve, as a stream's ingest has one."""
 
     def __init__(self, bench: Bench, subject: bytes = b"n") -> None:
+        self.bench = bench
         self.valve = Valve()
         self.taken: list[bytes] = []
         bench.router.subscribe(subject, self._take)
+
+    @classmethod
+    def closed(cls, **options: Any) -> tuple[Bench, Taker]:
+        """A server, and a taker whose valve is closed."""
+        bench = Bench(**options)
+        taker = cls(bench)
+        taker.valve.close()
+        return bench, taker
+
+    def open(self) -> None:
+        self.valve.open()
+        self.bench.time.advance(0)
 
     def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self.taken.append(payload)
@@ -106,16 +119,13 @@ class TestTurns:
         assert len(set(turns)) == 20, "everybody had a turn before anybody had two"
 
     def test_a_short_read_of_a_client_that_waits_keeps_its_order(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         peer.send(b"PUB n 1\r\n1\r\nPUB n 1\r\n2\r\n")
         peer.send(b"PUB n 1\r\n3\r\n")
         bench.time.advance(0)
         assert taker.taken == [b"1"]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.taken == [b"1", b"2", b"3"]
 
     def test_the_time_of_a_turn_is_bounded(self) -> None:
@@ -139,23 +149,18 @@ class TestTurns:
 
 class TestValves:
     def test_who_publishes_into_a_closed_valve_is_read_no_more_until_it_opens(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         flood(peer, b"a", 10)
         bench.time.advance(0)
         assert taker.names() == b"a"
         assert not peer.transport.reading
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.transport.reading
 
     def test_those_that_had_sent_little_go_first_but_not_for_ever(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * LIGHT_TURNS)]
         for peer in heavy:
             flood(peer, b"h", 10)
@@ -171,16 +176,13 @@ class TestValves:
                 keep(quantum)  # type: ignore[operator]
 
             peer.connection.take_turn = turn  # type: ignore[method-assign]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         heavies = {peer.connection.cid for peer in heavy}
         first = next(at for at, cid in enumerate(order) if cid in heavies)
         assert 0 < first <= LIGHT_TURNS
 
     def test_a_valve_that_closes_again_is_met_by_the_first_and_spares_the_others(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peers = [bench.client() for _ in range(5)]
         for peer in peers:
             flood(peer, b"a", 10)
@@ -193,17 +195,14 @@ class TestValves:
             taker.valve.close()
 
         peers[0].connection.take_turn = turn  # type: ignore[method-assign]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert len(taker.taken) == 5 + 9
         assert peers[0].transport.reading
         assert not any(peer.transport.reading for peer in peers[1:])
 
     def test_a_valve_that_was_open_for_a_moment_only_lets_those_that_wait_have_a_turn(self) -> None:
         """Two notices of another node, read at once."""
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light = bench.client(), [bench.client() for _ in range(3)]
         flood(heavy, b"h", 10)
         for peer in light:
@@ -219,33 +218,26 @@ class TestValves:
         assert taker.names() == b"hlllh"
 
     def test_other_requests_of_others_go_on(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, _ = Taker.closed()
         peer, other = bench.client(), bench.client()
         flood(peer, b"a", 10)
         assert other.ask(b"PING").startswith(b"PONG\r\n")
 
     def test_what_was_read_of_a_connection_that_is_gone_has_its_turn(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         flood(peer, b"a", 10)
         peer.connection.connection_lost(None)
         bench.time.advance(0)
         assert taker.names() == b"a"
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.closed == "Client Closed"
         assert peer.connection.cid not in bench.server.clients
 
     def test_what_was_read_of_a_connection_that_is_gone_outlives_its_time_limits(self) -> None:
         """It did not read its messages, either, nor answer a PING."""
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client(b"SUB m 1")
         peer.transport.jammed = True
         bench.router.publish(b"m", b"x" * 100_000)
@@ -253,15 +245,12 @@ class TestValves:
         flood(peer, b"a", 10)
         peer.connection.connection_lost(None)
         bench.time.advance(1000)
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.closed == "Client Closed"
 
     def test_a_connection_that_is_gone_takes_nothing_and_asks_nothing(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         gone, other = bench.client(b"SUB q g 1", b"SUB r 2"), bench.client(b"SUB q g 1", b"SUB _INBOX.> 9")
         gone.send(b"PUB n 1\r\n1\r\nSUB s 3\r\nPING\r\nPUB n 1\r\n2\r\nPUB n 1\r\n3\r\n")
         gone.connection.connection_lost(None)
@@ -276,15 +265,12 @@ class TestValves:
         assert taker.taken == [b"1", b"2"], "one turn, and there is more"
         assert not bench.router.has_interest(b"s")
         assert not gone.connection.out
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.taken == [b"1", b"2", b"3"]
         assert gone.closed == "Client Closed"
 
     def test_a_connection_that_is_gone_is_none_for_the_limits(self) -> None:
-        bench = Bench(max_connections=2)
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed(max_connections=2)
         gone, other = bench.client(), bench.client()
         assert bench.client().closed == "Maximum Connections Exceeded"
         flood(gone, b"a", 10)
@@ -296,16 +282,13 @@ class TestValves:
         bench.server.reconfigure(bench.server.options, bench.server.authenticator)
         assert not third.closed
         assert not other.closed
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert not bench.server.clients.departed
         assert bench.client().closed == "Maximum Connections Exceeded"
 
     def test_connections_that_are_gone_are_bounded_themselves(self) -> None:
-        bench = Bench(max_connections=3)
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, _ = Taker.closed(max_connections=3)
         for _ in range(10):
             peer = bench.client()
             flood(peer, b"a", 10)
@@ -314,9 +297,7 @@ class TestValves:
         assert len(bench.server.clients.departed) == 4
 
     def test_who_was_closed_waits_no_more(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light, stays = bench.client(), bench.client(), bench.client()
         for peer, count in ((heavy, 10), (light, 1), (stays, 10)):
             flood(peer, b"a", count)
@@ -330,8 +311,7 @@ class TestValves:
         gone.connection.connection_lost(None)
         gone.connection.close("Kicked")
         assert (len(taker.valve), bench.server.governor.waiting, bench.server.clients.departed) == (1, 1, set())
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert stays.transport.reading
         assert (len(taker.valve), bench.server.governor.waiting) == (0, 0)
         assert len(taker.taken) == 1 + 1 + 10 + 1
@@ -396,9 +376,7 @@ class Socket:
 
 def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     """Or all that it had taken in would come before what is sent after the flood."""
-    bench = Bench()
-    taker = Taker(bench)
-    taker.valve.close()
+    bench, taker = Taker.closed()
     peers = [bench.client() for _ in range(CROWD_SIZE + 2)]
     sockets = [Socket() for _ in peers]
     for peer, found in zip(peers, sockets, strict=True):
@@ -417,15 +395,13 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
         send(peers[:CROWD_SIZE])
         bench.time.advance(seconds)
         send(peers[CROWD_SIZE:])
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         taker.valve.close()
 
     send(peers[: CROWD_SIZE - 1])
     bench.time.advance(2 * FLOOD_SECONDS)
     send(peers[: CROWD_SIZE - 1])
-    taker.valve.open()
-    bench.time.advance(0)
+    taker.open()
     taker.valve.close()
     assert not bounded(), "some connections that send much are no flood"
     for _ in range(5):
@@ -435,8 +411,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     assert len(bounded()) >= 2
     send(peers)
     bench.time.advance(FLOOD_SECONDS)
-    taker.valve.open()
-    bench.time.advance(0)
+    taker.open()
     assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)] for options in bounded()), "once each"
 
 
