@@ -105,7 +105,7 @@ async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster,
     victim = next(n for n in cluster.nodes if n is not leader)
     ledger, stop = Ledger(), asyncio.Event()
     task = asyncio.create_task(steady_publisher([leader.url], "s", ledger, stop))
-    await eventually(lambda: _reached(ledger, 2000), 30, "2000 acks")
+    await eventually(lambda: len(ledger.acked) >= 2000, 30, "2000 acks")
     victim.kill9()
     tear(newest_journal(victim), damage)
     stop.set()
@@ -117,10 +117,6 @@ async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster,
     async with await victim.connect() as client:
         await wait_direct(client, "S", max(ledger.acked.values()))
         check_exactly_once(ledger, await read_all(client, "S"))
-
-
-async def _reached(ledger: Ledger, count: int) -> bool:
-    return len(ledger.acked) >= count
 
 
 def tear(path: Path, damage: str) -> None:
@@ -178,17 +174,11 @@ async def test_a_store_that_failed_once_takes_writes_again_when_the_disk_is_well
         await node.start()  # what is in the journal's older segment comes into memory, to be flushed
         unlimited = resource.RLIM_INFINITY
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (1 << 20, unlimited))
-
-        async def failed() -> bool:
-            return "the data store cannot be flushed" in node.log()
-
-        await eventually(failed, 60.0, "no flush has failed", node)
+        await eventually(lambda: "the data store cannot be flushed" in node.log(), 60.0, "no flush has failed", node)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
-
-        async def again() -> bool:
-            return node.log().count("Server is ready") == 3
-
-        await eventually(again, 60.0, "the server has not started again", node)
+        await eventually(
+            lambda: node.log().count("Server is ready") == 3, 60.0, "the server has not started again", node
+        )
         client = await node.connect()
         assert ledger.take(b"new", await client.request("s", b"new"))
         check_exactly_once(ledger, await read_all(client, "S"))

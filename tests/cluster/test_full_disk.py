@@ -115,14 +115,13 @@ async def test_a_snapshot_that_does_not_fit_leaves_room_and_comes_when_it_does(
             assert await _writable(client)
         await cluster[0].start()
 
-        async def gave_up() -> bool:
-            return "there is no room for the state" in cluster[0].log()
-
         async def has_room() -> bool:
             free = os.statvfs(tiny_disk)
             return free.f_bavail > free.f_blocks // 2
 
-        await eventually(gave_up, 30, "it was never full", cluster[0])
+        await eventually(
+            lambda: "there is no room for the state" in cluster[0].log(), 30, "it was never full", cluster[0]
+        )
         await eventually(has_room, 10, "half a state is of no use, and is kept", cluster[0])
         assert (await client.api("STREAM.PURGE.S"))["success"]
         assert await _writable(client)
