@@ -11,15 +11,10 @@ import pytest
 
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
+from tests.cluster.test_membership import CONFIG
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """accounts {
-  A { jetstream: enabled, users: [{user: a, password: a}] }
-  $SYS { users: [{user: s, password: s}] }
-}
-no_auth_user: a
-"""
 ENVELOPE = {"type", "id", "timestamp"}
 CLIENT = {
     "start",

@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import resource
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +17,8 @@ from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, st
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 384 MB: an empty node allocates its journal ahead and keeps a reserve."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=384m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount a tmpfs: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
+DISK_MIB = 384
+"""An empty node allocates its journal ahead and keeps a reserve."""
 
 
 async def write_until_refused(client: Client, limit: int) -> tuple[Ledger, str]:
