@@ -31,8 +31,7 @@ def names(rig: Rig) -> list[str]:
     return [info["name"] for info in json.loads(listing.answer)["objects"]]
 
 
-def test_deleting() -> None:
-    rig = Rig()
+def test_deleting(rig: Rig) -> None:
     rig.put("o", b"abcdefgh", "n")
     rig.seen()
     with pytest.raises(ApiError, match="11001"):
@@ -50,8 +49,7 @@ def test_deleting() -> None:
 
 
 @pytest.mark.parametrize("subject", ["$OBJ.b.delete.cat", "$OBJ.b.delete.Y2F0", "$JS.API.$OBJ.b.delete.cat"])
-def test_delete_requests(subject: str) -> None:
-    rig = Rig()
+def test_delete_requests(subject: str, rig: Rig) -> None:
     if "Y2F0" in subject:
         rig.ask("$OBJ.b.info.Y2F0", meta("n", b"x", 1, "cat"))
         rig.chunk(b"x")
@@ -61,15 +59,13 @@ def test_delete_requests(subject: str) -> None:
     assert rig.code("$OBJ.b.delete.none") == 11001
 
 
-def test_metadata_with_deleted_is_a_deletion() -> None:
-    rig = Rig()
+def test_metadata_with_deleted_is_a_deletion(rig: Rig) -> None:
     rig.put("o", b"x", "n")
     assert rig.ask("$OBJ.b.info.o", meta("m", b"", 0, deleted=True)) == {"success": True}
     assert rig.stored() == ["info.o"]
 
 
-def test_a_deletion_that_was_overtaken_is_worked_out_anew() -> None:
-    rig = Rig()
+def test_a_deletion_that_was_overtaken_is_worked_out_anew(rig: Rig) -> None:
     rig.put("o", b"x", "n1")
     rig.begin("n2", b"y", 1)
     rig.publish("$OBJ.b.chunks.n2", b"y")
@@ -83,8 +79,7 @@ def test_a_deletion_that_was_overtaken_is_worked_out_anew() -> None:
     assert rig.bucket.catalog.find("o").nonce == "n2"
 
 
-def test_the_outcome_of_a_deletion_can_be_unknown() -> None:
-    rig = Rig()
+def test_the_outcome_of_a_deletion_can_be_unknown(rig: Rig) -> None:
     rig.put("o", b"x", "n")
     answers: list[bytes | None] = []
     rig.bucket.delete("o", answers.append)
@@ -94,24 +89,21 @@ def test_the_outcome_of_a_deletion_can_be_unknown() -> None:
     assert answers == [None]
 
 
-def test_other_subjects_of_the_bucket_are_ordinary() -> None:
-    rig = Rig()
+def test_other_subjects_of_the_bucket_are_ordinary(rig: Rig) -> None:
     assert rig.ask("$OBJ.b.misc", b"x") == {"stream": "OBJ_b", "seq": 1}
     assert rig.ask("$JS.hub.API.$OBJ.b.a.b", b"x")["seq"] == 2
     assert rig.stored() == ["misc", "a.b"]
     assert rig.code("$OBJ.b.upload.n", meta("n", b"", 0)) == 11005
 
 
-def test_what_the_service_tells_is_not_taken_for_an_upload() -> None:
-    rig = Rig()
+def test_what_the_service_tells_is_not_taken_for_an_upload(rig: Rig) -> None:
     rig.publish("$OBJ.b.info.o", meta("n", b"x", 1), origin=ServerOrigin())
     rig.commit()
     assert (rig.told(), rig.stored()) == ([], [])
 
 
 @pytest.mark.parametrize("prefix", ["", "$JS.API.", "$JS.hub.API."])
-def test_ways_into_the_service(prefix: str) -> None:
-    rig = Rig()
+def test_ways_into_the_service(prefix: str, rig: Rig) -> None:
     origin = ServerOrigin() if prefix else None
     rig.publish(f"{prefix}$OBJ.b.info.o", meta("n", b"x", 1), origin=origin)
     rig.publish(f"{prefix}$OBJ.b.chunks.n", b"x", origin=origin)
@@ -125,8 +117,7 @@ def test_ways_into_the_service(prefix: str) -> None:
     [({"sealed": True}, 10109), ({"deny_purge": True}, 10110), ({"no_ack": True}, 11005),
      ({"subject_transform": {"src": "a", "dest": "b"}}, 11005), ({"retention": "workqueue"}, 11005)],
 )  # fmt: skip
-def test_streams_that_cannot_be_written_so(config: dict[str, object], code: int) -> None:
-    rig = Rig()
+def test_streams_that_cannot_be_written_so(config: dict[str, object], code: int, rig: Rig) -> None:
     rig.put("o", b"x", "n")
     rig.configure(**config)
     rig.bucket.configure(rig.machine.rules)
@@ -186,8 +177,7 @@ def test_a_bucket_may_become_one_and_stop_being_one() -> None:
     assert rig.bucket.uploads is None
 
 
-def test_damage_is_no_absence() -> None:
-    rig = Rig()
+def test_damage_is_no_absence(rig: Rig) -> None:
     rig.put("o", b"x", "n")
 
     def damaged(*_: object) -> Msg:

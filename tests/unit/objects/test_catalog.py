@@ -66,8 +66,7 @@ def test_others_run_between_the_steps_of_a_list() -> None:
     assert len(json.loads(listing.answer)["objects"]) == 499
 
 
-def test_what_cannot_be_downloaded() -> None:
-    rig = Rig()
+def test_what_cannot_be_downloaded(rig: Rig) -> None:
     rig.put("o", b"abcdefgh", "n")
     download = rig.bucket.catalog.download("o")
     assert download.subject == b"$OBJ.b.chunks.n"
@@ -88,8 +87,7 @@ def test_links_have_no_content() -> None:
         rig.bucket.catalog.download("o000")
 
 
-def test_garbage_is_no_object() -> None:
-    rig = Rig()
+def test_garbage_is_no_object(rig: Rig) -> None:
     rig.store.append(Batch.of([b"$OBJ.b.info.o", b"$OBJ.b.info.p"], [], [b"x", b"{}"]), 1, 10**18)
     assert page(rig)["total"] == 0
     assert rig.bucket.catalog.at(b"$OBJ.b.info.o") is None
@@ -107,16 +105,14 @@ def taken(rig: Rig, name: str, size: int) -> list[list[bytes]]:
     return slices
 
 
-def test_all_chunks_in_order_and_slices() -> None:
-    rig = Rig()
+def test_all_chunks_in_order_and_slices(rig: Rig) -> None:
     rig.put("o", b"abcdefghij", "n")
     rig.put("p", b"other", "m")
     assert taken(rig, "o", 1 << 20) == [[b"abcd", b"efgh", b"ij"]]
     assert taken(rig, "o", 100) == [[b"abcd", b"efgh"], [b"ij"]]
 
 
-def test_nothing_to_take() -> None:
-    rig = Rig()
+def test_nothing_to_take(rig: Rig) -> None:
     rig.publish("$OBJ.b.info.o", meta("n", b"", 0))
     rig.commit()
     assert taken(rig, "o", 5) == []

@@ -69,8 +69,7 @@ def decoded(command: bytes) -> Replace:
     return found
 
 
-def test_the_end_of_an_upload_depends_on_all_that_it_replaces() -> None:
-    rig = Rig()
+def test_the_end_of_an_upload_depends_on_all_that_it_replaces(rig: Rig) -> None:
     rig.put("cat", b"x", "old")  # 1 record, 2 chunk, 3 info
     rig.begin("new", b"yy", 2, "cat")
     rig.chunk(b"y", "new")

@@ -10,8 +10,7 @@ from tests.unit.objects.rig import Rig, digest, meta
 DATA = b"abcdefghij"
 
 
-def test_an_object_appears_whole_or_not_at_all() -> None:
-    rig = Rig()
+def test_an_object_appears_whole_or_not_at_all(rig: Rig) -> None:
     assert rig.begin("n", DATA, 3, description="d", headers={"k": "v"}) == {"stream": "OBJ_b", "seq": 1}
     assert rig.chunk(b"abcd") == {"stream": "OBJ_b", "seq": 2}
     assert rig.chunk(b"efgh") == {"stream": "OBJ_b", "seq": 3}
@@ -35,8 +34,7 @@ def test_an_object_appears_whole_or_not_at_all() -> None:
     assert (rig.bucket.uploads.by_nonce, rig.bucket.uploads.finished) == ({}, 1)
 
 
-def test_all_at_once_in_one_turn() -> None:
-    rig = Rig()
+def test_all_at_once_in_one_turn(rig: Rig) -> None:
     rig.publish("$OBJ.b.info.o", meta("n", DATA, 3), b"m")
     for part in (b"abcd", b"efgh", b"ij"):
         rig.publish("$OBJ.b.chunks.n", part)
@@ -45,33 +43,29 @@ def test_all_at_once_in_one_turn() -> None:
     assert [answer.get("digest") for answer in rig.told()] == [None, None, digest(DATA)]
 
 
-def test_without_replies_to_chunks_the_metadata_gets_the_second_answer() -> None:
-    rig = Rig()
+def test_without_replies_to_chunks_the_metadata_gets_the_second_answer(rig: Rig) -> None:
     rig.publish("$OBJ.b.info.o", meta("n", b"x", 1), b"m")
     rig.publish("$OBJ.b.chunks.n", b"x", b"")
     rig.commit()
     assert [answer.get("nonce") for answer in rig.told(b"m")] == [None, "n"]
 
 
-def test_an_object_without_content() -> None:
-    rig = Rig()
+def test_an_object_without_content(rig: Rig) -> None:
     rig.publish("$OBJ.b.info.o", meta("n", b"", 0), b"m")
     rig.commit()
     acked, done = rig.told(b"m")
     assert (acked, done["digest"], rig.stored()) == ({"stream": "OBJ_b", "seq": 1}, digest(b""), ["info.o"])
 
 
-def test_a_newer_object_takes_the_place_of_the_older_one() -> None:
-    rig = Rig()
+def test_a_newer_object_takes_the_place_of_the_older_one(rig: Rig) -> None:
     rig.put("o", DATA, "n1")
     rig.put("other", DATA, "n2")
     assert rig.put("o", b"new", "n3")["digest"] == digest(b"new")
     assert sorted(rig.stored()) == ["chunks.n2"] * 3 + ["chunks.n3", "info.o", "info.other"]
 
 
-def test_two_uploads_of_one_name_end_at_once() -> None:
+def test_two_uploads_of_one_name_end_at_once(rig: Rig) -> None:
     """Both propose to replace what they see; the second one's guard fails and it is worked out anew."""
-    rig = Rig()
     for nonce in ("n1", "n2"):
         rig.begin(nonce, b"x", 1)
     for nonce in ("n1", "n2"):
@@ -102,9 +96,8 @@ def test_content_that_is_not_what_was_announced(chunks: int, parts: list[bytes],
     assert "error" not in rig.put("o", DATA, "n", digest=digest(DATA).replace("sha", "SHA")), "the nonce is free again"
 
 
-def test_the_last_chunk_sent_twice_is_stored_once() -> None:
+def test_the_last_chunk_sent_twice_is_stored_once(rig: Rig) -> None:
     """The client's request timed out, and it cannot know how far its chunk came."""
-    rig = Rig()
     rig.begin("n", DATA, 2)
     rig.chunk(b"abcde")
     for reply in (b"r1", b"r2"):
@@ -116,8 +109,7 @@ def test_the_last_chunk_sent_twice_is_stored_once() -> None:
     assert rig.stored() == ["chunks.n", "chunks.n", "info.o"]
 
 
-def test_more_chunks_than_announced_are_never_stored() -> None:
-    rig = Rig()
+def test_more_chunks_than_announced_are_never_stored(rig: Rig) -> None:
     rig.begin("n", b"", 1)
     for reply in (b"r1", b"r2"):
         rig.publish("$OBJ.b.chunks.n", b"", reply)
@@ -162,8 +154,7 @@ def test_chunks_sent_again_do_no_harm_wherever_the_upload_is() -> None:
     assert rig.chunk(parts[0], "n", *ids[0]) == {"stream": "OBJ_b", "seq": 2, "duplicate": True}
 
 
-def test_a_chunk_that_the_stream_refuses_is_not_counted() -> None:
-    rig = Rig()
+def test_a_chunk_that_the_stream_refuses_is_not_counted(rig: Rig) -> None:
     rig.begin("n", DATA, 2)
     assert rig.code("$OBJ.b.chunks.n", b"abcde", "Nats-Expected-Last-Sequence: 9") == 10071
     assert rig.code("$OBJ.b.chunks.n", b"abcde", "Nats-Batch-Id: x", "Nats-Batch-Sequence: 1") == 10174
@@ -171,8 +162,7 @@ def test_a_chunk_that_the_stream_refuses_is_not_counted() -> None:
     assert rig.chunk(b"fghij")["digest"] == digest(DATA)
 
 
-def test_metadata_sent_twice() -> None:
-    rig = Rig()
+def test_metadata_sent_twice(rig: Rig) -> None:
     assert rig.begin("n", DATA, 2) == {"stream": "OBJ_b", "seq": 1}
     assert rig.begin("n", DATA, 2) == {"stream": "OBJ_b", "seq": 1, "duplicate": True}
     assert rig.code("$OBJ.b.info.o", meta("n", b"", 2)) == 11005
@@ -191,24 +181,21 @@ def test_metadata_that_the_stream_refuses() -> None:
     assert list(rig.bucket.uploads.by_nonce) == ["n1"]  # type: ignore[union-attr]
 
 
-def test_names_that_collide() -> None:
+def test_names_that_collide(rig: Rig) -> None:
     """ "Y2F0" is a name, and base64url of "cat"."""
-    rig = Rig()
     rig.put("Y2F0", b"x", "n1")
     assert rig.code("$OBJ.b.info.Y2F0", meta("n2", b"x", 1, "cat")) == 11005
     assert "error" not in rig.ask("$OBJ.b.info.cat", meta("n3", b"x", 1, "cat"))
 
 
-def test_one_object_under_both_forms_of_its_subject() -> None:
-    rig = Rig()
+def test_one_object_under_both_forms_of_its_subject(rig: Rig) -> None:
     rig.put("cat", b"x", "n1")
     rig.ask("$OBJ.b.info.Y2F0", meta("n2", b"y", 1, "cat"))
     assert rig.chunk(b"y", "n2")["nonce"] == "n2"
     assert rig.stored() == ["chunks.n2", "info.Y2F0"]
 
 
-def test_a_new_leader_goes_on() -> None:
-    rig = Rig()
+def test_a_new_leader_goes_on(rig: Rig) -> None:
     rig.begin("n", DATA, 3)
     rig.chunk(b"abcd")
     rig.publish("$OBJ.b.chunks.n", b"efgh")
@@ -223,9 +210,8 @@ def test_a_new_leader_goes_on() -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-def test_a_new_leader_ends_what_is_complete(keep: int) -> None:
+def test_a_new_leader_ends_what_is_complete(keep: int, rig: Rig) -> None:
     """The old one died when all chunks were stored; its REPLACE is lost, or committed by the next leader."""
-    rig = Rig()
     rig.publish("$OBJ.b.info.o", meta("n", DATA, 2), b"m")
     rig.commit()
     rig.chunk(b"abcde")
@@ -241,9 +227,8 @@ def test_a_new_leader_ends_what_is_complete(keep: int) -> None:
     assert [answer.get("digest") for answer in rig.told(b"m")] == [None] + [digest(DATA)] * (1 - keep)
 
 
-def test_a_new_leader_finds_too_much() -> None:
+def test_a_new_leader_finds_too_much(rig: Rig) -> None:
     """Bytes written to the stream past the service."""
-    rig = Rig()
     rig.begin("n", DATA, 2)
     for part in (b"abcde", b"fghij", b"k"):
         batch = Batch.encode([b"$OBJ.b.chunks.n"], [], [part])
@@ -254,8 +239,7 @@ def test_a_new_leader_finds_too_much() -> None:
     assert rig.stored() == []
 
 
-def test_chunks_that_come_past_the_service_never_get_into_an_object() -> None:
-    rig = Rig()
+def test_chunks_that_come_past_the_service_never_get_into_an_object(rig: Rig) -> None:
     rig.begin("n", b"x", 1)
     rig.publish("$OBJ.b.chunks.n", b"x")
     rig.time.advance(0)
@@ -276,8 +260,7 @@ def test_chunks_that_were_evicted() -> None:
     assert rig.code("$OBJ.b.chunks.n", b"fghij") == 11008, "its record was evicted"
 
 
-def test_a_purge_ends_uploads() -> None:
-    rig = Rig()
+def test_a_purge_ends_uploads(rig: Rig) -> None:
     rig.begin("n", DATA, 2)
     rig.index += 1
     rig.machine.apply(rig.index, 1, commands.encode_purge(1))
@@ -287,8 +270,7 @@ def test_a_purge_ends_uploads() -> None:
     assert rig.stored() == []
 
 
-def test_nothing_is_left_of_an_upload_that_ends_while_chunks_are_on_their_way() -> None:
-    rig = Rig()
+def test_nothing_is_left_of_an_upload_that_ends_while_chunks_are_on_their_way(rig: Rig) -> None:
     rig.begin("n", DATA, 3)
     rig.publish("$OBJ.b.chunks.n", b"abcd")
     rig.index += 1
@@ -299,8 +281,7 @@ def test_nothing_is_left_of_an_upload_that_ends_while_chunks_are_on_their_way() 
     assert rig.stored() == []
 
 
-def test_uploads_that_nobody_goes_on_with_are_dropped() -> None:
-    rig = Rig()
+def test_uploads_that_nobody_goes_on_with_are_dropped(rig: Rig) -> None:
     rig.begin("n1", DATA, 2)
     rig.begin("n2", DATA, 2)
     rig.chunk(b"abcde", "n1")
@@ -317,8 +298,7 @@ def test_uploads_that_nobody_goes_on_with_are_dropped() -> None:
     assert rig.stored() == [], "a leader change does not lengthen the time"
 
 
-def test_what_cannot_be_proposed_is_proposed_later() -> None:
-    rig = Rig()
+def test_what_cannot_be_proposed_is_proposed_later(rig: Rig) -> None:
     rig.begin("n1", b"x", 1)
     rig.begin("n2", b"x", 1, "p", digest=digest(b"y"))
     rig.full = True

@@ -47,8 +47,7 @@ def test_one_that_has_departed_counts_for_no_limit_but_is_there() -> None:
     assert len(bench.server.clients.closed) == 1, "once"
 
 
-def test_what_is_left_of_one_that_is_gone() -> None:
-    bench = Bench()
+def test_what_is_left_of_one_that_is_gone(bench: Bench) -> None:
     told: list[str] = []
 
     class Watcher:
@@ -74,8 +73,7 @@ def test_what_is_left_of_one_that_is_gone() -> None:
     assert bench.server.clients.get(1) is None
 
 
-def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
-    bench = Bench()
+def test_one_whose_handshake_came_to_nothing_has_been_a_connection(bench: Bench) -> None:
     client = bench.server.new_client()
     client.end_unmade("TLS Handshake Failure")
     bench.server.clients.count_failed_handshake(client)
@@ -152,8 +150,7 @@ def test_info_comes_unasked_only_after_the_first_ping() -> None:
     assert [info.get("ldm", False) for info in told(peer.read())] == [False, True]
 
 
-def test_lines_about_it_say_who_it_is() -> None:
-    bench = Bench()
+def test_lines_about_it_say_who_it_is(bench: Bench) -> None:
     peer = bench.client(connect=b'CONNECT {"verbose":false,"name":"n","lang":"python","version":"1"}\r\n')
     assert peer.connection.head() == '127.0.0.1:5000 - cid:1 - "v1:python:n"'
     peer.connection.user = "u"

@@ -83,8 +83,7 @@ class Steps(ManualTime):
 
 
 class TestTurns:
-    def test_those_that_send_much_take_turns_and_who_sends_little_does_not_wait(self) -> None:
-        bench = Bench()
+    def test_those_that_send_much_take_turns_and_who_sends_little_does_not_wait(self, bench: Bench) -> None:
         taker = Taker(bench)
         a, b, c = bench.client(), bench.client(), bench.client()
         flood(a, b"a", 3 * MAX_QUANTUM)
@@ -107,8 +106,7 @@ class TestTurns:
         assert a.transport.reading
         assert b.transport.reading
 
-    def test_of_many_each_has_a_small_turn(self) -> None:
-        bench = Bench()
+    def test_of_many_each_has_a_small_turn(self, bench: Bench) -> None:
         taker = Taker(bench)
         peers = [bench.client() for _ in range(20)]
         for number, peer in enumerate(peers):
@@ -316,8 +314,7 @@ class TestValves:
         assert (len(taker.valve), bench.server.governor.waiting) == (0, 0)
         assert len(taker.taken) == 1 + 1 + 10 + 1
 
-    def test_who_was_closed_while_it_waited_for_a_turn_only(self) -> None:
-        bench = Bench()
+    def test_who_was_closed_while_it_waited_for_a_turn_only(self, bench: Bench) -> None:
         taker = Taker(bench)
         a, b = bench.client(), bench.client()
         flood(a, b"a", 3 * MAX_QUANTUM)
@@ -350,8 +347,7 @@ class TestValves:
             assert peer.transport.reading, release
             assert len(far.sent) == (3 if release == "told" else 1)
 
-    def test_a_link_with_enough_to_do_is_waited_for(self) -> None:
-        bench = Bench()
+    def test_a_link_with_enough_to_do_is_waited_for(self, bench: Bench) -> None:
         far = FakePeer("P")
         bench.server.accounts.set_remote_interest(far, "$G", b"n", None, 1)
         far.valve.close()
@@ -415,9 +411,8 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)] for options in bounded()), "once each"
 
 
-def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> None:
+def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once(bench: Bench) -> None:
     """Also while others have their turns."""
-    bench = Bench()
     Taker(bench)
     a, b = bench.client(), bench.client()
     flood(a, b"a", 3 * MAX_QUANTUM)

@@ -88,8 +88,7 @@ async def test_what_a_limited_link_brings_must_be_allowed_and_valid(
     assert end.link.joined
 
 
-async def test_a_link_without_limits_shows_valid_subjects_only() -> None:
-    site = Site()
+async def test_a_link_without_limits_shows_valid_subjects_only(site: Site) -> None:
     found = Heard(site)
     end = site.leaf()
     for shown in (b"..", b"o.>", b"a..b", b"*", b"other.unrelated"):

@@ -99,8 +99,7 @@ def test_versions_are_compared_by_their_numbers(given: str, least: str, enough: 
     assert is_at_least(given, least) is enough
 
 
-async def test_of_two_links_of_one_leaf_the_older_one_goes() -> None:
-    site = Site()
+async def test_of_two_links_of_one_leaf_the_older_one_goes(site: Site) -> None:
     old, new = site.leaf(server_id="N"), site.leaf(server_id="N")
     assert old.link.close_reason == "Duplicate Remote LeafNode Connection" and not new.link.close_reason
     assert site.leafnodes.links == [new.link]

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.objects.rig import Rig
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
