@@ -62,7 +62,7 @@ def node(server: Server) -> Any:
         rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
         last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
     )  # fmt: skip
-    found.jetstream.mesh.links = {"BBBBBBBB": fake_node.LinkTwin("BBBBBBBB", "n2", stats)}
+    found.jetstream.mesh.links = {"BBBBBBBB": fake_node.FakeLink("BBBBBBBB", "n2", stats)}
     return found
 
 

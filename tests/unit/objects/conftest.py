@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.objects.rig import Rig
+from tests.unit.objects.bench import Bench
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
+def bench() -> Bench:
+    return Bench()

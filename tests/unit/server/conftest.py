@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from testkit.server_rig import Bench
-from tests.unit.server.leaf_rig import Site
+from tests.unit.server.leaf_bench import Site
 from tests.unit.server.tls_cases import Certificates
 
 

@@ -16,7 +16,7 @@ from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
 from jetcluster.server.leaf.link import VIOLATION_LOG_SECONDS
-from tests.unit.server.leaf_rig import Site
+from tests.unit.server.leaf_bench import Site
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 

@@ -20,7 +20,7 @@ from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS
 from jetcluster.server.leaf.handshake import MAX_NAME_CHARS
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
-from tests.unit.server.leaf_rig import HELLO, Site, mark_of
+from tests.unit.server.leaf_bench import HELLO, Site, mark_of
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

@@ -15,7 +15,7 @@ from jetcluster.server.leaf.state import MAX_DISCOVERED, LeafState, host_of, pla
 from jetcluster.server.leaf.tls import LeafTls
 from testkit.certificates import Authority
 from testkit.server_rig import Bench
-from tests.unit.server.leaf_rig import Site
+from tests.unit.server.leaf_bench import Site
 
 
 @pytest.mark.parametrize(

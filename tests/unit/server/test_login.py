@@ -24,7 +24,7 @@ from jetcluster.server.fairness import MAX_LOGIN_THREADS, SlowLogins
 from testkit.server_rig import QUIET, Bench
 from testkit.twins.memory import held
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.rig import configured
+from tests.unit.server.serving import configured
 from tests.unit.server.wire import Wire, errors, messages
 
 from .test_refusals import BCRYPT

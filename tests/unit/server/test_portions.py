@@ -18,7 +18,7 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.fairness import HEAVY_READ
 from testkit.server_rig import QUIET, Bench, Nobody, Peer
 from testkit.twins.time import ManualTime
-from tests.unit.server.leaf_rig import End, Site
+from tests.unit.server.leaf_bench import End, Site
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""

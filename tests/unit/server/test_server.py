@@ -15,7 +15,7 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import enter_lame_duck
 from testkit.certificates import make_certificate
-from tests.unit.server.rig import dial, on_both_loops, serving
+from tests.unit.server.serving import dial, on_both_loops, serving
 
 
 @on_both_loops

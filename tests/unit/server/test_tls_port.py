@@ -18,7 +18,7 @@ from jetcluster.config.tls import server_context
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import TlsListener
 from testkit.certificates import Authority, pin_of
-from tests.unit.server.rig import configured
+from tests.unit.server.serving import configured
 from tests.unit.server.tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
 from tests.unit.server.wire import Wire, close_all, errors
 

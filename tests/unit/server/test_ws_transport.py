@@ -19,7 +19,7 @@ from jetcluster.server.server import Server
 from jetcluster.server.ws import transport
 from jetcluster.server.ws.port import WsPort
 from tests.unit.protocol.test_websocket import deflated, masked, unframed
-from tests.unit.server.rig import on_both_loops, serving
+from tests.unit.server.serving import on_both_loops, serving
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

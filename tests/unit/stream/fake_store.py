@@ -1,4 +1,4 @@
-"""Test twins: a message store as one dict (`NaiveStore`), a bus that remembers (`RecordingBus`)."""
+"""Test twins: a message store as one dict (`NaiveStore`), a bus that remembers (`FakeBus`)."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ class NaiveStore:
         return dropped
 
 
-class RecordingBus:
+class FakeBus:
     """`Bus` as far as `Ingest` uses it."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import RecordingBus, block
+from tests.unit.stream.fake_store import FakeBus, block
 
 
 class Client(Origin):
@@ -54,7 +54,7 @@ class Log:
 
 class Bench:
     def __init__(self, limits: BatchLimits | None = None, **options: object) -> None:
-        self.log, self.bus, self.time = Log(), RecordingBus(), ManualTime()
+        self.log, self.bus, self.time = Log(), FakeBus(), ManualTime()
         self.turn: list[Callable[[], None]] = []
         rules = StreamRules.from_config({"name": "S", "allow_atomic": True})
         self.abandoned: list[tuple[bytes, str]] = []
