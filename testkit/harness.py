@@ -407,11 +407,11 @@ async def _answers_api(node: Node) -> bool:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[bool]], within: float, what: str, node: Node | None = None, every: float = 0.02
+    check: Callable[[], Awaitable[bool] | bool], within: float, what: str, node: Node | None = None, every: float = 0.02
 ) -> float:
     """Polls; returns the seconds it took. Raises HarnessError(what) after `within` seconds."""
     start = time.monotonic()
-    while not await check():
+    while not (await found if isinstance(found := check(), Awaitable) else found):
         if time.monotonic() - start > within:
             raise HarnessError(f"{what} after {within:.0f} s" + (f":\n{node.tail()}" if node else ""))
         await asyncio.sleep(every)
