@@ -286,7 +286,7 @@ def _check_together(options: SourceOptions, reader: OptionReader) -> None:
 
 
 def check_streaming(options: SourceOptions) -> None:
-    """Raises OptionError for what only a batch query can do: a stream has no end."""
+    """Raises OptionError for options of batch queries, as a streaming query has no end."""
     if options.ending != LATEST or options.ending_time is not None:
         raise OptionError("endingOffsets and endingTimestamp are for batch queries")
     if options.mode == "last" or options.as_of_seq or options.as_of_time is not None:

@@ -10,11 +10,11 @@ itself; an `invoke` without completion is an `info` that never ended. Fields at 
 `f` is the operation: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
 leader), `direct` (by any replica), `batch` (`count` messages, `seq` of the last), `deliver` (the `count`-th delivery
 came at `t0`), `ack` (confirmed), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's
-stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0: it was read,
-without a look at its content), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` what
-exactly was done) and `leader` (`replica` leads the workload's stream; none: nobody says who). More kinds may come:
-readers skip what they do not know. `msg_id` is the value: unique per write, and the payload. Reads of nothing have seq
-0. Times are seconds of one monotonic clock since the run began.
+stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0 only marks the
+replica as read), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` the details) and
+`leader` (`replica` leads the workload's stream; none: unknown). Readers skip unknown kinds, as more may come. `msg_id`
+is the value: unique per write, and the payload. A read without a result has seq 0. Times are seconds of one monotonic
+clock since the run began.
 """
 
 from __future__ import annotations
