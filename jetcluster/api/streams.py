@@ -243,8 +243,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
 
 
 def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
-    """The stream info object, keys in wire order. `answer` is the leader's: `state`, `cluster`,
-    `links`."""
+    """The stream info object, keys in wire order. `answer` is the leader's: `state`, `cluster`, `links`."""
     config = dict(assignment.config)
     config.pop(RESTORING, None)
     level = {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
