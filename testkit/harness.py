@@ -84,7 +84,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """On 127.0.0.1. No other test process is given them."""
+    """Ports on 127.0.0.1. No other test process is given them."""
     found: list[int] = []
     while len(found) < count:
         for _ in range(len(_mine)):
@@ -177,7 +177,7 @@ class Node:
             )  # fmt: skip
 
     async def wait_ready(self, within: float = START_TIMEOUT) -> None:
-        """Until the log of this start says it is ready. Raises HarnessError with the log's end."""
+        """Waits until the log of this start says it is ready. Raises HarnessError with the log's end."""
         deadline = time.monotonic() + within
         while READY not in self.log(self._log_start):
             if not self.alive:
@@ -377,7 +377,8 @@ class ProcessCluster:
         return found[-1]
 
     async def wait_current(self, stream: str, within: float = 30.0, replicas: int = 2) -> dict[str, Any]:
-        """Until the leader reports `replicas` followers, all current and without lag; returns that STREAM.INFO."""
+        """Waits until the leader reports `replicas` followers, all current and without lag; returns that
+        STREAM.INFO."""
         last: dict[str, Any] = {}
 
         async def current() -> bool:

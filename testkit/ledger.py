@@ -174,7 +174,8 @@ def check_exactly_once(ledger: Ledger, stored: dict[int, bytes]) -> None:
 
 
 async def wait_direct(client: Client, stream: str, last: int, within: float = 20.0) -> None:
-    """Until this connection's Direct Gets see sequence `last` (a member that is back joins once it is current)."""
+    """Waits until this connection's Direct Gets see sequence `last` (a member that is back joins once it is
+    current)."""
     deadline = time.monotonic() + within
     while True:
         with contextlib.suppress(ClientError, TimeoutError):
@@ -186,8 +187,8 @@ async def wait_direct(client: Client, stream: str, last: int, within: float = 20
 
 
 async def wait_newest(client: Client, stream: str, within: float = 20.0) -> None:
-    """Until this connection's Direct Gets see the last message that the leader has now: followers apply a little later,
-    and an ack promises nothing about what they answer. At once for a stream that is empty, or gone."""
+    """Waits until this connection's Direct Gets see the last message that the leader has now: followers apply a little
+    later, and an ack promises nothing about what they answer. At once for a stream that is empty, or gone."""
     try:
         newest = (await client.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": ">"}, within=5.0))["message"]
     except ClientError:

@@ -300,7 +300,7 @@ class Session:
             await ponged
 
     def new_inbox(self) -> str:
-        """For answers that are many; to be subscribed to."""
+        """A subject for answers that are many; to be subscribed to."""
         self._next_call += 1
         return f"_INBOX2.{self.name}.{self._next_call}"
 

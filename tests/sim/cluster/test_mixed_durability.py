@@ -38,7 +38,7 @@ class Site:
         return self.do(connect())
 
     def cut(self, a: str, b: str) -> list[Link]:
-        """Both ways."""
+        """Cuts the links both ways."""
         ips = self.deployment.machines[a].host.ip, self.deployment.machines[b].host.ip
         links = [self.deployment.network.link(*ips), self.deployment.network.link(*reversed(ips))]
         for link in links:

@@ -34,7 +34,7 @@ class Workload:
 
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
-    """In the words of docs/."""
+    """The promises that it tries, in the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
     weight: ClassVar[int] = 1
@@ -201,7 +201,7 @@ class Workload:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def note(self, what: str) -> None:
-        """Into the trace."""
+        """Writes into the trace."""
         self.deployment.trace.add(self.name, what)
 
     async def session(self, name: str, *nodes: str, user: str = "") -> Session:

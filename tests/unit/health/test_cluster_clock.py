@@ -142,7 +142,7 @@ def test_a_node_that_starts_with_a_wrong_clock_takes_the_time_of_the_others() ->
 
 
 class Stamps:
-    """To be called after every heartbeat: what leads stamps; no stamp is hours off, nor made to look old later."""
+    """Is to be called after every heartbeat: what leads stamps; no stamp is hours off, nor made to look old later."""
 
     def __init__(self, net: Cluster) -> None:
         self.net = net

@@ -154,7 +154,7 @@ class Rig:
         return found
 
     def live(self, last_seq: int = 0, delivered: int = 0, pending: int = 0) -> dict[str, Any]:
-        """From the beginning of an attempt to where messages may come."""
+        """Leads from the beginning of an attempt to where messages may come."""
         self.inform(last_seq)
         config = self.accept(delivered, pending)
         self.commit()

@@ -18,8 +18,8 @@ from tests.unit.server.wire import close_all
 
 @asynccontextmanager
 async def running(folder: Path, text: str) -> AsyncIterator[Node]:
-    """On a free port; wires are closed before it stops. The file is `folder/c.conf`; what is written there later comes
-    with a reload."""
+    """A node on a free port; wires are closed before it stops. The file is `folder/c.conf`; what is written there later
+    comes with a reload."""
     path = folder / "c.conf"
     path.write_text(f'listen: "127.0.0.1:-1"\nserver_name: n1\n{text}')
 

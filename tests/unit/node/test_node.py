@@ -37,7 +37,7 @@ def engine(node: Node) -> Any:
 
 
 async def create(node: Node, name: str) -> None:
-    """Through the API, as a client of this node."""
+    """Creates a stream through the API, as a client of this node."""
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     bus = node.server.account("$G")
     inbox = bus.subscribe(b"_INBOX.1", lambda subject, reply, headers, payload, origin: done.set_result(payload))
