@@ -79,6 +79,10 @@ def _claim_block() -> None:
     raise HarnessError(f"all ports from {PORTS.start} to {PORTS.stop} are claimed by other test processes ({folder})")
 
 
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
 def free_ports(count: int) -> list[int]:
     """On 127.0.0.1. No other test process is given them."""
     found: list[int] = []

@@ -15,7 +15,7 @@ from jetcluster.consumer.state.turn import ACK, TERM
 from jetcluster.model.advisory import MAX_DELIVERIES, Advisories
 from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.consumer.rig import MS, SECOND, Frame, Rig, TwinBus
+from tests.unit.consumer.rig import MS, SECOND, Frame, InboxBus, Rig
 
 MAX_ACK_PENDING = 7
 ACK_WAIT = SECOND
@@ -109,8 +109,7 @@ class Driver:
             self.deleted.add(seq)
 
     def commit(self) -> None:
-        self.rig.hold = False
-        self.rig.settle()
+        self.rig.release()
 
     def check(self) -> None:
         rig = self.rig
@@ -220,8 +219,7 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
             if frame.reply:
                 assert frame.numbers[2] not in got
                 got[frame.numbers[2]] = frame.seq
-    rig.hold = False
-    rig.settle()
+    rig.release()
     rig.next(b"in.last", batch=1000, expires=SECOND)
     got |= {frame.numbers[2]: frame.seq for frame in inbox if frame.reply}
     assert sorted(got.items()) == list(enumerate(wanted, 1))
@@ -291,7 +289,7 @@ def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
 
 
 def test_only_what_somebody_listens_to_is_told() -> None:
-    bus, rendered = TwinBus(), []
+    bus, rendered = InboxBus(), []
     render = Advisories(ManualTime(), SeededRng(1)).render
     advise = Advise(bus, lambda event: rendered.append(event) or render(event), "S", "C")  # type: ignore[func-returns-value]
     advise.exhausted(1, 2)
@@ -305,7 +303,7 @@ def test_only_what_somebody_listens_to_is_told() -> None:
 
 
 def test_a_reason_that_is_no_text() -> None:
-    bus = TwinBus()
+    bus = InboxBus()
     events = bus.listen(b"$JS.EVENT.ADVISORY.>")
     advise = Advise(bus, Advisories(ManualTime(), SeededRng(1)).render, "S", "C")
     advise.terminated(1, 2, 3, b"\xff")

@@ -28,13 +28,13 @@ from jetcluster.stream.lead.answers import (
     PubAcks,
     RefusedError,
 )
-from tests.unit.consumer.rig import Frame, TwinBus
+from tests.unit.consumer.rig import Frame, InboxBus
 
 FULL = by_code(10077, err="maximum messages exceeded")
 
 
 def answers(*, no_ack: bool = False) -> tuple[Answers, list[Frame]]:
-    bus = TwinBus()
+    bus = InboxBus()
     return Answers(bus, PubAcks("S", ""), no_ack=no_ack), bus.listen(b">")
 
 
