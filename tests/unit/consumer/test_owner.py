@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from jetcluster.consumer.owner.context import Advise
 from jetcluster.consumer.owner.statuses import LEADERSHIP_CHANGE
 from jetcluster.consumer.state.rules import ALL, EXPLICIT
 from jetcluster.consumer.state.turn import ACK, TERM
-from jetcluster.model.advisory import MAX_DELIVERIES, Advisories
 from jetcluster.stream.log import commands
+<<<<<<< HEAD
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rig import MS, SECOND, Frame, InboxBus, Rig
+=======
+from tests.unit.consumer.rig import MS, SECOND, Frame, Rig
+>>>>>>> wiring
 
 MAX_ACK_PENDING = 7
 ACK_WAIT = SECOND
@@ -286,6 +288,7 @@ def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
     rig.when_known = lambda origin, go_on: pytest.fail("asked")
     rig.crash(replicated=False)
     assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"
+<<<<<<< HEAD
 
 
 def test_only_what_somebody_listens_to_is_told() -> None:
@@ -308,3 +311,5 @@ def test_a_reason_that_is_no_text() -> None:
     advise = Advise(bus, Advisories(ManualTime(), SeededRng(1)).render, "S", "C")
     advise.terminated(1, 2, 3, b"\xff")
     assert json.loads(events[0].payload)["reason"] == "\ufffd"
+=======
+>>>>>>> wiring

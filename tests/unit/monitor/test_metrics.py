@@ -30,21 +30,20 @@ jetcluster with `-varz -connz -routez -subz -leafz -accstatz -accountz -gatewayz
 
 def instrumented(engine: Any, clock: SystemClock) -> Any:
     """The twin, with what only metrics look at."""
-    context = engine.context
     timed = Latency()
     timed.observe(0.002)
     journal = SimpleNamespace(
         sync_latency=timed, full=False,
         counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
-    context.raft = SimpleNamespace(
-        health=context.raft.health,
+    engine.network.raft = SimpleNamespace(
+        health=engine.network.raft.health,
         journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
-    context.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
-    context.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
-    context.catchup.missing = lambda gid, peer: None
+    engine.runtime.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
+    engine.services.settings.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
+    engine.network.catchup.missing = lambda gid, peer: None
     for replica in engine.replicas.values():
         replica.reads = SimpleNamespace(answers=SimpleNamespace(answered=12, pages=SimpleNamespace(streaming=1)))
         replica.assignment.config["max_msgs"] = -1
@@ -159,7 +158,7 @@ async def test_a_sick_node(node: Any) -> None:
     assert found["gnatsd_healthz_status"].samples[0].value == 1
     assert found["jetcluster_replicas_failed"].samples[0].value == 1
     assert not any(sample.value for sample in found["jetcluster_node_trouble"].samples)
-    health = node.jetstream.jetstream.context.raft.health
+    health = node.jetstream.jetstream.network.raft.health
     health.watch(Aspect.STORE, lambda: "EIO")
     health.look()
     trouble = {s.labels["aspect"]: s.value for s in (await scrape(node))["jetcluster_node_trouble"].samples}

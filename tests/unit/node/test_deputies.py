@@ -119,7 +119,7 @@ PUBLISHERS: dict[str, str] = {
     "mirror/inflow.py": "answers an upstream's flow control, where that says",
     "monitor/system/claims.py": "answer", "monitor/system/subscriber_counts.py": "subscribers",
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
-    "replica/context.py": "advisories, at their own subjects",
+    "replica/services.py": "advisories, at their own subjects",
     "replica/replica_state.py": "advisories, at their own subjects",
     "replica/reads/answers.py": "direct gets", "replica/reads/pages.py": "direct gets",
     "replica/reads/membership.py": "direct gets, handed on",
