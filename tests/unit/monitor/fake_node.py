@@ -85,31 +85,19 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
             name="n1",
             cluster_name="c1",
             mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-            raft=RaftTwin(clock, peers[1:]),
+            raft=FakeRaft(clock, peers[1:]),
             catchup=SimpleNamespace(
                 missing=lambda gid, peer: None,
                 progress=lambda: [(SimpleNamespace(gid=7, compared=300, fetched=200, size=900, missing=20), 1.55)],
             ),
         ),
-<<<<<<< HEAD
-        me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
-        mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-        raft=FakeRaft(clock, peers[1:]), meta_current=True,
-    )  # fmt: skip
-    config = {**CONFIG, "num_replicas": replicas}
-    assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
-    replica = SimpleNamespace(
-        context=context, assignment=assignment,
-        group=FakeGroup(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
-=======
         "known": SimpleNamespace(current=True, machine=SimpleNamespace(nodes=names)),
     }
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
         **services, assignment=assignment,
-        group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
->>>>>>> wiring
+        group=FakeGroup(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,
