@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -396,6 +396,18 @@ class ProcessCluster:
         except HarnessError as error:
             raise HarnessError(f"{error}: {last.get('cluster')}") from None
         return last
+
+
+@contextlib.contextmanager
+def frozen(nodes: Collection[Node]) -> Iterator[None]:
+    """Stops the processes meanwhile: they keep their connections and answer nothing."""
+    for node in nodes:
+        node.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.signal(signal.SIGCONT)
 
 
 async def _answers_api(node: Node) -> bool:

@@ -361,11 +361,7 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
         await publish(client, "up", *(b"a%d" % n for n in range(100)))
         await reached(client, "M", 100)
     cluster.kill9_all()
-    for node in cluster.nodes:
-        node.spawn()
-    for node in cluster.nodes:
-        await node.wait_ready()
-    await cluster.wait_meta()
+    await cluster.start()
     await cluster.stream_leader("UP", within=30)
     await cluster.stream_leader("M", within=30)
     async with await cluster[0].connect() as client:

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
 
 from jetcluster.budget import MAX_PER_KEY, QUANTUM_SECONDS, SLICE_SECONDS, BusyError, LoopBudget, Steps, Work
 from jetcluster.clock import SystemClock
-from testkit.twins.time import ManualTime
-
-
-class Loop(ManualTime):
-    """Time moves only while somebody works, and the loop is turned by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.soon: list[Callable[[], None]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
-        self.soon.append(functools.partial(callback, *args))
-
-    def turn(self) -> None:
-        now, self.soon = self.soon, []
-        for callback in now:
-            callback()
+from testkit.twins.time import SteppedTime
 
 
 class Bench:
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = SteppedTime()
         self.budget = LoopBudget(self.loop, self.loop)
         self.worked: list[Hashable] = []
         self.results: list[object] = []

@@ -21,19 +21,9 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import FakeBus, NaiveStore, block
+from tests.unit.stream.fake_store import ClientOrigin, FakeBus, NaiveStore, block
 
 Json = dict[str, Any]
-
-
-class ClientOrigin(Origin):
-    kind = "client"
-    account = "$G"
-
-
-class ServerOrigin(Origin):
-    kind = "internal"
-    account = "$G"
 
 
 def digest(data: bytes) -> str:

@@ -7,7 +7,8 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.objects.layout import Layout
 from jetcluster.store.api import DamagedError, Msg
-from tests.unit.objects.bench import Bench, ServerOrigin, digest, meta
+from tests.unit.objects.bench import Bench, digest, meta
+from tests.unit.stream.fake_store import ServerOrigin
 
 BOTH = ("$OBJ.b.>", "$O.b.C.>", "$O.b.M.>")
 REAL = ("$O.b.C.>", "$O.b.M.>")

@@ -10,8 +10,8 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects import request
-from jetcluster.protocol.bus import Origin
 from tests.unit.objects.bench import Bench, meta
+from tests.unit.stream.fake_store import ClientOrigin
 
 VALUES: list[Any] = [
     None,
@@ -60,7 +60,7 @@ def test_random_messages(seed: int) -> None:
         headers = rng.choice(
             [b"", b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", b"NATS/1.0\r\n", b"garbage", rng.randbytes(20)]
         )
-        bench.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, Client())
+        bench.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, ClientOrigin())
         if rng.random() < 0.5:
             bench.commit()
         if rng.random() < 0.1:
@@ -71,11 +71,6 @@ def test_random_messages(seed: int) -> None:
     bench.tick(700)
     bench.tick(700)
     assert bench.put("fine", b"abcdefgh", "fine")["nonce"] == "fine"
-
-
-class Client(Origin):
-    kind = "client"
-    account = "$G"
 
 
 @pytest.mark.parametrize("seed", range(20))

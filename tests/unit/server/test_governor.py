@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ from jetcluster.server.fairness import (
     Governor,
 )
 from testkit.server_rig import Bench, FakePeer, FakeTransport, Peer
-from testkit.twins.time import ManualTime
+from testkit.twins.time import SteppedTime
 
 
 def flood(peer: Peer, name: bytes, count: int) -> None:
@@ -60,26 +58,6 @@ class Taker:
 
     def names(self) -> bytes:
         return b"".join(payload[:1] for payload in self.taken)
-
-
-class Steps(ManualTime):
-    """Time that only callbacks move, and a loop that is turned by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.soon: list[Callable[[], None]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
-        self.soon.append(functools.partial(callback, *args))
-
-    def turn(self) -> None:
-        now, self.soon = self.soon, []
-        for callback in now:
-            callback()
 
 
 class TestTurns:
@@ -127,7 +105,7 @@ class TestTurns:
         assert taker.taken == [b"1", b"2", b"3"]
 
     def test_the_time_of_a_turn_is_bounded(self) -> None:
-        clock, turns = Steps(), list[int]()
+        clock, turns = SteppedTime(), list[int]()
         governor = Governor(clock, clock, LoopBudget(clock, clock))
 
         class Busy:

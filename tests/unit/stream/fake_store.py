@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import Columns, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 
@@ -341,6 +342,16 @@ class NaiveStore:
         if dropped:
             self.first_seq = min(self.rows, default=self.last_seq + 1)
         return dropped
+
+
+class ClientOrigin(Origin):
+    kind = "client"
+    account = "$G"
+
+
+class ServerOrigin(Origin):
+    kind = "internal"
+    account = "$G"
 
 
 class FakeBus:

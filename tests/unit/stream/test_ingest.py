@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster import errors
-from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
@@ -23,15 +22,9 @@ from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import FakeBus, block
+from tests.unit.stream.fake_store import ClientOrigin, FakeBus, ServerOrigin, block
 
-
-class Client(Origin):
-    kind = "client"
-    account = "$G"
-
-
-CLIENT = Client()
+CLIENT = ClientOrigin()
 
 
 class Log:
@@ -246,7 +239,7 @@ def test_commands_of_others_are_not_acked(bench: Bench) -> None:
 
 
 def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
-    class Waiting(Client):
+    class Waiting(ClientOrigin):
         def __init__(self) -> None:
             self.valves: list[object] = []
 
@@ -367,19 +360,14 @@ def test_a_command_that_all_replicas_refuse_is_answered(bench: Bench) -> None:
     assert len(bench.bus.sent) == 2
 
 
-class Server(Origin):
-    kind = "internal"
-    account = "$G"
-
-
 def test_where_in_the_log_the_newest_copy_of_the_server_is(bench: Bench) -> None:
     ingest = bench.ingest
     ingest.on_message(b"a", b"reply", b"", b"x", CLIENT)
     ingest.on_message(b"a", b"", b"", b"x", CLIENT)
-    ingest.on_message(b"a", b"reply", b"", b"a request of the server's own", Server())
+    ingest.on_message(b"a", b"reply", b"", b"a request of the server's own", ServerOrigin())
     ingest.flush()
     assert ingest.copied == 0
-    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    ingest.on_message(b"a", b"", b"", b"copy", ServerOrigin())
     assert ingest.copied == OPEN_INDEX
     ingest.flush()
     assert ingest.copied == 102
@@ -388,7 +376,7 @@ def test_where_in_the_log_the_newest_copy_of_the_server_is(bench: Bench) -> None
     assert ingest.copied == 102
     ingest.on_dropped(102)
     assert ingest.copied == 0
-    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    ingest.on_message(b"a", b"", b"", b"copy", ServerOrigin())
     bench.log.error = NotLeaderError("n2")
     ingest.flush()
     assert ingest.copied == 0
