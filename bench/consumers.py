@@ -153,7 +153,7 @@ async def fetch(
 
 
 async def create_bucket(url: str, replicas: int = 1, bucket: str = BUCKET) -> None:
-    """As clients create a key-value bucket, history 1."""
+    """Creates a key-value bucket with a history of 1, as clients do."""
     config = {
         "name": f"KV_{bucket}", "subjects": [f"$KV.{bucket}.>"], "max_msgs_per_subject": 1, "discard": "new",
         "allow_rollup_hdrs": True, "deny_delete": True, "allow_direct": True, "num_replicas": replicas,

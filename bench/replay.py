@@ -98,11 +98,11 @@ class _Link:
         self._known, self._path = server.known, server.path
         self._loop = asyncio.get_running_loop()
         self._free = 0.0
-        """When what was said so far has arrived."""
+        """The moment when everything that was said so far has arrived."""
         self._reader, self._writer = reader, writer
         self._their_reader, self._their_writer = their_reader, their_writer
         self._recording: dict[bytes, tuple[tuple[bytes, bytes], list[bytes]]] = {}
-        """Where an answer goes -> what was asked, and what came of it."""
+        """Subject of an answer -> the question, and the answers to it."""
 
     async def run(self) -> None:
         pumps = [asyncio.ensure_future(self._questions()), asyncio.ensure_future(self._answers())]

@@ -55,7 +55,7 @@ class Links:
         self._toxics = itertools.count(1)
 
     def routes(self, name: str) -> list[str]:
-        """Where `name` finds the others."""
+        """Routes to the other nodes for `name`."""
         return [f"nats://127.0.0.1:{port}" for (a, _), port in self._listen.items() if a == name]
 
     async def start(self) -> None:
@@ -112,7 +112,7 @@ class Links:
         await self._toxic(a, b, "latency", latency=milliseconds, jitter=jitter)
 
     async def throttle(self, a: str, b: str, kilobytes: int) -> None:
-        """So many per second."""
+        """Lets through so many kilobytes a second from `a` to `b`."""
         await self._toxic(a, b, "bandwidth", rate=kilobytes)
 
     async def drop_connections(self, a: str, b: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 ROOMS: Final = frozenset(("api", "cluster", "consumer", "mirror", "monitor", "objects", "replica", "server", "stream"))
-"""Those that work for clients on the event loop."""
+"""Rooms that work for clients on the event loop."""
 MANY: Final = frozenset(
     (
         *("assignments", "clients", "connections", "consumers", "literals", "members", "owners", "pending", "queue"),

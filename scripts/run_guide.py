@@ -35,7 +35,7 @@ class Block:
     line: int
     """The line in the page where its code begins."""
     shown: tuple[int, int] | None = None
-    """Where in the page the output is shown."""
+    """The lines of the page that show the output."""
     printed: str = ""
 
 

@@ -46,7 +46,7 @@ class Authority:
         rsa_bits: int = 0,
         password: bytes = b"",
     ) -> tuple[Path, Path]:
-        """As `issue`, with all that a certificate can say. Less than 0 `days`: it has expired."""
+        """Issues a certificate as `issue` does, with all that one can say. Less than 0 `days`: it has expired."""
         cert_file, key_file = self._folder / f"{name}.pem", self._folder / f"{name}-key.pem"
         key = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else ec.generate_private_key(ec.SECP256R1())
         self._write(

@@ -79,6 +79,10 @@ def _claim_block() -> None:
     raise HarnessError(f"all ports from {PORTS.start} to {PORTS.stop} are claimed by other test processes ({folder})")
 
 
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
 def free_ports(count: int) -> list[int]:
     """On 127.0.0.1. No other test process is given them."""
     found: list[int] = []
@@ -95,7 +99,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def busy_ports(ports: Iterable[int]) -> list[int]:
-    """Those on 127.0.0.1 that cannot be bound now."""
+    """The ports on 127.0.0.1, of those given, that cannot be bound now."""
     busy = []
     for port in ports:
         with socket.socket() as one:
@@ -403,11 +407,11 @@ async def _answers_api(node: Node) -> bool:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[bool]], within: float, what: str, node: Node | None = None, every: float = 0.02
+    check: Callable[[], Awaitable[bool] | bool], within: float, what: str, node: Node | None = None, every: float = 0.02
 ) -> float:
     """Polls; returns the seconds it took. Raises HarnessError(what) after `within` seconds."""
     start = time.monotonic()
-    while not await check():
+    while not (await found if isinstance(found := check(), Awaitable) else found):
         if time.monotonic() - start > within:
             raise HarnessError(f"{what} after {within:.0f} s" + (f":\n{node.tail()}" if node else ""))
         await asyncio.sleep(every)

@@ -148,11 +148,7 @@ async def load(cluster: ProcessCluster, subject: str = "s") -> AsyncIterator[Led
 async def until_acked(ledger: Ledger, more: int, within: float = 30.0) -> float:
     """Seconds until `more` further messages are acked."""
     goal = len(ledger.acked) + more
-
-    async def reached() -> bool:
-        return len(ledger.acked) >= goal
-
-    return await eventually(reached, within, f"{more} more acks")
+    return await eventually(lambda: len(ledger.acked) >= goal, within, f"{more} more acks")
 
 
 async def read_all(

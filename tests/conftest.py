@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from testkit.harness import Node, ProcessCluster, find_nats_cli, find_server
+from tests.unit.server.wire import close_all
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +41,14 @@ def server(request: pytest.FixtureRequest) -> str:
     if find_server(kind) is None:
         pytest.skip(f"{kind} is not on this machine: run `make tools` (needs Go and its module proxy)")
     return kind
+
+
+@pytest.fixture(scope="session")
+def tool() -> str:
+    found = find_nats_cli()
+    if found is None:
+        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+    return found
 
 
 @pytest.fixture
@@ -73,6 +82,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Servers are forked, but for tests of starting itself, of memory and of the command (marker `started`)."""
+    marker = item.get_closest_marker("ours")
+    if marker and item.config.getoption("--server") != "jetcluster":
+        pytest.skip(marker.args[0])
     Node.forked = item.get_closest_marker("started") is None
 
 
@@ -119,6 +131,13 @@ async def tidy(shared: ProcessCluster) -> AsyncIterator[ProcessCluster]:
     async with await shared[0].connect() as client:
         for name in (await client.api("STREAM.NAMES", {}))["streams"] or []:
             await client.api(f"STREAM.DELETE.{name}")
+
+
+@pytest.fixture
+async def closed_wires() -> AsyncIterator[None]:
+    """Raw connections that the test opens are closed at its end."""
+    yield
+    await close_all()
 
 
 @pytest.fixture

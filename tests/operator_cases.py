@@ -13,15 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tests.signer import Account, Key, Operator, User, preload
+from tests.signer import Account, Key, Operator, User, part, preload, url_base64
 
 DAY = 24 * 3600
 Connect = dict[str, Any]
 Case = Callable[["World", bytes], Connect]
 """(world, nonce of this connection) -> the fields of CONNECT."""
-
-ADMITTED: dict[str, Case] = {}
-REFUSED: dict[str, Case] = {}
 
 
 class World:
@@ -90,450 +87,172 @@ class World:
         return {"times": times, "times_location": zone}
 
 
-def admitted(case: Case) -> Case:
-    ADMITTED[case.__name__] = case
-    return case
+def _user(make: Callable[[World], User], **fields: str) -> Case:
+    """The user that `make` makes. `fields`: those of CONNECT that are not its own."""
+    return lambda world, nonce: {**make(world).connect(nonce), **fields}
 
 
-def refused(case: Case) -> Case:
-    REFUSED[case.__name__] = case
-    return case
+def _plain(**claims: Any) -> Case:
+    return _user(lambda world: world.plain.user(**claims))
 
 
-def _part(value: Any) -> str:
-    return (
-        base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode()).decode().rstrip("=")
-    )
+def _token(make: Callable[[World, User], str]) -> Case:
+    """A user of the account `plain` that comes with another token."""
+
+    def connect(world: World, nonce: bytes) -> Connect:
+        user = world.plain.user()
+        return {**user.connect(nonce), "jwt": make(world, user)}
+
+    return connect
 
 
-def _with_token(user: User, nonce: bytes, token: Any) -> Connect:
-    return {**user.connect(nonce), "jwt": token}
+def _body(user: User) -> Any:
+    return json.loads(base64.urlsafe_b64decode(user.jwt.split(".")[1] + "=="))
 
 
 def _tampered(user: User, **changes: Any) -> str:
-    header, payload, signature = user.jwt.split(".")
-    body = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    header, _, signature = user.jwt.split(".")
+    body = _body(user)
     body["nats"] |= changes
-    return f"{header}.{_part(body)}.{signature}"
+    return f"{header}.{part(body)}.{signature}"
 
 
-# ---- may come
+def _with_payload_of_another(world: World, user: User) -> str:
+    header, _, signature = world.plain.user().jwt.split(".")
+    return f"{header}.{user.jwt.split('.')[1]}.{signature}"
 
 
-@admitted
-def plain(world: World, nonce: bytes) -> Connect:
-    return world.plain.user().connect(nonce)
-
-
-@admitted
-def signature_in_url_base64(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    sig = base64.urlsafe_b64encode(user.key.private.sign(nonce)).decode().rstrip("=")
-    return {"jwt": user.jwt, "sig": sig}
-
-
-@admitted
-def account_by_the_operators_signing_key(world: World, nonce: bytes) -> Connect:
-    return world.by_signing_key.user().connect(nonce)
-
-
-@admitted
-def bearer_without_signature(world: World, _nonce: bytes) -> Connect:
-    return {"jwt": world.plain.user(bearer_token=True).jwt}
-
-
-@admitted
-def bearer_with_wrong_signature(world: World, nonce: bytes) -> Connect:
-    return {**world.plain.user(bearer_token=True).connect(nonce), "sig": "xx"}
-
-
-@admitted
-def not_expired_yet(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(fields={"exp": world.now + DAY, "nbf": world.now - 100}).connect(nonce)
-
-
-@admitted
-def signing_key_of_the_account(world: World, nonce: bytes) -> Connect:
-    return world.signing.user(signer=world.signing_key).connect(nonce)
-
-
-@admitted
-def scoped_user(world: World, nonce: bytes) -> Connect:
-    return world.signing.scoped("u", world.scoped_key, tags=["team:x", "team:y"]).connect(nonce)
-
-
-@admitted
-def revoked_before_it_was_issued(world: World, nonce: bytes) -> Connect:
-    return world.revoked_before.connect(nonce)
-
-
-@admitted
-def issued_after_all_were_revoked(world: World, nonce: bytes) -> Connect:
-    return world.revoking_all.user(fields={"iat": 101}).connect(nonce)
-
-
-@admitted
-def from_here(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(src=["10.0.0.0/8", "127.0.0.0/8"]).connect(nonce)
-
-
-@admitted
-def from_here_as_a_text(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(src="10.0.0.0/8,127.0.0.1/32").connect(nonce)
-
-
-@admitted
-def at_this_time(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(**world.windows((2, 3), (-2, 2))).connect(nonce)
-
-
-@admitted
-def over_midnight(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(**world.windows((-11, 11))).connect(nonce)
-
-
-@admitted
-def standard_connection(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(allowed_connection_types=["standard", "NEW_KIND"]).connect(nonce)
-
-
-@admitted
-def version_1(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
+def _version_1(world: World, user: User) -> str:
     body = {"iss": world.plain.public, "sub": user.key.public, "name": "old", "iat": 1, "type": "user", "nats": {}}
-    payload = _part(body)
-    signature = _part(world.plain.key.private.sign(payload.encode()))
-    return _with_token(user, nonce, f"{_part({'typ': 'jwt', 'alg': 'ed25519'})}.{payload}.{signature}")
+    signature = url_base64(world.plain.key.private.sign(part(body).encode()))
+    return f"{part({'typ': 'jwt', 'alg': 'ed25519'})}.{part(body)}.{signature}"
 
 
-@admitted
-def with_password_beside(world: World, nonce: bytes) -> Connect:
-    return {**world.plain.user().connect(nonce), "user": "u", "pass": "p"}
+def _self_signed(world: World, user: User) -> str:
+    body = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "issuer_account": world.plain.public}
+    return user.key.token(user.key.public, "me", body)
 
 
-# ---- may not
+def _with_header(typ: str, algorithm: str) -> Case:
+    return _token(lambda world, user: world.plain.key.sign(_body(user), {"typ": typ, "alg": algorithm}))
 
 
-@refused
-def nothing(_world: World, _nonce: bytes) -> Connect:
-    return {}
+def _with_payload(payload: str) -> Case:
+    signed = f"{part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{payload}"
+    return _token(lambda world, _: f"{signed}.{url_base64(world.plain.key.private.sign(signed.encode()))}")
 
 
-@refused
-def password_only(_world: World, _nonce: bytes) -> Connect:
-    return {"user": "u", "pass": "p"}
+def _url_base64_signature(world: World, nonce: bytes) -> Connect:
+    user = world.plain.user()
+    return {"jwt": user.jwt, "sig": url_base64(user.key.private.sign(nonce))}
 
 
-@refused
-def nkey_only(world: World, nonce: bytes) -> Connect:
+def _nkey_only(world: World, nonce: bytes) -> Connect:
     user = world.plain.user()
     return {"nkey": user.key.public, "sig": user.key.signature(nonce.decode()).decode()}
 
 
-@refused
-def no_signature(world: World, _nonce: bytes) -> Connect:
-    return {"jwt": world.plain.user().jwt}
-
-
-@refused
-def empty_signature(world: World, nonce: bytes) -> Connect:
-    return {**world.plain.user().connect(nonce), "sig": ""}
-
-
-@refused
-def signature_of_another_nonce(world: World, nonce: bytes) -> Connect:
-    return world.plain.user().connect(nonce[::-1] + b"x")
-
-
-@refused
-def signature_by_another_user(world: World, nonce: bytes) -> Connect:
-    return {**world.plain.user().connect(nonce), "jwt": world.plain.user().jwt}
-
-
-@refused
-def signature_that_is_no_base64(world: World, nonce: bytes) -> Connect:
-    return {**world.plain.user().connect(nonce), "sig": "!!!!"}
-
-
-@refused
-def expired(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(fields={"exp": world.now - 100}).connect(nonce)
-
-
-@refused
-def not_yet_valid(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(fields={"nbf": world.now + DAY}).connect(nonce)
-
-
-@refused
-def issued_by_a_key_the_account_does_not_know(world: World, nonce: bytes) -> Connect:
-    return world.signing.user(signer=world.strange_key).connect(nonce)
-
-
-@refused
-def issued_by_another_account(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(signer=world.signing.key).connect(nonce)
-
-
-@refused
-def issued_by_the_operator(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(signer=world.operator.key).connect(nonce)
-
-
-@refused
-def self_signed(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    body = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "issuer_account": world.plain.public}
-    return _with_token(user, nonce, user.key.token(user.key.public, "me", body))
-
-
-@refused
-def signing_key_without_its_account(world: World, nonce: bytes) -> Connect:
-    user = User(world.signing_key, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}, {})
-    return user.connect(nonce)
-
-
-@refused
-def account_unknown(world: World, nonce: bytes) -> Connect:
-    return world.unpreloaded.user().connect(nonce)
-
-
-@refused
-def account_by_another_operator(world: World, nonce: bytes) -> Connect:
-    return world.foreign.user().connect(nonce)
-
-
-@refused
-def account_self_signed(world: World, nonce: bytes) -> Connect:
-    return world.self_signed.user().connect(nonce)
-
-
-@refused
-def account_expired(world: World, nonce: bytes) -> Connect:
-    return world.expired.user().connect(nonce)
-
-
-@refused
-def account_not_yet_valid(world: World, nonce: bytes) -> Connect:
-    return world.not_yet.user().connect(nonce)
-
-
-@refused
-def revoked(world: World, nonce: bytes) -> Connect:
-    return world.revoked.connect(nonce)
-
-
-@refused
-def all_revoked(world: World, nonce: bytes) -> Connect:
-    return world.revoking_all.user(fields={"iat": 100}).connect(nonce)
-
-
-@refused
-def bearer_where_none_may_be(world: World, nonce: bytes) -> Connect:
-    return world.no_bearer.user(bearer_token=True).connect(nonce)
-
-
-@refused
-def from_elsewhere(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(src=["10.0.0.0/8", "::1/128"]).connect(nonce)
-
-
-@refused
-def src_that_is_no_network(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(src=["127.0.0.1"]).connect(nonce)
-
-
-@refused
-def at_another_time(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(**world.windows((1, 2), (-3, -2))).connect(nonce)
-
-
-@refused
-def in_no_time_zone(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(**{**world.windows((-2, 2)), "times_location": "Mars/Olympus"}).connect(nonce)
-
-
-@refused
-def time_that_is_none(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(times=[{"start": "25:00:00", "end": "26:00:00"}]).connect(nonce)
-
-
-@refused
-def other_connection_type(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(allowed_connection_types=["WEBSOCKET"]).connect(nonce)
-
-
-@refused
-def connection_type_of_the_future(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(allowed_connection_types=["NEW_KIND"]).connect(nonce)
-
-
-@refused
-def proxy_required(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(proxy_required=True).connect(nonce)
-
-
-@refused
-def permission_that_is_no_subject(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(pub={"allow": ["a..b"]}).connect(nonce)
-
-
-@refused
-def publish_permission_with_queue(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(pub={"allow": ["a q"]}).connect(nonce)
-
-
-@refused
-def scoped_user_with_permissions_of_its_own(world: World, nonce: bytes) -> Connect:
-    return world.signing.scoped("u", world.scoped_key, pub={"allow": [">"]}).connect(nonce)
-
-
-@refused
-def scoped_user_with_limits_of_its_own(world: World, nonce: bytes) -> Connect:
-    return world.signing.user(signer=world.scoped_key).connect(nonce)
-
-
-@refused
-def scoped_user_as_bearer(world: World, nonce: bytes) -> Connect:
-    return world.signing.scoped("u", world.scoped_key, bearer_token=True).connect(nonce)
-
-
-@refused
-def scoped_user_whose_name_is_no_token(world: World, nonce: bytes) -> Connect:
+def _scoped_user_without_a_name(world: World, nonce: bytes) -> Connect:
     user = world.signing.scoped("u", world.scoped_key)
-    body = json.loads(base64.urlsafe_b64decode(user.jwt.split(".")[1] + "=="))
-    key = Key("user")
-    claims = body["nats"] | {"issuer_account": "nobody"}
-    return _with_token(user, nonce, world.scoped_key.token(key.public, "..", claims))
+    claims = _body(user)["nats"] | {"issuer_account": "nobody"}
+    return {**user.connect(nonce), "jwt": world.scoped_key.token(Key("user").public, "..", claims)}
 
 
-@refused
-def delegated_to_an_auth_callout(world: World, nonce: bytes) -> Connect:
-    return world.callout.user().connect(nonce)
-
-
-@refused
-def tampered_payload(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    return _with_token(user, nonce, _tampered(user, bearer_token=True))
-
-
-@refused
-def payload_of_another(world: World, nonce: bytes) -> Connect:
-    one, two = world.plain.user().jwt.split("."), world.plain.user()
-    return _with_token(two, nonce, f"{one[0]}.{two.jwt.split('.')[1]}.{one[2]}")
-
-
-@refused
-def algorithm_none(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    return _with_token(user, nonce, f"{_part({'typ': 'JWT', 'alg': 'none'})}.{user.jwt.split('.')[1]}.")
-
-
-@refused
-def algorithm_none_signed(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    body = json.loads(base64.urlsafe_b64decode(user.jwt.split(".")[1] + "=="))
-    return _with_token(user, nonce, world.plain.key.sign(body, {"typ": "JWT", "alg": "none"}))
-
-
-@refused
-def algorithm_of_others(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    body = json.loads(base64.urlsafe_b64decode(user.jwt.split(".")[1] + "=="))
-    return _with_token(user, nonce, world.plain.key.sign(body, {"typ": "JWT", "alg": "HS256"}))
-
-
-@refused
-def type_of_others(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    body = json.loads(base64.urlsafe_b64decode(user.jwt.split(".")[1] + "=="))
-    return _with_token(user, nonce, world.plain.key.sign(body, {"typ": "JWS", "alg": "ed25519-nkey"}))
-
-
-@refused
-def of_a_newer_version(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(version=3).connect(nonce)
-
-
-@refused
-def without_a_version(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(version=0).connect(nonce)
-
-
-@refused
-def limits_that_are_no_numbers(world: World, nonce: bytes) -> Connect:
-    return world.plain.user(subs="-1").connect(nonce)
-
-
-@refused
-def account_jwt(world: World, nonce: bytes) -> Connect:
-    return _with_token(world.plain.user(), nonce, world.plain.jwt)
-
-
-@refused
-def operator_jwt(world: World, nonce: bytes) -> Connect:
-    return _with_token(world.plain.user(), nonce, world.operator.jwt)
-
-
-@refused
-def activation_jwt(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    return _with_token(
-        user, nonce, world.plain.key.token(user.key.public, "U", {"type": "activation", "kind": "stream"})
-    )
-
-
-@refused
-def subject_that_is_an_account(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    body = {"type": "user", "subs": -1, "data": -1, "payload": -1}
-    return _with_token(user, nonce, world.plain.key.token(world.plain.public, "U", body))
-
-
-@refused
-def truncated(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    return _with_token(user, nonce, user.jwt[:-5])
-
-
-@refused
-def garbage(world: World, nonce: bytes) -> Connect:
-    return _with_token(world.plain.user(), nonce, "eyJ.no.jwt")
-
-
-@refused
-def two_parts(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
-    return _with_token(user, nonce, user.jwt.rpartition(".")[0])
-
-
-@refused
-def json_that_is_a_list(world: World, nonce: bytes) -> Connect:
-    signed = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part([1, 2])}"
-    return _with_token(world.plain.user(), nonce, f"{signed}.{_part(world.plain.key.private.sign(signed.encode()))}")
-
-
-@refused
-def json_without_end(world: World, nonce: bytes) -> Connect:
-    signed = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(b'[' * 500)}"
-    return _with_token(world.plain.user(), nonce, f"{signed}.{_part(world.plain.key.private.sign(signed.encode()))}")
-
-
-# ---- other answers
-
+ADMITTED: dict[str, Case] = {
+    "plain": _plain(),
+    "signature_in_url_base64": _url_base64_signature,
+    "account_by_the_operators_signing_key": _user(lambda world: world.by_signing_key.user()),
+    "bearer_without_signature": lambda world, _: {"jwt": world.plain.user(bearer_token=True).jwt},
+    "bearer_with_wrong_signature": _user(lambda world: world.plain.user(bearer_token=True), sig="xx"),
+    "not_expired_yet": _user(lambda world: world.plain.user(fields={"exp": world.now + DAY, "nbf": world.now - 100})),
+    "signing_key_of_the_account": _user(lambda world: world.signing.user(signer=world.signing_key)),
+    "scoped_user": _user(lambda world: world.signing.scoped("u", world.scoped_key, tags=["team:x", "team:y"])),
+    "revoked_before_it_was_issued": _user(lambda world: world.revoked_before),
+    "issued_after_all_were_revoked": _user(lambda world: world.revoking_all.user(fields={"iat": 101})),
+    "from_here": _plain(src=["10.0.0.0/8", "127.0.0.0/8"]),
+    "from_here_as_a_text": _plain(src="10.0.0.0/8,127.0.0.1/32"),
+    "at_this_time": _user(lambda world: world.plain.user(**world.windows((2, 3), (-2, 2)))),
+    "over_midnight": _user(lambda world: world.plain.user(**world.windows((-11, 11)))),
+    "standard_connection": _plain(allowed_connection_types=["standard", "NEW_KIND"]),
+    "version_1": _token(_version_1),
+    "with_password_beside": _user(lambda world: world.plain.user(), **{"user": "u", "pass": "p"}),
+}
+REFUSED: dict[str, Case] = {
+    "nothing": lambda _world, _nonce: {},
+    "password_only": lambda _world, _nonce: {"user": "u", "pass": "p"},
+    "nkey_only": _nkey_only,
+    "no_signature": lambda world, _: {"jwt": world.plain.user().jwt},
+    "empty_signature": _user(lambda world: world.plain.user(), sig=""),
+    "signature_of_another_nonce": lambda world, nonce: world.plain.user().connect(nonce[::-1] + b"x"),
+    "signature_by_another_user": _token(lambda world, _: world.plain.user().jwt),
+    "signature_that_is_no_base64": _user(lambda world: world.plain.user(), sig="!!!!"),
+    "expired": _user(lambda world: world.plain.user(fields={"exp": world.now - 100})),
+    "not_yet_valid": _user(lambda world: world.plain.user(fields={"nbf": world.now + DAY})),
+    "issued_by_a_key_the_account_does_not_know": _user(lambda world: world.signing.user(signer=world.strange_key)),
+    "issued_by_another_account": _user(lambda world: world.plain.user(signer=world.signing.key)),
+    "issued_by_the_operator": _user(lambda world: world.plain.user(signer=world.operator.key)),
+    "self_signed": _token(_self_signed),
+    "signing_key_without_its_account": _user(
+        lambda world: User(world.signing_key, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}, {})
+    ),
+    "account_unknown": _user(lambda world: world.unpreloaded.user()),
+    "account_by_another_operator": _user(lambda world: world.foreign.user()),
+    "account_self_signed": _user(lambda world: world.self_signed.user()),
+    "account_expired": _user(lambda world: world.expired.user()),
+    "account_not_yet_valid": _user(lambda world: world.not_yet.user()),
+    "revoked": _user(lambda world: world.revoked),
+    "all_revoked": _user(lambda world: world.revoking_all.user(fields={"iat": 100})),
+    "bearer_where_none_may_be": _user(lambda world: world.no_bearer.user(bearer_token=True)),
+    "from_elsewhere": _plain(src=["10.0.0.0/8", "::1/128"]),
+    "src_that_is_no_network": _plain(src=["127.0.0.1"]),
+    "at_another_time": _user(lambda world: world.plain.user(**world.windows((1, 2), (-3, -2)))),
+    "in_no_time_zone": _user(
+        lambda world: world.plain.user(**{**world.windows((-2, 2)), "times_location": "Mars/Olympus"})
+    ),
+    "time_that_is_none": _plain(times=[{"start": "25:00:00", "end": "26:00:00"}]),
+    "other_connection_type": _plain(allowed_connection_types=["WEBSOCKET"]),
+    "connection_type_of_the_future": _plain(allowed_connection_types=["NEW_KIND"]),
+    "proxy_required": _plain(proxy_required=True),
+    "permission_that_is_no_subject": _plain(pub={"allow": ["a..b"]}),
+    "publish_permission_with_queue": _plain(pub={"allow": ["a q"]}),
+    "scoped_user_with_permissions_of_its_own": _user(
+        lambda world: world.signing.scoped("u", world.scoped_key, pub={"allow": [">"]})
+    ),
+    "scoped_user_with_limits_of_its_own": _user(lambda world: world.signing.user(signer=world.scoped_key)),
+    "scoped_user_as_bearer": _user(lambda world: world.signing.scoped("u", world.scoped_key, bearer_token=True)),
+    "scoped_user_whose_name_is_no_token": _scoped_user_without_a_name,
+    "delegated_to_an_auth_callout": _user(lambda world: world.callout.user()),
+    "tampered_payload": _token(lambda _, user: _tampered(user, bearer_token=True)),
+    "payload_of_another": _token(_with_payload_of_another),
+    "algorithm_none": _token(lambda _, user: f"{part({'typ': 'JWT', 'alg': 'none'})}.{user.jwt.split('.')[1]}."),
+    "algorithm_none_signed": _with_header("JWT", "none"),
+    "algorithm_of_others": _with_header("JWT", "HS256"),
+    "type_of_others": _with_header("JWS", "ed25519-nkey"),
+    "of_a_newer_version": _plain(version=3),
+    "without_a_version": _plain(version=0),
+    "limits_that_are_no_numbers": _plain(subs="-1"),
+    "account_jwt": _token(lambda world, _: world.plain.jwt),
+    "operator_jwt": _token(lambda world, _: world.operator.jwt),
+    "activation_jwt": _token(
+        lambda world, user: world.plain.key.token(user.key.public, "U", {"type": "activation", "kind": "stream"})
+    ),
+    "subject_that_is_an_account": _token(
+        lambda world, _: world.plain.key.token(
+            world.plain.public, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}
+        )
+    ),
+    "truncated": _token(lambda _, user: user.jwt[:-5]),
+    "garbage": _token(lambda _world, _user: "eyJ.no.jwt"),
+    "two_parts": _token(lambda _, user: user.jwt.rpartition(".")[0]),
+    "json_that_is_a_list": _with_payload(part([1, 2])),
+    "json_without_end": _with_payload(url_base64(b"[" * 500)),
+}
 OTHERWISE: dict[str, tuple[Case, str]] = {
-    "full_account": (
-        lambda world, nonce: world.full.user().connect(nonce),
-        "maximum account active connections exceeded",
-    ),
+    "full_account": (_user(lambda world: world.full.user()), "maximum account active connections exceeded"),
     "account_without_limits": (
-        lambda world, nonce: world.no_limits.user().connect(nonce),
+        _user(lambda world: world.no_limits.user()),
         "maximum account active connections exceeded",
     ),
-    "user_without_subscriptions": (
-        lambda world, nonce: world.plain.user(subs=0).connect(nonce),
-        "maximum subscriptions exceeded",
-    ),
+    "user_without_subscriptions": (_plain(subs=0), "maximum subscriptions exceeded"),
 }
 """Name -> (case, the -ERR text)."""

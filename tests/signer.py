@@ -28,7 +28,7 @@ class Key:
         self.seed = _text(bytes([18 << 3 | prefix >> 5, (prefix & 31) << 3]) + self.private.private_bytes_raw())
 
     def signature(self, nonce: str) -> bytes:
-        """Of an INFO's nonce, in base64."""
+        """Signature of an INFO's nonce, in base64."""
         return base64.b64encode(self.private.sign(nonce.encode()))
 
     def token(self, subject: Key | str, name: str, claims: dict[str, Any], **fields: Any) -> str:
@@ -101,7 +101,7 @@ class User:
         self.jwt = signer.token(self.key.public, name, claims, **fields)
 
     def connect(self, nonce: bytes) -> dict[str, str]:
-        """What CONNECT says of it."""
+        """The fields of CONNECT that name this user."""
         return {"jwt": self.jwt, "sig": self.key.signature(nonce.decode()).decode()}
 
     @property
@@ -128,7 +128,7 @@ def _text(raw: bytes) -> str:
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
-def part(value: dict[str, Any]) -> str:
+def part(value: Any) -> str:
     return url_base64(json.dumps(value).encode())
 
 

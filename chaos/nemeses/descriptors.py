@@ -49,7 +49,8 @@ async def no_descriptors(trouble: Trouble) -> None:
 
 
 async def _connect_all(url: str, count: int, idle: list[asyncio.StreamWriter]) -> None:
-    """As many as come through within a few seconds; a server that is full may leave the rest waiting."""
+    """Opens as many connections as come through within a few seconds; a server that is full may leave the rest
+    waiting."""
     parts = urlsplit(url)
     for _ in range(count):
         with contextlib.suppress(OSError, TimeoutError):

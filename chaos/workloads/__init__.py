@@ -14,6 +14,6 @@ WORKLOADS: dict[str, type[Workload]] = {
 }
 """In this order: a mirror is created after its origin."""
 USUAL = ("queue", "register", "batches", "consumers", "mirrors")
-"""Those of every scenario that does not say otherwise."""
+"""Workloads of every scenario that names no others."""
 
 __all__ = ["USUAL", "WORKLOADS", "Workload"]

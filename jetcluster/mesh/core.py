@@ -23,6 +23,7 @@ from jetcluster.mesh.frames import (
     MSG,
     MSGS,
     RAFT,
+    RAFT_EXTRA_BYTES,
     FrameError,
     Kind,
     Span,
@@ -34,13 +35,13 @@ from jetcluster.mesh.frames import (
     decode_msgs,
     decode_notice,
     decode_ping,
-    decode_raft,
     decode_sub,
     encode_backlog,
     encode_error,
     encode_notice,
     encode_ping,
-    encode_raft,
+    pack_raft,
+    unpack_gid,
 )
 from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
 from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic, size_of
@@ -121,11 +122,11 @@ class MeshCore:
         link = self.links.get(peer)
         if link is None:
             return False
-        if len(frame) + 5 > self.max_frame:
+        if len(frame) + RAFT_EXTRA_BYTES > self.max_frame:
             self.counters.oversize += 1
             self._log.error("Raft frame of %d bytes for group %d does not fit the mesh", len(frame), gid)
             return False
-        return link.send_urgent(encode_raft(gid, frame))
+        return link.send_urgent(pack_raft(len(frame) + RAFT_EXTRA_BYTES, RAFT, gid) + frame)
 
     def serve(self, method: str, handler: Handler, *, strangers: bool = False) -> None:
         """Answers `call(method)` from members of the cluster, and with `strangers` from all linked peers:
@@ -322,9 +323,11 @@ class MeshCore:
                     except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
                         self._callback_failed("message")
                 elif kind == RAFT:
-                    gid, frame = decode_raft(buffer, start, end)
+                    if end - start < 4:
+                        raise FrameError("RAFT is too short")
+                    (gid,) = unpack_gid(buffer, start)
                     try:
-                        wrong = on_raft(peer, gid, frame)
+                        wrong = on_raft(peer, gid, buffer[start + 4 : end])
                     except Exception:  # noqa: BLE001
                         self._callback_failed("Raft frame")
                         wrong = None

@@ -100,7 +100,12 @@ _unpack_head = _HEAD.unpack_from
 _unpack_msg = _MSG_BODY.unpack_from
 _unpack_u32 = _U32.unpack_from
 _pack_msg = _MSG.pack
-_pack_raft = _RAFT.pack
+RAFT_EXTRA_BYTES = 5
+"""Kind and group id: a RAFT's length without its Raft frame."""
+pack_raft = _RAFT.pack
+"""(length of a Raft frame + RAFT_EXTRA_BYTES, RAFT, group id) -> the head of the RAFT that carries it."""
+unpack_gid = _U32.unpack_from
+"""(buffer, start) -> (group id,) of the RAFT whose body starts there; the Raft frame follows after 4 bytes."""
 
 Span = tuple[int, int, int]
 """(kind, start, end): a frame's kind and the place of its body in `FrameReader.buffer`."""
@@ -337,16 +342,6 @@ def decode_backlog(body: bytes) -> tuple[str, bytes, int, int]:
     if end >= len(body):
         raise FrameError("BACKLOG lengths do not fit its frame")
     return _decode_account(body[_BACKLOG_BODY.size : end]), body[end:], mark, waiting
-
-
-def encode_raft(gid: int, payload: bytes) -> bytes:
-    return _pack_raft(len(payload) + 5, RAFT, gid) + payload
-
-
-def decode_raft(buffer: bytes, start: int, end: int) -> tuple[int, bytes]:
-    if end - start < 4:
-        raise FrameError("RAFT is too short")
-    return _unpack_u32(buffer, start)[0], buffer[start + 4 : end]
 
 
 def encode_sub(account: str, subject: bytes, queue: bytes | None, count: int) -> bytes:

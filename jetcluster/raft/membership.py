@@ -81,8 +81,11 @@ class Config:
 
     def quorum_index(self, reached: Mapping[str, int]) -> int:
         """Return the highest index that a quorum has reached; a voter missing in `reached` has reached 0."""
-        index = quorum_index(self.voters, reached)
-        return min(index, quorum_index(self.outgoing, reached)) if self.outgoing else index
+        ascending = sorted([reached.get(p, 0) for p in self.voters])
+        index = ascending[(len(ascending) - 1) // 2] if ascending else 0
+        if not self.outgoing:
+            return index
+        return min(index, replace(self, voters=self.outgoing, outgoing=()).quorum_index(reached))
 
     def vouches(self, agreeing: Collection[str], peer: str) -> bool:
         """True when the agreeing peers, without `peer`, share a member with every quorum that `peer` can have been part
@@ -213,14 +216,6 @@ def decisive(configs: Iterable[Config], peer: str) -> bool:
         peer in config.voters and not is_quorum(config.voters, [p for p in config.voters if p != peer])
         for config in configs
     )
-
-
-def quorum_index(voters: tuple[str, ...], reached: Mapping[str, int]) -> int:
-    """Return the highest index that a majority of `voters` has reached; a voter missing in `reached` has reached 0."""
-    if not voters:
-        return 0
-    ascending = sorted(reached.get(p, 0) for p in voters)
-    return ascending[(len(voters) - 1) // 2]
 
 
 def is_quorum(voters: tuple[str, ...], agreeing: Collection[str]) -> bool:

@@ -296,9 +296,11 @@ class RaftNode:
     def on_frame(self, peer: str, gid: int, frame: bytes) -> str:
         """Handle one frame from `peer`, the peer of its link. Returns "", or the fault of a frame that no member would
         send: the caller must then close the link. `end_of_batch` must be called after the last frame of a read."""
-        if self._closed or not self.heard(peer):
+        state = self.peers.states.get(peer)
+        if self._closed or state is None or not state.up:
             self.counters.refused_frames += 1
             return ""
+        state.last_seen, state.suspected = self.clock.monotonic(), False
         if gid == CONTROL_GID:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)

@@ -71,24 +71,27 @@ class Batch:
     __slots__ = (
         "_asked",
         "_body",
-        "_buffer",
         "_end",
         "_ends",
         "_header_lengths",
         "_index",
         "_payload_length",
         "_payload_lengths",
-        "_start",
         "_subject_lengths",
         "_subjects",
         "_subjects_at",
+        "buffer",
         "count",
         "encoded_bytes",
         "has_headers",
         "single",
+        "start",
         "subject_count",
     )
 
+    buffer: bytes
+    """The bytes that contain the batch, from `start` to their end."""
+    start: int
     count: int
     encoded_bytes: int
     """Length of `raw`."""
@@ -166,8 +169,8 @@ class Batch:
             raise BatchError(f"count {count}, {len(raw) - at} of {length} bytes")
         if verify and zlib.crc32(memoryview(raw)[at:], zlib.crc32(_START.pack(version, flags, count))) != crc:
             raise BatchError("wrong checksum")
-        self._buffer = raw
-        self._start = offset
+        self.buffer = raw
+        self.start = offset
         self._end = len(raw)
         self._subjects: list[bytes] | None
         self.count = count
@@ -212,7 +215,7 @@ class Batch:
         end = at + count * column.itemsize
         if end > self._end:
             raise BatchError("cut off inside a column")
-        column.frombytes(memoryview(self._buffer)[at:end])
+        column.frombytes(memoryview(self.buffer)[at:end])
         return end, column
 
     @property
@@ -220,7 +223,7 @@ class Batch:
         """The distinct subjects, in order of first appearance."""
         found = self._subjects
         if found is None:
-            raw = self._buffer
+            raw = self.buffer
             ends = accumulate(self._subject_lengths, initial=self._subjects_at)
             found = self._subjects = [raw[start:end] for start, end in pairwise(ends)]
         return found
@@ -228,7 +231,7 @@ class Batch:
     @property
     def raw(self) -> bytes:
         """The encoded batch; a copy only if it was decoded from the middle of a longer string."""
-        return self._buffer[self._start :] if self._start else self._buffer
+        return self.buffer[self.start :] if self.start else self.buffer
 
     @property
     def body_bytes(self) -> int:
@@ -245,9 +248,9 @@ class Batch:
             start, end = self._first_span(i)
             subject = self._first_subject(i)
         if self._header_lengths is None:
-            return subject, b"", self._buffer[start:end]
+            return subject, b"", self.buffer[start:end]
         middle = start + self._header_lengths[i]
-        return subject, self._buffer[start:middle], self._buffer[middle:end]
+        return subject, self.buffer[start:middle], self.buffer[middle:end]
 
     def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         self._asked = MESSAGES_BEFORE_UNPACK
@@ -255,7 +258,7 @@ class Batch:
 
     def columns(self, low: int, high: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """Return subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
-        raw, count = self._buffer, high - low
+        raw, count = self.buffer, high - low
         subjects = self.single or self.subjects
         index = self._index
         found = subjects * count if index is None else [subjects[number] for number in index[low:high]]
@@ -291,7 +294,7 @@ class Batch:
         if self._header_lengths is None:
             return b""
         start, _ = self._span(i)
-        return self._buffer[start : start + self._header_lengths[i]]
+        return self.buffer[start : start + self._header_lengths[i]]
 
     def size_of(self, i: int) -> int:
         """Return the bytes of message `i`'s header block and payload."""
@@ -368,13 +371,13 @@ class Batch:
         raw = bytearray(self.raw)
         spans = [self._span(i) for i in indices]
         if self._subjects is not None and len(self._subjects) == 1:
-            at = _FIXED.size + 4 + self._start
+            at = _FIXED.size + 4 + self.start
             ends = [at, at + len(self._subjects[0])]
         else:
             ends = list(accumulate(self._subject_lengths, initial=self._subjects_at))
         spans += [(ends[number], ends[number + 1]) for number in subjects]
         for start, end in spans:
-            raw[start - self._start : end - self._start] = bytes(end - start)
+            raw[start - self.start : end - self.start] = bytes(end - start)
         version, flags, count, _, length = _FIXED.unpack_from(raw)
         crc = zlib.crc32(memoryview(raw)[_FIXED.size :], zlib.crc32(_START.pack(version, flags, count)))
         _FIXED.pack_into(raw, 0, version, flags, count, crc, length)
@@ -420,7 +423,7 @@ class Batch:
             return self._subjects[number]
         lengths = self._subject_lengths
         start = self._subjects_at + sum(lengths[:number])
-        return self._buffer[start : start + lengths[number]]
+        return self.buffer[start : start + lengths[number]]
 
     def _message_ends(self) -> list[int]:
         """Return the offset of the first message, then the end of each one."""

@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
-from jetcluster.store.api import DamagedError, Msg, StoreState
+from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
-from jetcluster.store.blocks import BlockCache, BlockTable, Counters, cache_of, decode_state, encode_state
+from jetcluster.store.blocks import (
+    BlockCache,
+    BlockTable,
+    Counters,
+    cache_of,
+    decode_state,
+    encode_block,
+    encode_info,
+    encode_state,
+)
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.matches import Matches, kept_of
@@ -38,19 +47,24 @@ class BlockStore:
         self._stream = stream
         self._memory = memory
         self._cache = cache if cache is not None else cache_of(kv)
-        self._blocks = BlockTable()
-        self._index = SubjectIndex(kv, stream, self._blocks)
-        self.reader = BlockReader(kv, stream, self._blocks, self._cache)
+        self.blocks = BlockTable()
+        self._index = SubjectIndex(kv, stream, self.blocks)
+        self.reader = BlockReader(kv, stream, self.blocks, self._cache)
         self._matches = Matches(kept_of(kv))
-        self.queries = Queries(self.reader, self._blocks, self._index, self._matches)
+        self.queries = Queries(self.reader, self.blocks, self._index, self._matches)
+        self.get = self.reader.get
+        self.last_seq_of, self.count_of = self._index.last_of, self._index.count_of
+        """Return the last sequence, 0 for none, and the number of messages of a literal subject: look-ups in memory."""
+        self.width = self._index.kept.width
+        """Return the number of subjects that a search for a filter may have to read."""
         self.next_seqs = self.queries.next_seqs
         self.read_columns = self.reader.read_columns
         """Read messages as columns, at several times less cost for adjacent ones, as it only makes slices."""
-        self._views = Views(kv, stream, self._blocks, self.reader, self.queries)
+        self._views = Views(kv, stream, self.blocks, self.reader, self.queries)
         self._writer = BlockWriter(
-            kv, stream, self._blocks, self._index, self.reader, self._cache, self._matches, memory
+            kv, stream, self.blocks, self._index, self.reader, self._cache, self._matches, memory
         )
-        self.slices = Slices(self._blocks, self._index, self.reader, self._delete, self.compact)
+        self.slices = Slices(self.blocks, self._index, self.reader, self._delete, self.compact)
         self.last_seq = 0
         self.last_ts = 0
         self._added = 0
@@ -72,27 +86,20 @@ class BlockStore:
 
     @property
     def messages(self) -> int:
-        return self._blocks.messages
+        return self.blocks.messages
 
     @property
     def byte_count(self) -> int:
-        """StoreState.bytes."""
-        return self._blocks.bytes
+        return self.blocks.bytes
 
     @property
     def first_seq(self) -> int:
-        return self._blocks.first_seq
-
-    @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """Messages, `byte_count`, first and last sequence."""
-        blocks = self._blocks
-        return blocks.messages, blocks.bytes, blocks.first_seq, self.last_seq
+        return self.blocks.first_seq
 
     @property
     def first_ts(self) -> int:
         """Time of the first message, 0 without one."""
-        blocks = self._blocks
+        blocks = self.blocks
         if not blocks.messages:
             return 0
         at = blocks.find(blocks.first_seq)
@@ -104,19 +111,19 @@ class BlockStore:
 
     @property
     def num_deleted(self) -> int:
-        return self.last_seq + 1 - self._blocks.first_seq - self._blocks.messages
+        return self.last_seq + 1 - self.blocks.first_seq - self.blocks.messages
 
     @property
     def removals(self) -> int:
         """A number that grows with every removal and reload, from an arbitrary start: older counts may be outdated."""
-        return self._added - self._blocks.messages
+        return self._added - self.blocks.messages
 
     @property
     def state(self) -> StoreState:
         return StoreState(
-            self._blocks.messages,
-            self._blocks.bytes,
-            self._blocks.first_seq,
+            self.blocks.messages,
+            self.blocks.bytes,
+            self.blocks.first_seq,
             self.first_ts,
             self.last_seq,
             self.last_ts,
@@ -134,14 +141,24 @@ class BlockStore:
         self.reader.version += 1
         if not self.dirty:
             self.touch()
-        self._writer.append(batch, first_seq, ts)
-        self._added += batch.count
-        self.last_seq = first_seq + batch.count - 1
-        self.last_ts = ts + batch.count - 1
+        blocks, stream, count = self.blocks, self._stream, batch.count
+        size = batch.record_bytes(memory=self._memory)
+        block, info = keys.block(stream, first_seq), keys.info(stream, first_seq)
+        row = encode_block(block, ts, batch.buffer, batch.start)
+        writes = {block: row, info: encode_info(info, ts, count, size, 0)}
+        if not blocks.messages:
+            blocks.first_seq = first_seq
+        blocks.add(first_seq, count, ts, size)
+        self._index.add_block(batch, first_seq, writes)
+        self._kv.put_new(writes)
+        self._cache.put(stream, first_seq, batch)
+        self._added += count
+        self.last_seq = first_seq + count - 1
+        self.last_ts = ts + count - 1
 
     def delete(self, seq: int) -> bool:
         """Remove one message and overwrite its bytes in its block (see also `RocksKv.outdated`); False without one."""
-        if self._blocks.find(seq) < 0:
+        if self.blocks.find(seq) < 0:
             return False
         self._removing(seq, seq)
         self._writer.delete([seq], self.last_seq, erase=True)
@@ -149,7 +166,7 @@ class BlockStore:
 
     def delete_all(self, seqs: Sequence[int]) -> int:
         """Remove the messages at the ascending `seqs` that exist; returns their number."""
-        live = [seq for seq in seqs if self._blocks.find(seq) >= 0]
+        live = [seq for seq in seqs if self.blocks.find(seq) >= 0]
         if live:
             self._delete(live)
         return len(live)
@@ -170,17 +187,17 @@ class BlockStore:
     def compact(self, first_seq: int) -> int:
         """Remove everything below `first_seq` and make it the first sequence (also beyond the last one: then the next
         message gets `first_seq`); returns the number of removed messages."""
-        before = self._blocks.messages
-        if first_seq <= self._blocks.first_seq:
+        before = self.blocks.messages
+        if first_seq <= self.blocks.first_seq:
             return 0
-        target = self._blocks.next_live(first_seq)
-        self._removing(self._blocks.first_seq, first_seq - 1)
+        target = self.blocks.next_live(first_seq)
+        self._removing(self.blocks.first_seq, first_seq - 1)
         if target is None:
             self.last_seq = max(first_seq - 1, self.last_seq)
             self._writer.clear(self.last_seq + 1)
         else:
             self._writer.cut(target)
-        return before - self._blocks.messages
+        return before - self.blocks.messages
 
     def enforce(
         self,
@@ -194,14 +211,14 @@ class BlockStore:
         Limits per subject come first, then those of the stream, as in nats-server's store. `touched_subjects`: the
         subjects appended to since the last call; all others are within their limit.
         """
-        before = self._blocks.messages
+        before = self.blocks.messages
         if max_per_subject > 0:
             self._enforce_per_subject(max_per_subject, touched_subjects)
-        if 0 < max_msgs < self._blocks.messages:
+        if 0 < max_msgs < self.blocks.messages:
             self._keep_newest(max_msgs)
-        if 0 < max_bytes < self._blocks.bytes:
+        if 0 < max_bytes < self.blocks.bytes:
             self.compact(self._writer.first_within(max_bytes) or self.last_seq + 1)
-        return before - self._blocks.messages
+        return before - self.blocks.messages
 
     def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
         """Enforce the stream's limits by at most one `slices.Step`; returns the number removed, and if that was all."""
@@ -225,20 +242,13 @@ class BlockStore:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def get(self, seq: int) -> Msg | None:
-        return self.reader.get(seq)
-
     def contains(self, seq: int) -> bool:
         """Return True if a message exists at `seq`: a look-up in memory."""
-        return self._blocks.find(seq) >= 0
+        return self.blocks.find(seq) >= 0
 
     def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
         """Return the steps of a `LastSearch`."""
-        return LastSearch(self.queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
-
-    def width(self, filter: bytes) -> int:
-        """Return the number of subjects that a search for this filter may have to read."""
-        return self._index.kept.width(filter)
+        return LastSearch(self.queries, self._index, self._views, self.blocks).steps(filters, up_to, limit)
 
     def find_lasts(self, filters: Iterable[bytes]) -> None:
         """Prepare `last_seq_matching` of each of these wildcards, as `LastOfEach.find` does."""
@@ -250,19 +260,11 @@ class BlockStore:
 
     def view(self, filter: bytes, seq: int) -> View:
         """Return the messages from `seq` to the current last one that match `filter`, as of now."""
-        return View(self._views, filter, max(seq, self._blocks.first_seq), self.last_seq)
+        return View(self._views, filter, max(seq, self.blocks.first_seq), self.last_seq)
 
     def view_of(self, seqs: Sequence[int]) -> View:
         """Return the messages at the ascending `seqs`, which must all exist, as of now."""
         return View(self._views, b"", 0, self.last_seq, seqs)
-
-    def last_seq_of(self, subject: bytes) -> int:
-        """Return the last sequence of a literal subject, 0 without a message: one look-up in memory."""
-        return self._index.last_of(subject)
-
-    def count_of(self, subject: bytes) -> int:
-        """Return the number of messages of a literal subject: one look-up in memory."""
-        return self._index.count_of(subject)
 
     def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
         """Return the last sequence (at or below `up_to`) of every matching subject, ascending (multi_last). The search
@@ -275,12 +277,12 @@ class BlockStore:
 
     def seq_at_time(self, ts: int) -> int:
         """Return the first sequence with time >= `ts`; last_seq + 1 for none."""
-        found = self._blocks.seq_at_time(ts)
+        found = self.blocks.seq_at_time(ts)
         return self.last_seq + 1 if found is None else found
 
     def deleted(self, limit: int) -> list[int]:
         """Return interior deleted sequences, ascending, at most `limit`."""
-        blocks = self._blocks
+        blocks = self.blocks
         found: list[int] = []
         expected = blocks.first_seq
         at = blocks.live_from(0)
@@ -397,7 +399,7 @@ class BlockStore:
         if self.removed or self.incomplete:
             return
         key = keys.stream_prefix(keys.STATE, self._stream)
-        blocks = self._blocks
+        blocks = self.blocks
         counters = Counters(blocks.messages, blocks.bytes, blocks.first_seq, self.last_seq, self.last_ts)
         try:
             self._kv.put(key, encode_state(counters, self.load_machine_state()))
@@ -419,7 +421,7 @@ class BlockStore:
         if value is not None:
             counters, self._machine_state = decode_state(value)
         self.last_seq, self.last_ts = counters.last_seq, counters.last_ts
-        blocks = self._blocks
+        blocks = self.blocks
         blocks.first_seq = counters.first_seq
         start = keys.stream_prefix(keys.INFO, self._stream)
         for records in self._kv.chunks(start, keys.stream_end(keys.INFO, self._stream)):
@@ -434,8 +436,8 @@ class BlockStore:
     def _reset(self) -> None:
         self._views.removing(0, MAX_SEQ)
         self.reader.version += 1
-        self._blocks.clear()
-        self._blocks.first_seq = 1
+        self.blocks.clear()
+        self.blocks.first_seq = 1
         self._index.clear()
         self._matches.clear()
         self._cache.drop_stream(self._stream)
@@ -451,12 +453,12 @@ class BlockStore:
         self._kv.delete_range(keys.stream_prefix(kind, self._stream), keys.stream_end(kind, self._stream))
 
     def _keep_newest(self, keep: int) -> int:
-        if keep >= self._blocks.messages:
+        if keep >= self.blocks.messages:
             return 0
-        excess = self._blocks.messages - keep
+        excess = self.blocks.messages - keep
         if excess < keep:
-            return self.compact(self._blocks.nth_oldest(excess))
-        return self.compact(self._blocks.nth_newest(keep - 1))
+            return self.compact(self.blocks.nth_oldest(excess))
+        return self.compact(self.blocks.nth_newest(keep - 1))
 
     def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
         if not subjects:
@@ -466,7 +468,7 @@ class BlockStore:
             self._keep_newest(limit)
             return
         candidates = list(dict.fromkeys(subjects))
-        blocks = self._blocks
+        blocks = self.blocks
         if limit == 1 and blocks.messages and blocks.lives[-1] == blocks.counts[-1]:
             replaced = index.replaced(candidates, self.reader.batch(len(blocks.firsts) - 1), blocks.firsts[-1])
             candidates = replaced.others

@@ -1,4 +1,4 @@
-"""`BlockWriter`: every change to a stream's blocks, and to their postings, table and counters."""
+"""`BlockWriter`: removals from a stream's blocks, and from their postings, table and counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_SCAN_BLOCKS = 64
 
 
 class BlockWriter:
-    """The changes to one stream's blocks."""
+    """The removals from one stream's blocks; `BlockStore.append` adds to them."""
 
     def __init__(
         self,
@@ -54,18 +54,6 @@ class BlockWriter:
         self._cache = cache
         self._matches = matches
         self._memory = memory
-
-    def append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        blocks = self._blocks
-        size = batch.record_bytes(memory=self._memory)
-        block, info = keys.block(self._stream, first_seq), keys.info(self._stream, first_seq)
-        writes = {block: encode_block(block, ts, batch.raw), info: encode_info(info, ts, batch.count, size, 0)}
-        if not blocks.messages:
-            blocks.first_seq = first_seq
-        blocks.add(first_seq, batch.count, ts, size)
-        self._index.add_block(batch, first_seq, writes)
-        self._kv.put_new(writes)
-        self._cache.put(self._stream, first_seq, batch)
 
     def clear(self, first_seq: int) -> None:
         """Remove all messages; the next one gets at least `first_seq`."""

@@ -33,10 +33,11 @@ _BATCH_START = 12
 """Length of the batch's fixed part. It holds the batch's checksum, so a check over it covers the whole batch."""
 
 
-def encode_block(key: bytes, ts: int, batch: bytes) -> bytes:
-    """Return the stored value. Its check covers key, time and the batch's checksum, so that it detects a swapped value,
-    but not the stream's id: an export may be imported under another one."""
-    return _VALUE_HEAD.pack(crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, batch[:_BATCH_START])), ts) + batch
+def encode_block(key: bytes, ts: int, batch: bytes, start: int = 0) -> bytes:
+    """Return the stored value of the batch that begins at `start`. Its check covers key, time and the batch's checksum,
+    so that it detects a swapped value, but not the stream's id: an export may be imported under another one."""
+    checked = b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, batch[start : start + _BATCH_START])
+    return _VALUE_HEAD.pack(crc32(checked), ts) + batch[start:]
 
 
 def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:

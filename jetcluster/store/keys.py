@@ -52,9 +52,13 @@ def seq_of(key: bytes) -> int:
     return seq
 
 
+posting_head = partial(_STREAM_SUBJECT.pack, POSTING)
+"""(stream id, size of a subject) -> what precedes it in its postings' keys. By the size no two subjects' keys mix."""
+
+
 def posting_prefix(stream: int, subject: bytes) -> bytes:
-    """Return the prefix of a subject's postings. The length comes first, so that no two subjects' keys mix."""
-    return _STREAM_SUBJECT.pack(POSTING, stream, len(subject)) + subject
+    """Return the prefix of a subject's postings."""
+    return posting_head(stream, len(subject)) + subject
 
 
 def postings(stream: int, subjects: Iterable[bytes], seqs: Iterable[int]) -> list[bytes]:
@@ -65,7 +69,7 @@ def postings(stream: int, subjects: Iterable[bytes], seqs: Iterable[int]) -> lis
         size = len(subject)
         head = heads.get(size)
         if head is None:
-            head = heads[size] = _STREAM_SUBJECT.pack(POSTING, stream, size)
+            head = heads[size] = posting_head(stream, size)
         found.append(head + subject + seq.to_bytes(8))
     return found
 

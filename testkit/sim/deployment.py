@@ -38,7 +38,7 @@ class Violation(AssertionError):
 
 
 def without_addresses(text: str) -> str:
-    """Where an object lies is another place in each process."""
+    """The text without addresses of objects, which differ from process to process."""
     return _ADDRESS.sub("", text)
 
 
@@ -48,7 +48,7 @@ class Deployment:
     def __init__(self, seed: int, servers: Sequence[Server] = cluster(3), *, keep_trace: bool = False) -> None:
         self.seed = seed
         self.servers: dict[str, Server] = {}
-        """By name; one that is replaced counts from the next start or reload (SIGHUP) of its node on."""
+        """The servers by name; one that is replaced counts from the next start or reload (SIGHUP) of its node on."""
         self.rng = Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, keep=keep_trace)
@@ -64,7 +64,7 @@ class Deployment:
         nothing."""
         self._relaxed = False
         self.power_failures: list[float] = []
-        """When machines lost power."""
+        """The times at which machines lost power."""
         self.machines: dict[str, Machine] = {}
         self.names: dict[str, str] = {}
         """Names of servers, by their addresses."""
@@ -90,7 +90,7 @@ class Deployment:
         return Machine(name, ip, self.scheduler, self.network, self.trace, seed, self.failed)
 
     def _node(self, name: str, log: SimLog, platform: Platform) -> Node:
-        """As `servers` says it is now."""
+        """The node as `servers` describes it now."""
 
         def read() -> Options:
             text = self.servers[name].text(list(self.servers.values()))

@@ -132,7 +132,8 @@ class SimPlatform:
         return writer
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
-        """As usual, or so small that the journal forgets soon, and who was away needs the state of another one."""
+        """The usual options, or ones so small that the journal forgets soon and a node that was away needs another's
+        state."""
         usual, segment = journal_options(directory, sync_interval, self.files), self._machine.segment
         if not segment:
             return usual
@@ -145,7 +146,7 @@ class SimPlatform:
         )
 
     def raft_config(self) -> RaftConfig:
-        """As usual, or with batches so small that a few entries do not fit into one."""
+        """The usual configuration, or one with batches so small that a few entries do not fit into one."""
         usual, batch = RaftConfig(), self._machine.batch
         return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
 
@@ -185,7 +186,7 @@ class Machine:
         """For each start; there is none where no node runs."""
         self.paused = False
         self.forgotten = -math.inf
-        """When the network forgot some of its connections."""
+        """The time at which the network forgot some of its connections."""
         self.filled = False
         """Others have taken what was free of its disk, at some time."""
         self.damaged_data = False
@@ -313,7 +314,7 @@ class Machine:
         loop.from_outside(lambda: setattr(loop, "main", loop.create_task(work)))
 
     def kill(self) -> None:
-        """As `kill -9`: what the process had in memory is gone, what it gave to the system is not."""
+        """Ends the process like `kill -9`: what it had in memory is gone, what it gave to the system is not."""
         if self.loop is None:
             return
         self._trace.add(self.name, "is killed")
@@ -347,7 +348,7 @@ class Machine:
             self.loop.from_outside(self.loop.signals[number])
 
     def pause(self) -> None:
-        """As SIGSTOP: connections stay, and what comes waits."""
+        """Stops the process like SIGSTOP: connections stay, and what comes waits."""
         if self.loop is not None and not self.paused:
             self._trace.add(self.name, "stands still")
             self.paused = True

@@ -51,7 +51,7 @@ class Link:
         self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
 
     def calm(self) -> None:
-        """As at the beginning. Seconds, seconds, share of segments, bytes per second."""
+        """Sets the link to what it is at the beginning. Seconds, seconds, share of segments, bytes per second."""
         self.delay = 0.0002
         self.jitter = 0.0003
         self.loss = 0.0
@@ -477,11 +477,11 @@ class Network:
         self.segments = 0
         self.checksum = 0
         self.watch: Callable[[Address, Address, bytes], None] | None = None
-        """Told of all bytes that come: from, to, data."""
+        """A function that is told of all bytes that come: from, to, data."""
         self.awaited: list[tuple[re.Pattern[bytes], Callable[[str, str], None]]] = []
-        """Told, once, when something comes in which that is found: from which machine, to which."""
+        """Patterns, each with a function that is told once when bytes with it come: from which machine, to which."""
         self.overhear: Callable[[Address, Address, bytes], None] | None = None
-        """Told of all that is written between servers: from, to, data."""
+        """A function that is told of all that is written between servers: from, to, data."""
         self._rng = rng
         self._chance = Random(rng.getrandbits(64)).random
         self._links: dict[tuple[str, str], Link] = {}
@@ -496,7 +496,7 @@ class Network:
         return found
 
     def split(self, size: int) -> int:
-        """Where a segment of so many bytes is cut in two; 0: nowhere."""
+        """The place at which a segment of `size` bytes is cut in two; 0: nowhere."""
         chance = self._chance() / SPLIT
         return 1 + int(chance * (size - 1)) if chance < 1.0 else 0
 

@@ -55,7 +55,7 @@ class Protocol:
         self._heads: dict[Key, int] = {}
         """The newest term whose leader was looked at."""
         self._lasts: dict[Key, deque[tuple[float, int]]] = {}
-        """Where logs of leaders ended, and when."""
+        """The ends of leaders' logs, each with its time."""
         self._promoted: dict[Key, int] = {}
         """The index of the newest promotion that was looked at."""
 

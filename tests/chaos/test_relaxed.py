@@ -19,7 +19,7 @@ from tests.chaos.test_checkers import Script, drop
 pytestmark = pytest.mark.long
 
 SEED = 1
-"""Of a power cut some seconds after the last flush, which syncs the journal."""
+"""The power cut of this seed comes some seconds after the last flush, which syncs the journal."""
 
 
 def cut_at(moment: float) -> list[Event]:

@@ -68,7 +68,7 @@ def test_scenarios_name_nemeses_that_are_there() -> None:
 
 
 async def test_a_cut_direction_carries_nothing_and_the_other_does(tmp_path: Path) -> None:
-    """Of the proxies alone: bytes that a cut link swallowed do not come back when it heals."""
+    """Tests the proxies alone: bytes that a cut link swallowed do not come back when it heals."""
     if why := links.why_not():
         pytest.skip(f"links: {why}")
     heard: list[bytes] = []

@@ -1,5 +1,5 @@
-"""Where answers of `$JS.API` are not made as nats-server's (api_answers.py), by reason: the cluster's size, or "" for
-both, the request, and the place and what is different there; "*" for any place."""
+"""Known differences of our answers of `$JS.API` from nats-server's (api_answers.py), by reason: the cluster's size, or
+"" for both, the request, and the place and what is different there; "*" for any place."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ async def publish(client: Client, subject: str, size: int = SIZE) -> dict[str, o
 
 
 async def fill(client: Client, subject: str, most: int = 40) -> int:
-    """How many messages are taken before the first refusal."""
+    """Counts the messages that are taken before the first refusal."""
     for count in range(most):
         answer = await publish(client, subject)
         if "error" in answer:

@@ -114,7 +114,11 @@ async def test_a_conversation(nodes: ProcessCluster, storage: str) -> None:
         assert await send(client, "A.x", "d", 2, "1") == 10176
         # open batches, and how they end
         assert [await send(client, "A.x", f"o{n}", 1) for n in range(3)] == [0, 0, 10210]  # q is open
-        await eventually(lambda: _told(events, "o1", "timeout"), 5, "no advisory of a timeout")
+        await eventually(
+            lambda: any((event["batch"], event["reason"]) == ("o1", "timeout") for event in events),
+            5,
+            "no advisory of a timeout",
+        )
         assert await send(client, "A.x", "o1", 2, "1") == 10176
         assert await state(client, "A") == (5, 5)
         told = [(event["batch"], event["reason"]) for event in events]
@@ -135,14 +139,9 @@ async def _answers(client: Client, subject: str, batch_id: str, expected: Answer
     return await send(client, subject, batch_id, 1) == expected
 
 
-async def _told(events: list[dict[str, Any]], batch_id: str, reason: str) -> bool:
-    return any((event["batch"], event["reason"]) == (batch_id, reason) for event in events)
-
-
+@pytest.mark.ours("nats-server has neither the event nor the option")
 async def test_the_specifications_advisory_and_message_ids(server: str) -> None:
-    """What is ours: the event of the seed, and `compat { batch_msg_id }`."""
-    if server != "jetcluster":
-        pytest.skip("nats-server has neither the event nor the option")
+    """Two things are ours alone: the event of the seed, and `compat { batch_msg_id }`."""
     for config in ("", "compat { batch_msg_id: refuse }\n"):
         async with ProcessCluster(1, server, config=config) as nodes, await nodes[0].connect() as client:
             events: list[tuple[bytes, str]] = []

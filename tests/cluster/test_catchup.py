@@ -34,9 +34,8 @@ def payload(number: int) -> bytes:
     return (b"large-%d." % number).ljust(SIZE, b"%d" % (number % 10))
 
 
-async def test_a_joining_replica_that_is_killed_in_the_middle_gets_all(cluster: ProcessCluster, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("about our own /jsz and log")
+@pytest.mark.ours("about our own /jsz and log")
+async def test_a_joining_replica_that_is_killed_in_the_middle_gets_all(cluster: ProcessCluster) -> None:
     async with await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], 2)
         info = await client.api("STREAM.INFO.S")

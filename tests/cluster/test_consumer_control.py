@@ -134,9 +134,8 @@ async def test_reset_stays_within_the_start(jet: Jet) -> None:
     assert [m.data for m in await jet.fetch("S", 2)] == [b"5", b"6"]
 
 
+@pytest.mark.ours("4.12: nats-server is silent")
 async def test_reset_of_what_is_not_there(jet: Jet) -> None:
-    if not jet.ours:
-        pytest.skip("4.12: nats-server is silent")
     assert (await jet.refused(f"CONSUMER.RESET.{jet.stream}.NONE"))[:2] == (404, 10014)
 
 

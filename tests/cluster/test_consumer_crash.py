@@ -30,9 +30,8 @@ async def take_some(jet: Jet) -> tuple[set[int], set[int]]:
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
+@pytest.mark.ours("after this, acks that nats-server has confirmed come again now and then")
 async def test_kill_all_nodes(cluster: ProcessCluster, server: str, retention: str) -> None:
-    if server == "nats-server":
-        pytest.skip("after this, acks that nats-server has confirmed come again now and then")
     async with await cluster[0].connect() as client:
         jet = await Jet.start(client, "S", 3, server, retention=retention)
         await jet.publish(*[b"%d" % number for number in range(COUNT + 10)])
@@ -93,11 +92,10 @@ async def consume(jet: Jet, name: str, rng: Random, until: asyncio.Event) -> int
     return came
 
 
+@pytest.mark.ours("looks for a message in our log")
 async def test_replicas_do_not_drift(cluster: ProcessCluster, server: str) -> None:
     """Everything that consumers do, on interest retention under limits, while nodes are killed and come back: every
     replica arrives at the same state, so none is found to differ from its leader."""
-    if server == "nats-server":
-        pytest.skip("looks for a message in our log")
     rng = Random(7)
     until = asyncio.Event()
     async with await cluster[0].connect() as client:

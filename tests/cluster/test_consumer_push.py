@@ -35,7 +35,7 @@ async def test_delivery_with_its_own_subject(jet: Jet) -> None:
 
 
 async def test_created_before_anybody_listens(jet: Jet) -> None:
-    """As nats-py's KV watch does."""
+    """nats-py's KV watch creates its consumer so."""
     await jet.publish(b"1", b"2")
     created = await jet.consumer("P", deliver_subject="later.inbox." + jet.prefix, ack_policy="none")
     assert created["num_pending"] == 2
@@ -68,11 +68,7 @@ class Order:
         subject = f"$JS.API.CONSUMER.CREATE.{self._jet.stream}.{config.get('name') or config['durable_name']}"
         began = time.monotonic()
         self._jet.client.publish(subject, body, self._answers.encode())
-
-        async def all_came() -> bool:
-            return len(self.seen) > deliveries
-
-        await eventually(all_came, 5, "the answer and the deliveries")
+        await eventually(lambda: len(self.seen) > deliveries, 5, "the answer and the deliveries")
         if self._jet.ours:  # of a cluster of nats-server they may overtake each other on their way between nodes
             first = self.seen.index("answer")
             assert self.seen == ["answer"] + ["delivery"] * deliveries, f"{first} came before the answer"
@@ -121,11 +117,7 @@ async def test_deliver_groups(jet: Jet, shared: ProcessCluster) -> None:
         await two.flush()
         await asyncio.sleep(0.2)
         await jet.publish(*(b"%d" % n for n in range(1, 60)))
-
-        async def all_delivered() -> bool:
-            return sum(len(member.messages) for member in members) == 60
-
-        await eventually(all_delivered, 5, "not all were delivered")
+        await eventually(lambda: sum(len(member.messages) for member in members) == 60, 5, "not all were delivered")
         assert sorted(int(m.data) for member in members for m in member.messages) == list(range(60))
         assert all(m.subject == f"{jet.prefix}.a".encode() for member in members for m in member.messages)
         assert sum(bool(member.messages) for member in members) >= 2
@@ -220,7 +212,7 @@ async def test_headers_only(jet: Jet) -> None:
 
 
 async def test_last_per_subject_then_live(jet: Jet) -> None:
-    """What a KV watch reads: the newest of each key, in order, then everything."""
+    """A KV watch reads the newest message of each key, in order, then everything that follows."""
     for subject, data in (("k1", b"old"), ("k2", b"2"), ("k1", b"new"), ("k3", b"3")):
         await jet.publish(data, subject=subject)
     inbox = Inbox(jet.client)

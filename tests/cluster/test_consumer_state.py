@@ -1,5 +1,5 @@
-"""What a consumer's counters and its stream's messages look like after all that can happen to both: floors, purges,
-limits, deletions, changes of retention. The figures are nats-server's."""
+"""Counters of a consumer and messages of its stream after all that can happen to both: floors, purges, limits,
+deletions, changes of retention. The figures are nats-server's."""
 
 from __future__ import annotations
 

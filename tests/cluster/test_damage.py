@@ -16,7 +16,11 @@ from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.ours("nats-server is not asked what it does with damage"),
+]
 
 MESSAGES = 4000
 
@@ -82,8 +86,6 @@ async def whole_again(cluster: ProcessCluster, node: Node, ledger: Ledger, pid: 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate"])
 async def test_a_table_file_rots_under_a_running_node(server: str, harm: str) -> None:
-    if server == "nats-server":
-        pytest.skip("what nats-server does with damage is not ours to test")
     async with ProcessCluster(3, server, monitor=True) as cluster:
         ledger = await filled(cluster)
         told: list[dict[str, Any]] = []
@@ -103,8 +105,6 @@ async def test_a_table_file_rots_under_a_running_node(server: str, harm: str) ->
 
 
 async def test_a_table_file_is_truncated_while_the_node_is_down(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("what nats-server does with damage is not ours to test")
     async with ProcessCluster(3, server, monitor=True) as cluster:
         ledger = await filled(cluster)
         node = cluster[2]

@@ -49,20 +49,12 @@ async def test_each_has_its_own_environment_and_folder(tmp_path: Path) -> None:
         process.kill()  # of what has ended: nothing
         args = ["serve", "-a", "127.0.0.1", "-p", "-1"]
         left = forks.start(args, {"PATH": "/bin", "MINE": "2"}, tmp_path, tmp_path / "log")
-
-        async def moved() -> bool:
-            return Path(f"/proc/{left.pid}/cwd").resolve() == tmp_path
-
-        await eventually(moved, 10, "it is not in its folder")
+        await eventually(lambda: Path(f"/proc/{left.pid}/cwd").resolve() == tmp_path, 10, "it is not in its folder")
         with pytest.raises(subprocess.TimeoutExpired):
             left.wait(0.01)
     finally:
         forks.close()
-
-    async def gone() -> bool:
-        return left.pid not in _running()
-
-    await eventually(gone, 10, "the server outlives the fork server")
+    await eventually(lambda: left.pid not in _running(), 10, "the server outlives the fork server")
 
 
 def _running() -> list[int]:
@@ -91,11 +83,7 @@ async def test_no_server_outlives_its_tests(tmp_path: Path) -> None:
         subprocess.run, [sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True, check=False, timeout=60
     )
     pid = int(done.stdout)
-
-    async def gone() -> bool:
-        return pid not in _running()
-
-    await eventually(gone, 10, "the server still runs")
+    await eventually(lambda: pid not in _running(), 10, "the server still runs")
 
 
 @pytest.mark.started
@@ -105,10 +93,9 @@ async def test_a_start_as_users_do_it_is_a_program_of_its_own(single: ProcessClu
     assert words[-2:-1] != [b"testkit.forks"] and b"-js" in words
 
 
-async def test_a_fork_costs_a_fraction_of_a_start(server: str, tmp_path: Path) -> None:
+@pytest.mark.ours("only servers of this tree are forked")
+async def test_a_fork_costs_a_fraction_of_a_start(tmp_path: Path) -> None:
     """Processor time until it is ready."""
-    if server != "jetcluster":
-        pytest.skip("only servers of this tree are forked")
     cost = {}
     for forked in (True, False, True):
         Node.forked = forked

@@ -3,21 +3,13 @@ replicated streams and consumers of A stay as they are, unseen."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from testkit.harness import ProcessCluster
 from tests.unit.node.isolation_cases import API, CONFIG, HIDDEN, OTHERS, OWN, SILENT, ask, come, set_up, state_of
-from tests.unit.server.wire import close_all, messages
+from tests.unit.server.wire import messages
 
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 
 async def test_by_every_subject_at_every_node() -> None:

@@ -27,7 +27,7 @@ class Bucket:
         self.prefix = f"$KV.{name}."
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """What nats.go sends."""
+        """The configuration that nats.go sends."""
         return {
             "name": self.stream, "subjects": [f"{self.prefix}>"], "retention": "limits", "max_consumers": -1,
             "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msg_size": -1,
@@ -47,7 +47,8 @@ class Bucket:
         return await self.client.request(f"$JS.API.DIRECT.GET.{self.stream}.{self.prefix}{key}")
 
     async def watch(self, keys: str = ">", **more: Any) -> tuple[Inbox, int]:
-        """As nats.go: an ordered consumer on an inbox subscribed before; and how many entries it begins with."""
+        """Watches as nats.go does, with an ordered consumer on an inbox that was subscribed before. Returns the inbox
+        and the number of entries at the beginning."""
         inbox = Inbox(self.client)
         config = {
             "deliver_subject": inbox.subject, "deliver_policy": "last_per_subject", "ack_policy": "none",
@@ -179,9 +180,8 @@ async def test_markers_of_limits_are_seen(kv: Bucket) -> None:
     assert marker.subject == stored.subject
 
 
+@pytest.mark.ours("nats-server has no DIRECT.GET.LAST")
 async def test_the_seeds_get(kv: Bucket) -> None:
-    if not kv.jet.ours:
-        pytest.skip("nats-server has no DIRECT.GET.LAST")
     await kv.create(max_msgs_per_subject=5)
     for value in (b"1", b"2", b"3"):
         await kv.put("a.b", value)

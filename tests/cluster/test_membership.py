@@ -34,7 +34,7 @@ def system(node: Node) -> str:
 
 
 async def ask(node: Node, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As the system account; the whole reply."""
+    """Asks as the system account, and returns the whole reply."""
     async with await Client.connect(system(node)) as client:
         return (await client.request(f"$JS.API.{subject}", json.dumps(body or {}).encode(), 8.0)).json()
 
@@ -93,9 +93,8 @@ async def scale(client: Client, stream: str, replicas: int) -> None:
     await client.api(f"STREAM.UPDATE.{stream}", {**config, "num_replicas": replicas})
 
 
+@pytest.mark.ours("what nats-server does while it scales is not ours to test")
 async def test_replicas_grow_and_shrink_while_messages_come(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("what nats-server does while it scales is not ours to test")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 1, duplicate_window=120_000_000_000)
@@ -114,9 +113,8 @@ async def test_replicas_grow_and_shrink_while_messages_come(server: str) -> None
         await check_replicas(cluster, "S", ledger)
 
 
+@pytest.mark.ours("nats-server answers other errors")
 async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server answers other errors")
     async with ProcessCluster(4, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
@@ -144,9 +142,8 @@ async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server:
         assert (await ask(alive[0], "SERVER.REMOVE", {"peer": dead.name}))["error"]["err_code"] == 10044
 
 
+@pytest.mark.ours("decommission is ours")
 async def test_decommission_goes_on_after_the_tool_died(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("decommission is ours")
     async with ProcessCluster(4, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             for number in range(6):
@@ -213,9 +210,8 @@ async def test_the_meta_leader_steps_down(server: str) -> None:
             await eventually(leads, 10, f"{node.name} does not lead", every=0.1)
 
 
+@pytest.mark.ours("safe-to-restart is ours")
 async def test_safe_to_restart(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("safe-to-restart is ours")
 
     async def safe(node: Node) -> dict[str, Any]:
         return await node.monitor("healthz?safe-to-restart=true")

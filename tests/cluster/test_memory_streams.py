@@ -11,9 +11,8 @@ from testkit.ledger import check_exactly_once, publish_all, read_all, wait_direc
 pytestmark = pytest.mark.cluster
 
 
-async def test_acked_messages_of_a_memory_stream_outlive_kill_9(single: ProcessCluster, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("its memory streams are gone with the process")
+@pytest.mark.ours("its memory streams are gone with the process")
+async def test_acked_messages_of_a_memory_stream_outlive_kill_9(single: ProcessCluster) -> None:
     node = single[0]
     acked: dict[bytes, int] = {}
     async with await node.connect() as client:

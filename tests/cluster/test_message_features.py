@@ -1,5 +1,5 @@
-"""What single messages ask for, on real nodes: TTLs and markers, counters, schedules, rollups, transforms, republish.
-Answers and stored bytes as nats-server 2.15.2 has them (`--server nats-server` runs the same cases there)."""
+"""Features of single messages on real nodes: TTLs and markers, counters, schedules, rollups, transforms, republish.
+Answers and stored bytes are those of nats-server 2.15.2 (`--server nats-server` runs the same cases there)."""
 
 from __future__ import annotations
 
@@ -86,11 +86,7 @@ async def test_counters_rollups_transforms_republish(tidy: ProcessCluster, repli
         for data in (b"1", b"2"):
             await publish(client, "t.x", data, User="u")
         assert await stored(client, "T") == [("mapped.x", "User: u", "1"), ("mapped.x", "User: u", "2")]
-
-        async def republished() -> bool:
-            return len(heard) == 2
-
-        await eventually(republished, 5.0, "nothing was republished")
+        await eventually(lambda: len(heard) == 2, 5.0, "nothing was republished")
     assert heard == [("out.x", "1", "0", b"1"), ("out.x", "2", "1", b"2")]
 
 
@@ -134,10 +130,9 @@ async def direct(node: Node, stream: str, last: int) -> dict[int, bytes]:
         return await read_all(client, stream)
 
 
-async def test_time_goes_on_after_the_leader_died(cluster: ProcessCluster, server: str) -> None:
-    """What the old leader had not proposed yet, the new one does: once."""
-    if server == "nats-server":
-        pytest.skip("asks each replica, which nats-server cannot be held to")
+@pytest.mark.ours("asks each replica, which nats-server cannot be held to")
+async def test_time_goes_on_after_the_leader_died(cluster: ProcessCluster) -> None:
+    """The new leader proposes whatever the old one had not proposed yet, and only once."""
     async with await cluster[0].connect() as client:
         await create_stream(
             client, "S", ["s.>"], 3, allow_msg_schedules=True, allow_msg_ttl=True, max_age=3_600_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.client import Client, create_stream
-from testkit.harness import HarnessError, Node, ProcessCluster, eventually, find_nats_cli
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wait_newest
 from tests.cluster.test_membership import CONFIG, ask, system
 from tests.interop.test_nats_cli import Cli
@@ -27,11 +27,7 @@ async def rescue(node: Node, quorum: int, expected: int) -> dict[str, dict[str, 
         client.subscribe("rescue.answers", lambda msg: found.append(msg.json()))
         await client.flush()
         client.publish(f"$JS.API.{RESCUE}", json.dumps({"quorum_needed": quorum}).encode(), b"rescue.answers")
-
-        async def all_there() -> bool:
-            return len(found) >= expected
-
-        await eventually(all_there, 15, f"{len(found)} of {expected} servers have answered")
+        await eventually(lambda: len(found) >= expected, 15, f"{len(found)} of {expected} servers have answered")
     assert all(answer["type"] == TYPE for answer in found)
     assert len({answer["server_id"] for answer in found}) == expected
     return {answer["server"]: answer for answer in found}
@@ -65,7 +61,8 @@ async def rescued(survivors: list[Node]) -> dict[str, dict[str, Any]]:
 
 
 async def read_whole(client: Client, stream: str) -> dict[int, bytes]:
-    """What the leader has. It may be there before the client's node knows of anybody who answers reads."""
+    """Reads all messages that the leader has. It may be there before the client's node knows of anybody who answers
+    reads."""
 
     async def answered() -> bool:
         try:
@@ -85,9 +82,8 @@ async def home(node: Node, stream: str) -> set[str]:
     return {cluster["leader"], *(r["name"] for r in cluster.get("replicas") or [])}
 
 
+@pytest.mark.ours("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
 async def test_three_of_five_are_gone_for_good(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         ledgers: dict[str, Ledger] = {}
         async with await cluster[0].connect() as client:
@@ -111,11 +107,7 @@ async def test_three_of_five_are_gone_for_good(server: str) -> None:
         answers = await rescued(survivors)
         assert all((a["prev_quorum"], a["new_quorum"]) == (3, 2) for a in answers.values()), answers
         await cluster.wait_meta(survivors)
-
-        async def heard() -> bool:
-            return len(told) == 2
-
-        await eventually(heard, 10, "no advisories")
+        await eventually(lambda: len(told) == 2, 10, "no advisories")
         ear.close()
         assert {event["server"] for event in told} == set(names)
         assert told[0]["type"] == "io.nats.jetstream.advisory.v1.meta_rescue"
@@ -172,9 +164,8 @@ async def test_three_of_five_are_gone_for_good(server: str) -> None:
         assert record["survivors"] == sorted(names) and record["number"] == 1 and "s" in record["by"].split()
 
 
+@pytest.mark.ours("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
 async def test_refusals(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server lowers a quorum for five minutes instead (docs/compatibility.md)")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         assert refusals(await rescue(cluster[1], 2, 3)) == {"raft: leader is known"}
         for quorum in (0, 3, -1):
@@ -199,12 +190,9 @@ async def test_refusals(server: str) -> None:
             assert (await meta(node))["cluster_size"] == 3
 
 
-async def test_with_the_stock_tool(server: str) -> None:
+async def test_with_the_stock_tool(server: str, tool: str) -> None:
     """`nats server cluster rescue` came after 0.3.0 and asks for nats-server 2.15: a plain request does the same. What
     follows in nats-server's procedure, peer-remove of the dead, is as it says."""
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         cli = Cli(tool, system(cluster[0]))
         async with await cluster[0].connect() as client:

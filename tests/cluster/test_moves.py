@@ -149,10 +149,9 @@ async def test_another_node_takes_the_place_of_a_removed_peer(server: str) -> No
         assert "bad request" in str(await ask(client, "STREAM.PEER.REMOVE.ALL", {}))
 
 
+@pytest.mark.ours("nats-server says nothing until it counts the server as away, which takes seconds")
 async def test_an_update_while_the_only_server_of_a_stream_is_away_changes_nothing(server: str) -> None:
     """It is refused, and stays so when the server is back."""
-    if server == "nats-server":
-        pytest.skip("nats-server says nothing until it counts the server as away, which takes seconds")
     async with ProcessCluster(3, server) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s.>"], 1)

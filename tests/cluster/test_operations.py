@@ -40,11 +40,7 @@ async def reload(node: Node, expect: str = r"Reloaded server configuration \(sha
     """SIGHUP; returns what the log says from there on, once it matches `expect`."""
     before = len(node.log())
     node.signal(signal.SIGHUP)
-
-    async def told() -> bool:
-        return re.search(expect, node.log()[before:]) is not None
-
-    await eventually(told, 5, f"no {expect!r} in the log", node)
+    await eventually(lambda: re.search(expect, node.log()[before:]) is not None, 5, f"no {expect!r} in the log", node)
     return node.log()[before:]
 
 
@@ -107,11 +103,7 @@ async def test_reload_by_the_signal_command_without_a_file(server: str, tmp_path
         )
         assert (done.returncode, done.stderr) == (0, "")
         expected = "can only reload config when a file is provided"
-
-        async def told() -> bool:
-            return expected in single[0].log()
-
-        await eventually(told, 5, f"no {expected!r}", single[0])
+        await eventually(lambda: expected in single[0].log(), 5, f"no {expected!r}", single[0])
         assert single[0].alive
 
 
@@ -122,11 +114,12 @@ async def test_reload_of_log_file_and_level(server: str, tmp_path: Path) -> None
         new_log = tmp_path / "new.log"
         rewrite(node, f'server_name: a\ndebug: true\nlog_file: "{new_log}"\n')
         node.signal(signal.SIGHUP)
-
-        async def told() -> bool:
-            return new_log.exists() and "Reloaded server configuration" in new_log.read_text()
-
-        await eventually(told, 5, "nothing in the new log file", node)
+        await eventually(
+            lambda: new_log.exists() and "Reloaded server configuration" in new_log.read_text(),
+            5,
+            "nothing in the new log file",
+            node,
+        )
     finally:
         node.kill9()
 
@@ -218,9 +211,8 @@ def ports_of(node: Node, directory: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.ours("nats-server lists every interface of a wildcard address")
 async def test_ports_file_names_every_listener_by_its_own_address(server: str, tmp_path: Path) -> None:
-    if server != "jetcluster":
-        pytest.skip("nats-server lists every interface of a wildcard address")
     config = 'host: "::1"\nport: -1\nhttp: "127.0.0.2:-1"\ncluster { name: c, listen: "0.0.0.0:-1" }\n'
     node = node_with(server, tmp_path, config)
     node.args = ["-c", str(node.root / "server.conf"), "--ports_file_dir", str(tmp_path)]
@@ -268,7 +260,7 @@ async def test_an_idle_server_stops_at_once(server: str, tmp_path: Path, number:
 
 
 async def test_a_signal_during_the_start_ends_it_cleanly(server: str, tmp_path: Path) -> None:
-    """As soon as the port is open, TERM must be handled: harnesses wait for the port and may stop at once."""
+    """The node must handle TERM as soon as the port is open: harnesses wait for the port and may stop at once."""
     node = ProcessCluster(1, server, root=tmp_path)[0]
     node.spawn()
     try:

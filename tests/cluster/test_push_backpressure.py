@@ -23,7 +23,7 @@ MAX_PENDING = 8 << 20
 
 
 async def pending_bytes(port: int, name: str) -> int:
-    """What the node has not written to the connection of that name."""
+    """Bytes that the node has not written yet to the connections of that name."""
 
     def get() -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/connz", timeout=5) as response:

@@ -16,7 +16,7 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("a regression test of jetcluster's meta log")]
 
 OTHERS = 150
 
@@ -50,9 +50,7 @@ def ack_at_once(node: Node, subject: str, seconds: float) -> bytes:
     return received
 
 
-async def test_deleted_stream_does_not_ack_during_replay(single: ProcessCluster, server: str) -> None:
-    if server != "jetcluster":
-        pytest.skip("a regression test of jetcluster's meta log")
+async def test_deleted_stream_does_not_ack_during_replay(single: ProcessCluster) -> None:
     async with await single[0].connect() as client:
         await create_stream(client, "OLD", ["s.>"], 1)
         await other_streams(client)
@@ -70,9 +68,7 @@ async def test_deleted_stream_does_not_ack_during_replay(single: ProcessCluster,
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-async def test_old_configuration_is_not_applied_again(cluster: ProcessCluster, server: str, replicas: int) -> None:
-    if server != "jetcluster":
-        pytest.skip("a regression test of jetcluster's meta log")
+async def test_old_configuration_is_not_applied_again(cluster: ProcessCluster, replicas: int) -> None:
     async with await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], replicas, max_msgs=5)
         await other_streams(client)

@@ -22,7 +22,7 @@ from tests.cluster.test_membership import CONFIG, members
 from tests.cluster.test_meta_rescue import home, read_whole, rescued
 from tests.unit.node.stopped import hurt
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the tool is ours")]
 
 
 async def tool(*words: str, data: str = "", rc: int = 0) -> str:
@@ -39,7 +39,7 @@ async def tool(*words: str, data: str = "", rc: int = 0) -> str:
 
 
 def fingerprint(store: Path) -> dict[str, tuple[str, int]]:
-    """Of every file: its content, and when it was written."""
+    """Content of every file, and the time when it was written."""
     return {
         str(path.relative_to(store)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
         for path in sorted(store.rglob("*"))
@@ -52,7 +52,8 @@ def stores(*nodes: Node) -> list[str]:
 
 
 async def leader(node: Node, stream: str) -> str:
-    """By the node's own replica; "" when it knows of none, or has no replica."""
+    """The leader of the stream according to the node's own replica; "" if that knows of none, or if there is no
+    replica."""
     page = await node.monitor("jsz?streams=1")
     details = [s for a in page.get("account_details", []) for s in a.get("stream_detail", []) if s["name"] == stream]
     return str(details[0]["cluster"].get("leader") or "") if details else ""
@@ -66,8 +67,6 @@ async def wait_led(node: Node, stream: str, wanted: bool = True) -> None:
 
 
 async def test_two_of_three_replicas_are_gone(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
@@ -130,7 +129,7 @@ async def test_two_of_three_replicas_are_gone(server: str) -> None:
 
 
 def log_of(node: Node) -> tuple[int, LogView]:
-    """Of the only stream, in the journal of a node that is down."""
+    """Log of the only stream, in the journal of a node that is down."""
     groups = read_journal(node.store / "jetstream" / "journal").groups
     ((gid, log),) = [item for item in groups.items() if item[0] != META_GROUP]
     return gid, log
@@ -138,8 +137,6 @@ def log_of(node: Node) -> tuple[int, LogView]:
 
 async def test_all_replicas_are_damaged(server: str) -> None:
     """Nobody may lead then. The best one is chosen, and the stream goes on with exactly what that has."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         payloads = [b"%d" % n for n in range(60)]
         async with await cluster[0].connect() as client:
@@ -188,8 +185,6 @@ async def test_all_replicas_are_damaged(server: str) -> None:
 
 async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> None:
     """The tool sees one store. What it did there is not used: the meta leader asks the other replicas."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
@@ -203,11 +198,7 @@ async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> Non
         await tool("--keep", str(wrong.store), "--stream", "A/S", "--yes")
         await wrong.start()
         await cluster.wait_meta()
-
-        async def refused() -> bool:
-            return "the rescued replica of a stream is not used" in wrong.log()
-
-        await eventually(refused, 30, "not refused", wrong)
+        await eventually(lambda: "the rescued replica of a stream is not used" in wrong.log(), 30, "not refused", wrong)
         assert "is led by" in wrong.log() and not await leader(wrong, "S")
         health = await wrong.monitor("healthz?details=1")
         assert "rescued replica is not used" in json.dumps(health), health
@@ -225,8 +216,6 @@ async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> Non
 
 async def test_the_meta_group_first_and_then_a_stream(server: str) -> None:
     """Three of five servers are gone. A stream that had two of its three replicas there waits, and is rescued next."""
-    if server == "nats-server":
-        pytest.skip("the tool is ours")
     async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)

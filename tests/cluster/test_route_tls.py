@@ -22,10 +22,7 @@ def shown(address: tuple[str, int]) -> str:
 
 
 async def says(node: Node, text: str) -> None:
-    async def there() -> bool:
-        return text in node.log()
-
-    await eventually(there, 10, f"{node.name} does not say {text!r}", node)
+    await eventually(lambda: text in node.log(), 10, f"{node.name} does not say {text!r}", node)
 
 
 async def test_routes_with_certificates(tmp_path: Path, server: str) -> None:
@@ -44,7 +41,7 @@ async def test_routes_with_certificates(tmp_path: Path, server: str) -> None:
         address = ("127.0.0.1", node.cluster_port)
 
         def attempt(context: ssl.SSLContext | None) -> bytes:
-            """What the node says to a stranger, b"" when it ends the connection."""
+            """Answer of the node to a stranger; b"" if it ends the connection."""
             with socket.create_connection(address, timeout=5) as plain:
                 if context is None:
                     plain.sendall(b"CONNECT {}\r\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -15,21 +14,15 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from testkit.harness import Node, find_server, free_ports
 from tests.signer import OPERATOR, USER, Key
-from tests.unit.server.wire import Wire, close_all, errors
+from tests.unit.server.wire import Wire, errors
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 PAGES = (
     "varz", "connz?auth=1&subs=detail&state=all", "routez?subs=detail", "leafz?subs=1", "gatewayz", "subsz?subs=1",
     "accountz?acc=A", "accstatz", "jsz?accounts=1&streams=1&consumers=1&config=1", "raftz", "healthz", "metrics", "",
     "debug/vars", "ipqueuesz",
 )  # fmt: skip
 MARK = "s3cr3t"
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def config(folder: Path, ports: list[int], seed: str, more: str = "") -> str:

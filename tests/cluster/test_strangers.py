@@ -16,12 +16,13 @@ from jetcluster.api import relay
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Reason, RouteCredentials
-from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
+from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_sub
 from jetcluster.mesh.identity import NodeKey, new_id
 from jetcluster.raft import codec
 from testkit.client import create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import publish_all, read_all, wait_newest
+from testkit.raft_frames import encode_raft
 from tests.unit.cluster.fake_node import SECRET, Rogue
 
 pytestmark = pytest.mark.cluster
@@ -52,7 +53,7 @@ async def meet(node: Node, name: str, credentials: RouteCredentials | None = SEC
 
 
 def forged(term: int, index: int) -> list[bytes]:
-    """Of a peer that wants to win an election, to lead, to write, or to spoil the terms."""
+    """Messages of a peer that wants to win an election, to lead, to write, or to spoil the terms."""
     return [
         codec.encode(codec.PreVote(term, 10**9, term)),
         codec.encode(codec.Vote(term, 10**9, term)),
@@ -89,9 +90,8 @@ async def goes_on(cluster: ProcessCluster, stored: list[bytes]) -> None:
         assert "replica stopped" not in log and "stopped: " not in log, log
 
 
+@pytest.mark.ours("the protocol between nodes is not nats-server's")
 async def test_who_has_the_password_is_no_member_by_that(server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the protocol between nodes is not nats-server's")
     async with guarded(ProcessCluster(3, server, monitor=True)) as cluster:
         stored: list[bytes] = []
         async with await cluster[0].connect() as client:
@@ -254,11 +254,9 @@ async def members_come_and_go(cluster: ProcessCluster) -> None:
     (cluster[1].store / "jetstream" / "node.key").rename(cluster.root / "kept")
     cluster[1].kill9()
     cluster[1].spawn()
-
-    async def refused() -> bool:
-        return "node.key is missing" in cluster[1].log()
-
-    await eventually(refused, 20, "a store without its key is used", cluster[1])
+    await eventually(
+        lambda: "node.key is missing" in cluster[1].log(), 20, "a store without its key is used", cluster[1]
+    )
     assert cluster[1].process is not None
     cluster[1].process.wait(10)
     (cluster.root / "kept").rename(cluster[1].store / "jetstream" / "node.key")

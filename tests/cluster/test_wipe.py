@@ -76,10 +76,9 @@ async def meta_leader(cluster: ProcessCluster) -> Node:
     return found[-1]
 
 
-async def test_wiped_nodes_are_replaced_and_filled_again_and_again(cluster: ProcessCluster, server: str) -> None:
+@pytest.mark.ours("what a wiped peer of nats-server does is not ours to test")
+async def test_wiped_nodes_are_replaced_and_filled_again_and_again(cluster: ProcessCluster) -> None:
     """Twice the same node, then the meta leader: all replicas are whole each time, and the next failure is survived."""
-    if server == "nats-server":
-        pytest.skip("what a wiped peer of nats-server does is not ours to test")
     ledgers: dict[str, Ledger] = {}
     async with await cluster[0].connect() as client:
         for stream in ("S", "T"):
@@ -110,9 +109,8 @@ async def test_wiped_nodes_are_replaced_and_filled_again_and_again(cluster: Proc
         check_exactly_once(ledgers["S"], await read_all(client, "S"))
 
 
-async def test_wiped_under_load(cluster: ProcessCluster, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("what a wiped peer of nats-server does is not ours to test")
+@pytest.mark.ours("what a wiped peer of nats-server does is not ours to test")
+async def test_wiped_under_load(cluster: ProcessCluster) -> None:
     async with await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], 3)
     ledger, stop = Ledger(), asyncio.Event()
@@ -127,10 +125,9 @@ async def test_wiped_under_load(cluster: ProcessCluster, server: str) -> None:
     await holds_all(cluster, victim, {"S": ledger})
 
 
-async def test_a_stream_with_one_replica_is_not_emptied_in_silence(cluster: ProcessCluster, server: str) -> None:
+@pytest.mark.ours("what a wiped peer of nats-server does is not ours to test")
+async def test_a_stream_with_one_replica_is_not_emptied_in_silence(cluster: ProcessCluster) -> None:
     """Its only replica is gone with the store. It stays a stream without a leader until somebody deletes it."""
-    if server == "nats-server":
-        pytest.skip("what a wiped peer of nats-server does is not ours to test")
     homes: dict[str, str] = {}
     async with await cluster[0].connect() as client:
         for n in range(3):
@@ -171,10 +168,9 @@ async def has_room_for_three(node: Node) -> bool:
         return True
 
 
+@pytest.mark.ours("nats-server refuses a JetStream cluster without routes")
 async def test_a_wiped_seed_starts_no_second_cluster(server: str) -> None:
     """The seed has no routes, the others name it. It comes back empty while they stand still: it waits for them."""
-    if server == "nats-server":
-        pytest.skip("nats-server refuses a JetStream cluster without routes")
     cluster = ProcessCluster(3, server, monitor=True)
     seed, *others = cluster.nodes
     routes(seed)
@@ -203,10 +199,9 @@ async def test_a_wiped_seed_starts_no_second_cluster(server: str) -> None:
         assert seed.log().count("JetStream cluster starts") == 1
 
 
+@pytest.mark.ours("jetcluster's own")
 async def test_two_clusters_of_one_name_refuse_each_other(server: str) -> None:
     """Two pairs found a cluster each, then a route joins them: links are refused and say why, nothing is mixed."""
-    if server == "nats-server":
-        pytest.skip("jetcluster's own")
     cluster = ProcessCluster(4, server, monitor=True)
     a, b, c, d = cluster.nodes
     for node, other in ((a, b), (b, a), (c, d), (d, c)):
@@ -219,7 +214,7 @@ async def test_two_clusters_of_one_name_refuse_each_other(server: str) -> None:
         c.kill9()
         routes(c, a, c, d)
         await c.start()
-        await eventually(lambda: _says(c, "belongs to another JetStream cluster"), 10, "no refusal in the log", c)
+        await eventually(lambda: "belongs to another JetStream cluster" in c.log(), 10, "no refusal in the log", c)
         await cluster.wait_meta()
         assert [await names(node) for node in cluster.nodes] == [["S"], ["S"], ["T"], ["T"]]
         for node, stream in ((b, "S"), (d, "T")):
@@ -232,14 +227,9 @@ async def _stored(client: Client, payload: bytes, seq: int) -> bool:
     return (await publish_all(client, "s", [payload])).acked == {payload: seq}
 
 
-async def _says(node: Node, text: str) -> bool:
-    return text in node.log()
-
-
 @pytest.mark.parametrize("part", ["journal", "journal files", "data", "node.json"])
-async def test_a_store_that_lost_a_part_is_refused(cluster: ProcessCluster, server: str, part: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the store's layout is jetcluster's own")
+@pytest.mark.ours("the store's layout is jetcluster's own")
+async def test_a_store_that_lost_a_part_is_refused(cluster: ProcessCluster, part: str) -> None:
     async with await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         ledger = await publish_all(client, "s", [b"m-%d" % n for n in range(50)])
@@ -264,9 +254,8 @@ async def test_a_store_that_lost_a_part_is_refused(cluster: ProcessCluster, serv
     await holds_all(cluster, victim, {"S": ledger})
 
 
-async def test_a_standalone_store_that_lost_its_journal_is_refused(single: ProcessCluster, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("the store's layout is jetcluster's own")
+@pytest.mark.ours("the store's layout is jetcluster's own")
+async def test_a_standalone_store_that_lost_its_journal_is_refused(single: ProcessCluster) -> None:
     node = single[0]
     async with await node.connect() as client:
         await create_stream(client, "S", ["s"], 1)

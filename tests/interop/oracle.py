@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.harness import HarnessError, Node, find_server, free_ports
-from tests.unit.server.rig import Reload, configured
+from tests.unit.server.serving import Reload, configured
 
 BY_CHANCE = "import forms a cycle"
 """nats-server adds imports in random order, and of some configurations without a circle it sees one in some orders."""
@@ -43,7 +43,7 @@ async def started(node: Node) -> int:
 
 @asynccontextmanager
 async def theirs(file: Path, http: int = 0) -> AsyncIterator[tuple[int, Reload]]:
-    """As `ours`. `http`: its monitoring port."""
+    """nats-server with the configuration in `file`; yields the same as `ours`. `http`: its monitoring port."""
     command = find_server("nats-server")
     if command is None:
         pytest.skip("nats-server is not on this machine: run `make tools`")

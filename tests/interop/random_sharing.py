@@ -17,8 +17,9 @@ ACCOUNTS = "ABC"
 
 
 class Sharing:
-    """Of one seed. What our rules refuse is left out; an account does not import from itself, as then it is left to
-    chance at both servers which of two takers of a response comes first."""
+    """Random accounts with their exports and imports, made from one seed. Entries that our rules refuse are left
+    out. No account imports from itself: both servers leave it to chance then which of two takers of a response comes
+    first."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -83,7 +84,7 @@ class Sharing:
         return ".".join([*self._lead(), self._pattern()])
 
     def _lead(self) -> list[str]:
-        """Where imports are known by another name."""
+        """A prefix, at times, under which the importing account knows an import."""
         return self.rng.choice([[], [], [], [], ["p"], ["l"]])
 
     def _pattern(self) -> str:

@@ -13,18 +13,10 @@ import pytest
 from jetcluster.cluster.meta_service import SILENT_SECONDS
 from testkit.client import Client, ClientError, Msg
 from testkit.consumer_client import Jet
-from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
+from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.long]
-
-
-@pytest.fixture(autouse=True)
-def tool() -> str:
-    found = find_nats_cli()
-    if found is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
-    return found
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.long, pytest.mark.usefixtures("tool")]
 
 
 async def ask(client: Client, subject: str, body: Any = "") -> dict[str, Any]:

@@ -249,9 +249,7 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
 
 
 @pytest.fixture(scope="module")
-def nodes(server: str, request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
-    if find_nats_cli() is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+def nodes(server: str, tool: str, request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
     cluster = ProcessCluster(3, server, config=CONFIG, monitor=True)
     failures = request.session.testsfailed
     asyncio.run(cluster.__aenter__())

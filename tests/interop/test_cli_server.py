@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from testkit.client import Client
-from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
+from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.interop.test_nats_cli import Cli
 from tests.unit.monitor.test_metrics import EXPORTER
 
@@ -212,7 +212,7 @@ _inboxes = itertools.count()
 
 
 async def replies(node: Node, subject: str, body: object = None) -> list[dict[str, Any]]:
-    """Of all three servers; fewer when some are silent for 0.5 s."""
+    """Replies of all three servers; fewer when some are silent for 0.5 s."""
     found: list[dict[str, Any]] = []
     async with await Client.connect(node.url, **SYSTEM) as client:
         inbox = f"answers.{next(_inboxes)}"
@@ -270,7 +270,8 @@ async def test_events_of_other_nodes(both: Both) -> None:
 
 
 async def test_metrics_have_the_names_and_labels_of_the_exporter(both: Both) -> None:
-    """What it made of such a cluster is in exporter-names.json; leaf links are none here."""
+    """exporter-names.json has the names and labels that the exporter made of such a cluster; there are no leaf links
+    here."""
     async with await both.ours[0].connect() as client:
         pulled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         client.subscribe("pulled", pulled.set_result)
@@ -301,14 +302,6 @@ async def test_metrics_have_the_names_and_labels_of_the_exporter(both: Both) -> 
 
 
 # ---- the command line tool
-
-
-@pytest.fixture
-def tool() -> str:
-    found = find_nats_cli()
-    if found is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
-    return found
 
 
 READS = (

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from testkit.harness import ProcessCluster, eventually, find_nats_cli
+from testkit.harness import ProcessCluster, eventually
+from tests.cluster.test_membership import CONFIG
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 
-CONFIG = """accounts {
-  A { jetstream: enabled, users: [{user: a, password: a}] }
-  $SYS { users: [{user: s, password: s}] }
-}
-no_auth_user: a
-"""
 MESSAGES = 50
 
 
@@ -58,10 +53,7 @@ class Operator:
         return seen
 
 
-async def test_leaders_replicas_and_servers() -> None:
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+async def test_leaders_replicas_and_servers(tool: str) -> None:
     async with ProcessCluster(4, config=CONFIG, monitor=True) as cluster:
         operator = Operator(tool, cluster)
         user, system = operator.user, operator.system

@@ -7,17 +7,14 @@ import re
 
 import pytest
 
-from testkit.harness import ProcessCluster, find_nats_cli
+from testkit.harness import ProcessCluster
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 
 
 @pytest.fixture
-def cli(shared: ProcessCluster) -> Cli:
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+def cli(shared: ProcessCluster, tool: str) -> Cli:
     return Cli(tool, shared.urls[1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 
 import nats
 import nats.errors
@@ -32,13 +31,6 @@ _numbers = itertools.count(1)
 @pytest.fixture(params=[1, 3], ids=["R1", "R3"])
 def replicas(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-@pytest.fixture
-async def nc(shared: ProcessCluster) -> AsyncIterator[NATS]:
-    connection = await nats.connect(shared.urls, dont_randomize=True)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture
@@ -243,7 +235,7 @@ async def bucket(js: JetStreamContext, replicas: int, **config: object) -> KeyVa
 
 
 async def values(watcher: KeyValue.KeyWatcher) -> list[tuple[str, bytes | None, str | None]]:
-    """What was there when the watch began: up to its marker."""
+    """Entries that were there when the watch began: all up to its marker."""
     found = []
     while (entry := await watcher.updates(timeout=5)) is not None:
         found.append((entry.key, entry.value or None, entry.operation))

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,12 @@ from tests.interop import random_sharing
 from tests.interop.import_scenarios import SCENARIOS, Scenario
 from tests.interop.oracle import ours, theirs
 from tests.unit.config.import_cases import CASES
-from tests.unit.server.rig import Reload
+from tests.unit.server.serving import Reload
 from tests.unit.server.wire import Frame, Wire, close_all
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 Seen = list[tuple[str, str, list[tuple[str, ...]]]]
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 async def played(port: int, scenario: Scenario, reload: Reload | None = None) -> Seen:

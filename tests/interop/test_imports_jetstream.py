@@ -81,7 +81,7 @@ async def running(kind: str, folder: Path) -> AsyncIterator[int]:
 
 
 async def story(port: int) -> list[Any]:
-    """What the importing account's client sees, step by step."""
+    """All that the client of the importing account sees, step by step."""
     seen: list[Any] = []
     nc = await nats.connect(f"nats://b:p@127.0.0.1:{port}", name="nc", max_reconnect_attempts=0)
     owner = await nats.connect(f"nats://a:p@127.0.0.1:{port}", max_reconnect_attempts=0)

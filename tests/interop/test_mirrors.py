@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import nats
 import pytest
 from nats.aio.client import Client as NATS
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig, StreamConfig, StreamSource
 from nats.js.errors import KeyNotFoundError
 
-from testkit.harness import ProcessCluster, eventually, find_nats_cli
+from testkit.harness import ProcessCluster, eventually
 from tests.cluster.link_client import reached, stored
 from tests.interop.test_nats_cli import Cli
 
@@ -22,18 +20,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def cli(shared: ProcessCluster) -> Cli:
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+def cli(shared: ProcessCluster, tool: str) -> Cli:
     return Cli(tool, shared.urls[0])
-
-
-@pytest.fixture
-async def nc(shared: ProcessCluster) -> AsyncIterator[NATS]:
-    connection = await nats.connect(shared.urls, dont_randomize=True)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 
-from testkit.harness import ProcessCluster, find_nats_cli
+from testkit.harness import ProcessCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
-
-
-@pytest.fixture(autouse=True)
-def tool() -> str:
-    found = find_nats_cli()
-    if found is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
-    return found
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.usefixtures("tool")]
 
 
 class Cli:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import nats
 import nats.errors
@@ -14,14 +13,7 @@ from nats.aio.client import Client as NATS
 
 from testkit.harness import ProcessCluster
 
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def nc(tidy: ProcessCluster) -> AsyncIterator[NATS]:
-    connection = await nats.connect(tidy.urls, dont_randomize=True)
-    yield connection
-    await connection.close()
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("tidy")]
 
 
 async def test_core(nc: NATS) -> None:

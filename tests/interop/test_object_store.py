@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
@@ -15,21 +14,14 @@ from nats.aio.client import Client as NATS
 from nats.js.api import ObjectMeta, ObjectMetaOptions
 from nats.js.object_store import ObjectStore
 
-from testkit.harness import ProcessCluster, find_nats_cli
+from testkit.harness import ProcessCluster
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.usefixtures("tidy")]
 
 
 def content(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
-
-
-@pytest.fixture
-async def nc(tidy: ProcessCluster) -> AsyncIterator[NATS]:
-    connection = await nats.connect(tidy.urls, dont_randomize=True)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture(params=[1, 3], ids=["R1", "R3"])
@@ -130,10 +122,7 @@ async def test_survives_the_leader(cluster: ProcessCluster) -> None:
     await connection.close()
 
 
-async def test_the_nats_tool(tidy: ProcessCluster, tmp_path: Path) -> None:
-    tool = find_nats_cli()
-    if tool is None:
-        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+async def test_the_nats_tool(tidy: ProcessCluster, tmp_path: Path, tool: str) -> None:
     cli = Cli(tool, tidy.urls[0])
     source, target = tmp_path / "source.bin", tmp_path / "target.bin"
     source.write_bytes(content(700_000))

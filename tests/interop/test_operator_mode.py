@@ -17,19 +17,13 @@ from nats.aio.client import Client as NATS
 from testkit.harness import Node, find_server
 from tests.operator_cases import ADMITTED, OTHERWISE, REFUSED, World
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
-from tests.unit.server.wire import Wire, close_all, errors
+from tests.unit.server.wire import Wire, errors
 
 from .leaf_pair import OURS, THEIRS, server
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 KINDS = (OURS, THEIRS)
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 @asynccontextmanager

@@ -9,16 +9,15 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop.oracle import ours, theirs
-from tests.unit.server.wire import Frame, Wire, close_all, errors, messages
+from tests.unit.server.wire import Frame, Wire, errors, messages
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 TOKENS = ("a", "b", "c")
 LITERALS = [".".join(t) for t in [(x,) for x in TOKENS] + [(x, y) for x in TOKENS for y in TOKENS]] + [
@@ -27,12 +26,6 @@ LITERALS = [".".join(t) for t in [(x,) for x in TOKENS] + [(x, y) for x in TOKEN
 QUEUES = ("q", "r", "v1.x", "v1.y", "v2.x")
 QUEUE_ENTRIES = (*QUEUES, "v1.*", "*.x", "v1.>", "*", ">")
 USERS = 40
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def pattern(rng: random.Random) -> str:
@@ -146,7 +139,7 @@ async def test_random_permissions_decide_as_nats_server_does(tmp_path: Path) -> 
 
 
 async def test_a_wider_subscription_than_an_allow_entry_is_refused(tmp_path: Path) -> None:
-    """Where nats-server lets it through. If it stops doing so, this says it."""
+    """nats-server lets it through. If it stops doing so, this test shows it."""
     (tmp_path / "server.conf").write_text(config([{"subscribe": {"allow": ["a.*", "_INBOX.>"]}}]))
     refusal = ['Permissions Violation for Subscription to "a.>"']
     async with ours(tmp_path / "server.conf") as (mine, _), theirs(tmp_path / "server.conf") as (other, _):
@@ -193,7 +186,7 @@ async def test_responses_are_open_as_often_and_as_long_as_at_nats_server(tmp_pat
 
 
 async def after_reload(port: int, reload: Any, file: Path, changed: list[dict[str, Any]]) -> list[Any]:
-    """What a connected user is told by a reload, keeps, and may do after it."""
+    """Reloads with other permissions; returns what each connected user is told, keeps, and may do afterwards."""
     wires = [await user(port, f"u{at}", echo=False) for at in range(len(changed))]
     frees = [await user(port, f"f{at}") for at in range(len(changed))]
     before = file.read_text()

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.server.test_refusals import OK, ROWS, STRICTER, outcomes
-from tests.unit.server.wire import close_all
 
 from .oracle import theirs
 
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 
 async def test_the_table_is_nats_servers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,7 @@ from .leaf_pair import OURS, THEIRS, server
 from .oracle import theirs
 
 SUITE = "ECDHE-ECDSA-AES128-GCM-SHA256"
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
 
 
 async def test_the_table_is_nats_servers(tmp_path: Path) -> None:

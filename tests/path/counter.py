@@ -12,7 +12,7 @@ import jetcluster
 
 ROOT: Final = str(Path(jetcluster.__file__).parent) + "/"
 _PIECES: Final = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
-"""Of the function that they stand in: no calls of their own."""
+"""Parts of the function that they stand in: not counted as calls of their own."""
 _TWINS: Final = ("MemKv.", "InlineWriter.")
 """Stand in for the data store and the journal's thread: what they call of themselves is not the product's."""
 

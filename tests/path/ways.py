@@ -13,49 +13,49 @@ class Way(NamedTuple):
     calls: int
     files: int
     told: str
-    """What is sent, where, and what ends the way: a paragraph of the page."""
+    """A paragraph of the page: what is sent, to which place, and what ends the way."""
 
 
 WAYS: Final = (
     Way(
         "publish-r1",
         "Publish to a stream with one replica",
-        72,
-        34,
+        63,
+        30,
         "A client publishes one message with a reply subject. The PubAck leaves once the entry is on the disk.",
     ),
     Way(
         "publish-r3",
         "Publish to a stream with three replicas",
-        288,
-        40,
+        238,
+        36,
         "One message, published on the leader's node. All three nodes are counted, until all have applied it.",
     ),
     Way(
         "batch-r1",
         "Atomic batch of two",
-        120,
-        38,
+        116,
+        35,
         "Two messages of a batch, the second of which commits it: one PubAck for both.",
     ),
     Way(
         "ack-r1",
         "Double ack",
-        107,
-        39,
+        105,
+        37,
         "A client acks a message of a pull consumer and asks for a confirmation, which leaves once the ack is on disk.",
     ),
     Way(
         "pull-r1",
         "Pull of the next message",
-        164,
-        51,
+        161,
+        47,
         "A pull for one message, and the message. That it was delivered is in the log before it leaves.",
     ),
     Way(
         "direct-get",
         "Direct Get",
-        40,
+        36,
         16,
         "A client reads a message by its sequence.",
     ),

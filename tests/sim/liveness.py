@@ -19,7 +19,7 @@ class Liveness:
         self._world = world
         self._looks = [healed_at + share * world.scenario.settle for share in (2.0, 1.5, 1.0)]
         self._leaders: dict[int, tuple[str, int] | None] = {}
-        """By group that had none at the first look, its leader and term at the second."""
+        """Leader and term at the second look of each group that had no leader at the first."""
 
     @property
     def next_look(self) -> float:

@@ -33,7 +33,7 @@ MAX_EVENTS = 200_000
 
 @dataclass
 class Scenario:
-    """What a run is made of; `of(seed)` draws it."""
+    """The parameters of a run; `of(seed)` draws them."""
 
     voters: int = 3
     spares: int = 0

@@ -10,7 +10,8 @@ from jetcluster.pipeline.result import Result, explain
 
 
 def run(spark: Any, servers: str, name: str, *words: object) -> Result:
-    """What `jetcluster pipeline NAME ...` does between starting Spark and stopping it. Raises what the job raises."""
+    """Does what `jetcluster pipeline NAME ...` does between starting Spark and stopping it. Raises what the job
+    raises."""
     job: Any = importlib.import_module(f"jetcluster.pipeline.{name}")
     args = main.parser_of(name, job).parse_args(["--server", servers, "--json", *map(str, words)])
     if hasattr(job, "check"):

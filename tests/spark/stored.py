@@ -18,7 +18,7 @@ class Stored(NamedTuple):
     seq: int
     subject: bytes
     block: bytes
-    """As it was stored."""
+    """The headers, as they were stored."""
     data: bytes
     time: bytes
 

@@ -148,7 +148,7 @@ def test_two_streams(spark: SparkSession, cluster: ProcessCluster, connection: C
 
 
 def test_a_stream_that_was_published_anew(spark: SparkSession, cluster: ProcessCluster, connection: Connection) -> None:
-    """By the sequences that restore noted: gaps are closed there, headers and times are others."""
+    """Messages are matched by the sequences that restore noted: it closes gaps, and headers and times are others."""
     create(connection, "OLD", num_replicas=1, subjects=["new.>"])
     fill(connection, [(f"new.{n % 3}", b"%d" % n, {"H": "1"}) for n in range(1, 61)])
     connection.api("STREAM.MSG.DELETE.OLD", {"seq": 10})

@@ -45,7 +45,7 @@ def rows_of(spark: SparkSession, out: Path) -> dict[str, Any]:
 
 
 class Model:
-    """What a bucket is, and was after each write."""
+    """Model of a bucket: its entries now, and those after each write."""
 
     def __init__(self, history: int) -> None:
         self.history = history

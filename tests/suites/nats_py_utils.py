@@ -1,4 +1,4 @@
-"""What nats-py's own tests expect as `tests.utils`, which its source package does not carry.
+"""Stands in for `tests.utils`, which nats-py's own tests import and its source package does not carry.
 
 `tests/suites/run.py` copies this file there; it needs nothing but the standard library and two variables: SUITE_SERVER,
 the executable, and SUITE_FILES, the folder that `tests/suites/files.py` has filled. Ports are fixed in the tests.
@@ -19,7 +19,7 @@ import time
 import unittest
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 FILES = Path(os.environ["SUITE_FILES"])
 READY_SECONDS = 10.0
@@ -110,15 +110,13 @@ def get_config_file(name: str) -> str:
 class _Case(unittest.TestCase):
     """`started` of the servers run when the test begins; whatever runs at its end is stopped."""
 
-    started = 1
-
-    def servers(self) -> list[Natsd]:
-        raise NotImplementedError
+    servers: ClassVar[Callable[[], list[Natsd]]]
+    started: ClassVar[int]
 
     def setUp(self) -> None:
         super().setUp()
         self.loop = asyncio.new_event_loop()
-        self.server_pool = self.servers()
+        self.server_pool = type(self).servers()
         for natsd in self.server_pool:
             self.addCleanup(natsd.remove)
         for natsd in self.server_pool[: self.started]:
@@ -129,62 +127,6 @@ class _Case(unittest.TestCase):
         super().tearDown()
 
 
-class SingleServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, http_port=8222)]
-
-
-class SingleJetStreamServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, jetstream=True)]
-
-
-class SingleJetStreamServerLimitsTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, jetstream=True, config=get_config_file("limits.conf"))]
-
-
-class SingleWebSocketServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, config=get_config_file("ws.conf"))]
-
-
-class NoAuthUserServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4555, config=get_config_file("no_auth_user.conf"))]
-
-
-class NkeysServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, config=get_config_file("nkeys.conf"))]
-
-
-class TrustedServerTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, config=get_config_file("operator.conf"))]
-
-
-class MultiServerAuthTestCase(_Case):
-    started = 2
-
-    def servers(self) -> list[Natsd]:
-        return [
-            Natsd(4223, "--user", "foo", "--pass", "bar", http_port=8223),
-            Natsd(4224, "--user", "hoge", "--pass", "fuga", http_port=8224),
-        ]
-
-
-class MultiServerAuthTokenTestCase(_Case):
-    started = 3
-
-    def servers(self) -> list[Natsd]:
-        return [
-            Natsd(4223, "--auth", "token"),
-            Natsd(4224, "--auth", "token"),
-            Natsd(4225, "--auth", "secret"),
-        ]
-
-
 class _Tls(_Case):
     def setUp(self) -> None:
         super().setUp()
@@ -192,35 +134,12 @@ class _Tls(_Case):
         self.ssl_ctx.load_cert_chain(get_config_file("client.pem"), get_config_file("client-key.pem"))
 
 
-_TLS = (
-    "--tlsverify", "--tlscert", get_config_file("server.pem"), "--tlskey", get_config_file("server-key.pem"),
-    "--tlscacert", get_config_file("cert.pem"),
-)  # fmt: skip
+def _case(servers: Callable[[], list[Natsd]], started: int = 1, base: type[_Case] = _Case) -> type[_Case]:
+    return type("Case", (base,), {"servers": staticmethod(servers), "started": started})
 
 
-class TLSServerTestCase(_Tls):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4224, *_TLS)]
-
-
-class TLSServerHandshakeFirstTestCase(_Tls):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4224, config=get_config_file("handshake_first.conf"))]
-
-
-class MultiTLSServerAuthTestCase(_Tls):
-    started = 2
-
-    def servers(self) -> list[Natsd]:
-        return [
-            Natsd(4223, "--user", "foo", "--pass", "bar", *_TLS),
-            Natsd(4224, "--user", "hoge", "--pass", "fuga", *_TLS),
-        ]
-
-
-class SingleWebSocketTLSServerTestCase(_Tls):
-    def servers(self) -> list[Natsd]:
-        return [Natsd(4222, config=get_config_file("wss.conf"))]
+def _configured(name: str, port: int = 4222, base: type[_Case] = _Case, **options: Any) -> type[_Case]:
+    return _case(lambda: [Natsd(port, config=get_config_file(name), **options)], base=base)
 
 
 def _member(at: int, *flags: str) -> Natsd:
@@ -229,15 +148,26 @@ def _member(at: int, *flags: str) -> Natsd:
 
 
 _SEED = "nats://127.0.0.1:6223"
+_FOO, _HOGE = ("--user", "foo", "--pass", "bar"), ("--user", "hoge", "--pass", "fuga")
+_TLS = (
+    "--tlsverify", "--tlscert", get_config_file("server.pem"), "--tlskey", get_config_file("server-key.pem"),
+    "--tlscacert", get_config_file("cert.pem"),
+)  # fmt: skip
 
-
-class ClusteringTestCase(_Case):
-    def servers(self) -> list[Natsd]:
-        return [_member(at) for at in range(3)]
-
-
-class ClusteringDiscoveryAuthTestCase(_Case):
-    started = 3
-
-    def servers(self) -> list[Natsd]:
-        return [_member(at, "--user", "foo", "--pass", "bar") for at in range(3)]
+SingleServerTestCase = _case(lambda: [Natsd(4222, http_port=8222)])
+SingleJetStreamServerTestCase = _case(lambda: [Natsd(4222, jetstream=True)])
+SingleJetStreamServerLimitsTestCase = _configured("limits.conf", jetstream=True)
+SingleWebSocketServerTestCase = _configured("ws.conf")
+NoAuthUserServerTestCase = _configured("no_auth_user.conf", 4555)
+NkeysServerTestCase = _configured("nkeys.conf")
+TrustedServerTestCase = _configured("operator.conf")
+MultiServerAuthTestCase = _case(lambda: [Natsd(4223, *_FOO, http_port=8223), Natsd(4224, *_HOGE, http_port=8224)], 2)
+MultiServerAuthTokenTestCase = _case(
+    lambda: [Natsd(port, "--auth", word) for port, word in ((4223, "token"), (4224, "token"), (4225, "secret"))], 3
+)
+TLSServerTestCase = _case(lambda: [Natsd(4224, *_TLS)], base=_Tls)
+TLSServerHandshakeFirstTestCase = _configured("handshake_first.conf", 4224, _Tls)
+MultiTLSServerAuthTestCase = _case(lambda: [Natsd(4223, *_FOO, *_TLS), Natsd(4224, *_HOGE, *_TLS)], 2, _Tls)
+SingleWebSocketTLSServerTestCase = _configured("wss.conf", base=_Tls)
+ClusteringTestCase = _case(lambda: [_member(at) for at in range(3)])
+ClusteringDiscoveryAuthTestCase = _case(lambda: [_member(at, *_FOO) for at in range(3)], 3)

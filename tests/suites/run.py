@@ -237,7 +237,7 @@ def _read(name: str, report: Path) -> Result:
 
 
 def _version(options: argparse.Namespace) -> str:
-    """What clients tell features by, such as v2.14.5."""
+    """The version, such as v2.14.5, by which clients know the server's features."""
     said = subprocess.run([options.server, "-v"], cwd=TOP, capture_output=True, text=True, check=True).stdout
     return said.split()[-1]
 

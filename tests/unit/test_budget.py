@@ -54,7 +54,7 @@ class Bench:
         return self.budget.start(key or name, steps, self.results.append, self.results.append)
 
     def turns(self) -> int:
-        """So many turns of the loop until nobody waits."""
+        """Takes turns of the loop until nobody waits, and counts them."""
         count = 0
         while self.budget.jobs:
             self.loop.turn()
@@ -62,15 +62,18 @@ class Bench:
         return count
 
 
-def test_a_short_job_is_done_at_once() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_short_job_is_done_at_once(bench: Bench) -> None:
     bench.budget.start("a", bench.steps("a", 3, QUANTUM_SECONDS / 10), bench.results.append, bench.results.append)
     assert bench.results == ["a"]
     assert not bench.budget.jobs
 
 
-def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
-    bench = Bench()
+def test_all_jobs_together_have_one_slice_of_a_turn(bench: Bench) -> None:
     for name in range(10):
         bench.start(name, 20)
     start = bench.loop.now
@@ -82,8 +85,7 @@ def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
     assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
 
 
-def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
-    bench = Bench()
+def test_a_step_may_speak_for_time_that_is_needed_elsewhere(bench: Bench) -> None:
     begun: list[int] = []
 
     def steps() -> Work[None]:
@@ -100,8 +102,7 @@ def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
     assert len(begun) == 20
 
 
-def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:
-    bench = Bench()
+def test_keys_have_turns_alike_however_many_jobs_they_have(bench: Bench) -> None:
     for _ in range(100):
         bench.start("many", 5)
     bench.start("one", 5)
@@ -110,17 +111,14 @@ def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:
     assert bench.results.index("one") < 5, "and it does not wait for the other's hundred"
 
 
-def test_a_short_job_of_a_key_does_not_wait_for_its_long_one() -> None:
-    bench = Bench()
+def test_a_short_job_of_a_key_does_not_wait_for_its_long_one(bench: Bench) -> None:
     bench.start("long", 500, key="account")
     bench.start("short", 2, key="account")
     bench.turns()
     assert bench.results == ["short", "long"]
 
 
-def test_an_error_is_for_whoever_waits_and_others_go_on() -> None:
-    bench = Bench()
-
+def test_an_error_is_for_whoever_waits_and_others_go_on(bench: Bench) -> None:
     def breaks() -> Steps[None]:
         yield from bench.steps("broken", 3)
         raise ValueError("broken")
@@ -132,9 +130,7 @@ def test_an_error_is_for_whoever_waits_and_others_go_on() -> None:
     assert [str(found) for found in bench.results if isinstance(found, ValueError)] == ["broken"]
 
 
-def test_a_callback_that_raises_does_not_stop_the_others() -> None:
-    bench = Bench()
-
+def test_a_callback_that_raises_does_not_stop_the_others(bench: Bench) -> None:
     def raises(_: object) -> None:
         raise RuntimeError("a mistake")
 
@@ -146,8 +142,7 @@ def test_a_callback_that_raises_does_not_stop_the_others() -> None:
     assert bench.results == ["first"]
 
 
-def test_a_cancelled_job_ends_where_it_stands() -> None:
-    bench = Bench()
+def test_a_cancelled_job_ends_where_it_stands(bench: Bench) -> None:
     job = bench.start("a", 50)
     bench.loop.turn()
     done = len(bench.worked)
@@ -159,8 +154,7 @@ def test_a_cancelled_job_ends_where_it_stands() -> None:
     assert bench.results == []
 
 
-def test_a_job_may_cancel_itself() -> None:
-    bench = Bench()
+def test_a_job_may_cancel_itself(bench: Bench) -> None:
     found: list[Any] = []
 
     def steps() -> Steps[None]:
@@ -174,8 +168,7 @@ def test_a_job_may_cancel_itself() -> None:
     assert bench.worked.count("a") <= 4
 
 
-def test_too_many_jobs_are_refused_those_of_others_are_not() -> None:
-    bench = Bench()
+def test_too_many_jobs_are_refused_those_of_others_are_not(bench: Bench) -> None:
     for _ in range(MAX_PER_KEY):
         bench.start("many", 5)
     with pytest.raises(BusyError):
@@ -186,8 +179,7 @@ def test_too_many_jobs_are_refused_those_of_others_are_not() -> None:
     assert "one" in bench.results
 
 
-def test_stop_cancels_all() -> None:
-    bench = Bench()
+def test_stop_cancels_all(bench: Bench) -> None:
     for name in range(10):
         bench.start(name, 50)
     bench.budget.stop()
@@ -195,8 +187,7 @@ def test_stop_cancels_all() -> None:
     assert bench.results == []
 
 
-def test_connections_that_wait_have_half_of_the_time() -> None:
-    bench = Bench()
+def test_connections_that_wait_have_half_of_the_time(bench: Bench) -> None:
     bench.start("a", 50)
     assert bench.budget.share == SLICE_SECONDS
     bench.budget.connections_wait = True

@@ -32,7 +32,7 @@ def _started_with_the_usual_umask() -> Iterator[None]:
 
 
 def modes(root: Path) -> dict[str, str]:
-    """Of what others may do something with."""
+    """Modes of all paths that others may do something with."""
     found = {}
     for path in (root, *root.rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)

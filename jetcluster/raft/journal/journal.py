@@ -155,10 +155,7 @@ class Journal(JournalState):
         log.compactable = found.base_index
         log.last_index, log.last_term = found.base_index, found.base_term
         log.configs = [(found.base_index, config)]
-        for index in range(found.base_index + 1, found.last_index + 1):
-            place = found.entries[index]
-            log.restore(index, place.term, place.kind, place.segment, place.offset, place.length, place.config)
-        log.written_index = log.last_index
+        log.restore([found.entries[index] for index in range(found.base_index + 1, found.last_index + 1)])
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
         log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
@@ -304,7 +301,10 @@ class Journal(JournalState):
         self._kick_scheduled = False
         if self._busy or self.failed is not None or self._closed or not self.batch.count:
             return
-        self._submit(self._seal())
+        batch = self._seal()
+        self._busy = True
+        self.in_flight = batch.seq
+        self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def _seal(self) -> SealedBatch:
         opened = self.batch
@@ -343,11 +343,6 @@ class Journal(JournalState):
         if self.restatement.left:
             self.restatement.step()
         return sealed
-
-    def _submit(self, batch: SealedBatch) -> None:
-        self._busy = True
-        self.in_flight = batch.seq
-        self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def _write(self, batch: SealedBatch) -> None:
         """Write a batch, in the writer thread."""
@@ -443,7 +438,7 @@ class Journal(JournalState):
 
     def _retry(self, batch: SealedBatch) -> None:
         if not self._closed and self.failed is None:
-            self._submit(batch)
+            self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def barrier(self, done: Callable[[], None]) -> None:
         """Call `done` in a later turn, once all records appended so far are on the disk, with any sync interval and

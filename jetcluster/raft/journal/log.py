@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from jetcluster.errors import DiskError
 from jetcluster.raft.codec import CONFIG
@@ -31,6 +32,18 @@ ReadRecord = Callable[[int, int, int], records.Record | None]
 
 class JournalDamageError(DiskError):
     """A written entry cannot be read back: its bytes changed or are gone."""
+
+
+@dataclass(slots=True)
+class Place:
+    """The place of an entry in the journal."""
+
+    term: int
+    kind: int
+    segment: int
+    offset: int
+    length: int
+    config: Config | None
 
 
 class GroupLog:
@@ -300,25 +313,23 @@ class GroupLog:
         self.entry_gseq = self.gseq
         if kind == CONFIG:  # configurations, like votes, are never on credit
             self.election_gseq = self.gseq
-        self._place(index, term, kind, segment, offset, len(command))
-        self._cache[index] = command
-        self._cache_bytes += len(command)
-        if kind == CONFIG:
-            self.configs.append((index, decode_config(command)))
-        if self._cache_bytes > self._options.cache_bytes:
-            self.shrink(self._options.cache_bytes)
-        return index
-
-    def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
+        size = len(command)
         self._terms.append(term)
         self._kinds.append(kind)
         if segment != self._runs.newest:
             self._runs.add(index, segment)
         self._offsets.append(offset)
-        self._lengths.append(length)
+        self._lengths.append(size)
         self.last_index = index
         self.last_term = term
-        self.bytes += length
+        self.bytes += size
+        self._cache[index] = command
+        self._cache_bytes += size
+        if kind == CONFIG:
+            self.configs.append((index, decode_config(command)))
+        if self._cache_bytes > self._options.cache_bytes:
+            self.shrink(self._options.cache_bytes)
+        return index
 
     def shrink(self, limit: int) -> bool:
         """Drop commands that are on disk from memory, oldest first. Returns True if at most `limit` bytes stay."""
@@ -511,16 +522,21 @@ class GroupLog:
         self.durable_gseq = max(self.durable_gseq, gseq)
         self.written_index = max(self.written_index, min(last, self._low - 1, self.last_index))
 
-    def restore(
-        self, index: int, term: int, kind: int, segment: int, offset: int, length: int, config: Config | None
-    ) -> None:
-        """Add an entry that recovery has found on disk."""
-        assert index == self.last_index + 1
-        self._place(index, term, kind, segment, offset, length)
-        self.written_index = index
-        self._cache_first = index + 1
-        if config is not None:
-            self.configs.append((index, config))
+    def restore(self, places: Sequence[Place]) -> None:
+        """Add the entries that recovery has found on disk, all of them, after the base."""
+        self._terms.extend([place.term for place in places])
+        self._kinds.extend([place.kind for place in places])
+        self._offsets.extend([place.offset for place in places])
+        self._lengths.extend([place.length for place in places])
+        for index, place in enumerate(places, self.base_index + 1):
+            if place.segment != self._runs.newest:
+                self._runs.add(index, place.segment)
+            if place.config is not None:
+                self.configs.append((index, place.config))
+        self.bytes = sum(self._lengths)
+        self.last_index = self.written_index = self.base_index + len(places)
+        self.last_term = places[-1].term if places else self.base_term
+        self._cache_first = self.last_index + 1
 
     def trim_point(self, floor: int, keep_bytes: int, keep_entries: int) -> int:
         """Return the index up to which to forget so that at most `keep_bytes` and `keep_entries` are left, at most

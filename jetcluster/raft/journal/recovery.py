@@ -18,20 +18,9 @@ from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import ReadableDisk
 from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
+from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.records import Record
 from jetcluster.raft.membership import Config, MembersError, decode_config
-
-
-@dataclass(slots=True)
-class Place:
-    """The place of an entry in the journal."""
-
-    term: int
-    kind: int
-    segment: int
-    offset: int
-    length: int
-    config: Config | None
 
 
 @dataclass(slots=True)

@@ -94,27 +94,6 @@ class SubjectIndex:
                 self._keep_hint(subject, packed >> COUNT_BITS)
             self.table[subject] = last << COUNT_BITS | ((packed & _COUNT_MASK) + count)
 
-    def _add_each(self, subjects: Sequence[bytes], first: int) -> None:
-        """Add one message of each subject, from `first` on."""
-        table, hints = self.table, self._first_hints
-        if len(hints) + len(subjects) > MAX_HINTS:
-            hints.clear()
-        arrived, add = self.kept.arrivals.append, self._sorted.add
-        arrived_before = len(table)
-        for last, subject in enumerate(subjects, first):
-            packed = table.get(subject)
-            if packed is None:
-                arrived(subject)
-                add(subject)
-                table[subject] = last << COUNT_BITS | 1
-            else:
-                count = packed & _COUNT_MASK
-                if count == 1:
-                    hints[subject] = packed >> COUNT_BITS
-                table[subject] = last << COUNT_BITS | count + 1
-        if arrived_before != len(table):
-            self._sorted.settle()
-
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
         """Return the messages that a limit of one per subject pushes out after `newest` was appended at `first`."""
         get, hint_of = self.table.get, self._first_hints.get
@@ -188,11 +167,34 @@ class SubjectIndex:
         subjects = batch.single or batch.subjects
         if self.lasts.open:
             self.lasts.added(subjects)
-        if len(subjects) == batch.count:
-            for key in keys.postings(self._stream, subjects, range(first, first + batch.count)):
-                writes[key] = b""
-            self._add_each(subjects, first)
+        if len(subjects) < batch.count:
+            self._add_shared(batch, subjects, first, writes)
             return
+        if len(subjects) == 1:
+            writes[keys.posting_head(self._stream, len(subjects[0])) + subjects[0] + keys.seq_suffix(first)] = b""
+        else:
+            writes.update(dict.fromkeys(keys.postings(self._stream, subjects, range(first, first + batch.count)), b""))
+        table, hints = self.table, self._first_hints
+        if len(hints) + len(subjects) > MAX_HINTS:
+            hints.clear()
+        arrived, add = self.kept.arrivals.append, self._sorted.add
+        arrived_before = len(table)
+        for last, subject in enumerate(subjects, first):
+            packed = table.get(subject)
+            if packed is None:
+                arrived(subject)
+                add(subject)
+                table[subject] = last << COUNT_BITS | 1
+            else:
+                count = packed & _COUNT_MASK
+                if count == 1:
+                    hints[subject] = packed >> COUNT_BITS
+                table[subject] = last << COUNT_BITS | count + 1
+        if arrived_before != len(table):
+            self._sorted.settle()
+
+    def _add_shared(self, batch: Batch, subjects: list[bytes], first: int, writes: dict[bytes, bytes]) -> None:
+        """Do what `add_block` does for a block in which messages share subjects."""
         if len(subjects) == 1:
             writes[keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)] = WHOLE_BLOCK
             self._add(subjects[0], batch.count, first + batch.count - 1)

@@ -78,7 +78,7 @@ class BatchParts:
 def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Publication] | None) -> None:
     """Stores a batch that has passed; its first message gets `first_seq` and `ts`. `checked` as returned by `run`."""
     if checked is None:
-        staging.store_whole(batch, first_seq, ts, [])
+        staging.store(batch, first_seq, ts, [])
         return
     staging.begin(batch, ts)
     for i, message in enumerate(checked):

@@ -191,15 +191,13 @@ class StreamMachine:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(index, decoded)
             self._follow_jobs()
-        counts = self.store.counts
-        if self._extension is not None and counts[2] != self._first_seq:
+        if self._extension is not None and self.store.blocks.first_seq != self._first_seq:
             self._extension.trimmed()
-            counts = self.store.counts
         if self.fast.by_id:
             self.fast.forget(self.clock)
         if self._parts.pieces and not isinstance(decoded, BatchPart):
             self._parts.clear()  # their commit does not follow
-        self._advance(index, term, command, result, counts)
+        self._advance(index, term, command, result)
         return result
 
     def refuse(self, index: int, term: int, command: bytes) -> ApiError:
@@ -209,7 +207,7 @@ class StreamMachine:
             self._parts.clear()
         if command[:1] == _FAST:
             self._end_fast(index, command)
-        self._advance(index, term, command, REFUSED, self.store.counts)
+        self._advance(index, term, command, REFUSED)
         return REFUSED
 
     @property
@@ -283,11 +281,10 @@ class StreamMachine:
             self.rules = StreamRules.from_config(commands.load_config(config[_REVISION.size :]))
             self.configured = True
 
-    def _advance(
-        self, index: int, term: int, command: bytes, result: Result, counts: tuple[int, int, int, int]
-    ) -> None:
+    def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
         store = self.store
-        messages, size, first_seq, last_seq = counts
+        blocks = store.blocks
+        counts = messages, size, first_seq, last_seq = blocks.messages, blocks.bytes, blocks.first_seq, store.last_seq
         assert 0 <= messages <= last_seq + 1 - first_seq and messages <= size, (self.name, counts)
         assert term >= self.applied_term and self.clock >= 0, (self.name, term, self.applied_term, self.clock)
         crc = zlib.crc32(command)

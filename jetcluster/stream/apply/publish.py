@@ -93,7 +93,7 @@ class MessageAdmission:
         if fits and (gate is None or gate.open) and not self._grown:
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
-                self.staging.store_whole(batch, first_seq, base, ids)
+                self.staging.store(batch, first_seq, base, ids)
                 return PublishResult(first_seq, batch.count, None)
         self._batch, self.time, self._gate = batch, base, gate
         if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
@@ -133,7 +133,7 @@ class MessageAdmission:
         if self._fits_whole(batch) and not grown and (inert or not batch.has_headers or FIELD not in batch.raw):
             seq = first_seq or store.last_seq + 1
             last_id = nats_fields(batch.headers_of(batch.count - 1)).get(b"Nats-Msg-Id")
-            staging.store_whole(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
+            staging.store(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
             return batch.count, None
         self._batch, self.time, self._grown = batch, base, grown
         staging.begin(batch, base, first_seq)

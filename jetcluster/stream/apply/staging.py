@@ -93,16 +93,6 @@ class Staging:
         self._expiry.seal()
         return self._stored
 
-    def store_whole(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]]) -> None:
-        """Stores a whole command whose only headers with an effect are the Nats-Msg-Ids `ids`."""
-        self._append(batch, first_seq, ts)
-        last = ids[-1] if ids else (0, b"")
-        self.last_msg_id = last[1] if last[0] == first_seq + batch.count - 1 else b""
-        if ids and self._dedupe.window:
-            for seq, msg_id in ids:
-                self._dedupe.add(msg_id, seq)
-            self._dedupe.seal(ts, ids)
-
     def counted(self, message: Message, fields: dict[bytes, bytes], *, sourced: bool = False) -> Made | ApiError:
         """The message of a counter as it is stored (`CounterTotals.add`). Adds nothing to the totals."""
         self._settle()
@@ -168,7 +158,7 @@ class Staging:
         staged = self._staged
         if not staged:
             return
-        self._append(self._selected(staged), self.next_seq - len(staged), self._base + self._stored)
+        self.store(self._selected(staged), self.next_seq - len(staged), self._base + self._stored)
         self._stored += len(staged)
         self._staged = []
         self._changed = {}
@@ -237,7 +227,9 @@ class Staging:
         subjects, headers, payloads = zip(*messages, strict=True)
         return Batch.of(subjects, headers, payloads)
 
-    def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
+    def store(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]] | None = None) -> None:
+        """Stores a batch and enforces the limits. `ids`: the (sequence, Nats-Msg-Id) pairs of a whole command, whose
+        headers have no other effect; None for staged messages, whose effects are under way."""
         within = self.within(batch.subjects) if self.within is not None else None
         seq = first_seq
         for piece in (batch,) if batch.encoded_bytes <= MAX_BLOCK_BYTES else _blocks(batch):
@@ -252,6 +244,13 @@ class Staging:
             self._store.enforce(0, 0, self._rules.kept_per_subject, within)
         elif self._rules.evicts:
             enforce(self._store, self._rules, batch.subjects)
+        if ids is None:
+            return
+        self.last_msg_id = ids[-1][1] if ids and ids[-1][0] == seq - 1 else b""
+        if ids and self._dedupe.window:
+            for at, msg_id in ids:
+                self._dedupe.add(msg_id, at)
+            self._dedupe.seal(ts - batch.count, ids)
 
     def _effects(self, seq: int, ts: int, message: Message, fields: dict[bytes, bytes]) -> None:
         subject, headers, _ = message

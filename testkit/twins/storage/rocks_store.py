@@ -27,7 +27,7 @@ ARENA: Final = 2_048
 PER_RECORD: Final = 64
 """Bytes that a memtable takes for a record besides key and value."""
 LEVEL0_TRIGGER: Final = 4
-"""So many tables at the top are compacted: RocksDB's default."""
+"""Number of tables at the top from which on they are compacted: RocksDB's default."""
 BOTTOM: Final = 6
 
 
@@ -160,7 +160,7 @@ class RocksStore:
         return records
 
     def _new_manifest(self) -> None:
-        """As at each start: a manifest of its own, which CURRENT names only once it is on the disk."""
+        """Writes the manifest that each start has of its own, and which CURRENT names only once it is on the disk."""
         number, self._next = self._next, self._next + 1
         name = f"MANIFEST-{number:06d}"
         files, path = self._files, self._path
@@ -409,7 +409,7 @@ class RocksStore:
         return f"Corruption: block checksum mismatch in {path} offset {block.offset} size {block.size}"
 
     def property(self, name: str) -> int | None:
-        """Those that are asked for, by RocksDB's names."""
+        """The value of a property that the product asks for, by RocksDB's name."""
         if name == "rocksdb.num-entries-active-mem-table":
             return len(self.active)
         if name == "rocksdb.cur-size-active-mem-table":

@@ -70,7 +70,7 @@ class Table:
         return bool(self.blocks) and (end is None or self.first <= end) and (start is None or self.last >= start)
 
     def blocks_over(self, start: bytes, end: bytes | None) -> list[Block]:
-        """Those that a look for keys of [start, end] reads."""
+        """The blocks that a look for keys of [start, end] reads."""
         at = bisect.bisect_left(self.blocks, start, key=lambda block: block.last)
         found: list[Block] = []
         while at < len(self.blocks) and (end is None or self.blocks[at].first <= end):

@@ -21,10 +21,10 @@ class View:
         self._old: dict[bytes, bytes | None] = {}
         """The values of keys that have changed; None: there was none."""
         self._old_keys: list[bytes] = []
-        """Those that had a value, sorted."""
+        """The keys of `_old` that had a value, sorted."""
         self._key: bytes | None = None
         self._at = -1
-        """Where it is among the store's keys, as of `_changes`."""
+        """The place of `_key` among the store's keys, as of `_changes`."""
         self._changes = -1
         self._error = ""
         store.views.add(self)

@@ -137,7 +137,7 @@ class Rdict:
     def items(
         self, backwards: bool = False, from_key: bytes | None = None, read_opt: ReadOptions | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """As rocksdict's, it ends without a word where it cannot read."""
+        """Ends without a word where it cannot read, as rocksdict's does."""
         view = self.iter(read_opt)
         if backwards:
             view.seek_to_last() if from_key is None else view.seek_for_prev(from_key)

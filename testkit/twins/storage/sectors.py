@@ -15,7 +15,7 @@ class Flight:
         self.syncs: list[Callable[[], None]] = []
         """In their order, those that are not on the platter."""
         self.landed = 0
-        """So many of them are."""
+        """Number of syncs that are on the platter."""
 
     def land(self, count: int | None = None) -> None:
         """Brings the first `count`, or all, to the platter."""
@@ -27,7 +27,7 @@ class Flight:
 
 
 class Moment(NamedTuple):
-    """When something was written: after so many syncs of its flight."""
+    """The moment at which something was written: after that many syncs of its flight."""
 
     flight: Flight
     after: int
@@ -69,14 +69,14 @@ class SectorFile:
         self.mode = mode
         self.sector = sector
         self.sectors: dict[int, bytes] = {}
-        """As a running system reads them (its page cache)."""
+        """The contents as a running system reads them (its page cache)."""
         self.size = 0
         self.stored: dict[int, bytes] = {}
         """On the platter."""
         self.stored_size = 0
         self.dirty: dict[int, Moment | None] = {}
         self.grown: Moment | None = None
-        """When the size was changed last."""
+        """The moment of the last change of the size."""
         self.truncated = False
         """Emptied, and that is not on the platter yet."""
         self.allocated = 0
@@ -153,7 +153,8 @@ class SectorFile:
         self.stored_size = unwritten.size if unwritten.truncated else max(self.stored_size, unwritten.size)
 
     def drop_unwritten(self) -> None:
-        """As after a sync that failed: the next one finds nothing to do, and the platter does not have it."""
+        """Forgets what is dirty, as a failed sync does: the next one finds nothing to do, and the platter does not have
+        it."""
         self.dirty = {}
         self.truncated = False
 
@@ -205,7 +206,7 @@ class Folder:
         self.mode = mode
         self.links = 0
         self.names: dict[str, Node] = {}
-        """As a running system sees them."""
+        """The names as a running system sees them."""
         self.stored: dict[str, Node] = {}
         """On the platter."""
 

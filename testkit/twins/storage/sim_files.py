@@ -86,7 +86,7 @@ class SimFiles:
             self._disk.forget(closed.node)
 
     def close_all(self) -> None:
-        """As a process ends."""
+        """Closes every file, as the end of a process does."""
         for closed in self._open.values():
             self._closed(closed)
         self._open = {}

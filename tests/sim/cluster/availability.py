@@ -33,7 +33,7 @@ class Availability:
         """Seconds that a group with a majority was without a commit that it owed."""
         self._deployment = deployment
         self._since: dict[Key, float] = {}
-        """When a group was last seen to be all right, or to have no majority that is well."""
+        """The time at which a group was last seen to be all right, or to have no majority that is well."""
         self._commits: dict[Key, int] = {}
 
     def begin(self) -> None:
@@ -68,7 +68,8 @@ class Availability:
         return bool(commit != before or commit >= leader.group.log.last_index)
 
     def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
-        """By what each replica knows of the members; who has lost something or is not whole yet counts for none."""
+        """True when a majority is well by what every replica knows of the members; a replica that has lost something,
+        or is not whole yet, does not count."""
         whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
         configs = [one.group.log.config for one in found]
         sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}

@@ -23,7 +23,7 @@ CORPUS = Path(__file__).with_name("corpus.toml")
 
 @dataclass(slots=True, frozen=True)
 class Outcome:
-    """What is left of a result when it goes from one process to another."""
+    """The part of a result that goes from one process to another."""
 
     seed: int
     failure: str
@@ -43,12 +43,12 @@ class Outcome:
 
 @dataclass(slots=True)
 class Totals:
-    """Of some seeds, or of all runs that were recorded."""
+    """Sums over some seeds, or over all runs that were recorded."""
 
     seeds: int = 0
     failed: int = 0
     hours: float = 0.0
-    """Of simulated time."""
+    """Hours of simulated time."""
     cpu: float = 0.0
     """Seconds."""
 
@@ -123,7 +123,7 @@ def corpus() -> list[Scenario]:
 
 
 def _scenario(why: str, rage: dict[str, Any], workloads: list[str], **rest: Any) -> Scenario:
-    """As a row of the file has it; lists are tuples here."""
+    """The scenario of a row of the file, whose lists are tuples here."""
     plan = Rage(**{**rage, "faults": tuple(rage["faults"])})
     return Scenario(rage=plan, workloads=tuple(workloads), **rest)
 

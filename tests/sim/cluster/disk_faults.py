@@ -179,7 +179,7 @@ async def _wipe(deployment: Deployment, rng: Random, machine: Machine | None) ->
 
 
 def _folder(machine: Machine, rng: Random) -> str:
-    """What is to be damaged now."""
+    """The folder that is to be damaged now."""
     folder = JOURNAL if machine.damaged_data else rng.choice([JOURNAL, DATA])
     machine.damaged_data |= folder == DATA
     return folder

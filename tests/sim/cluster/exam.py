@@ -23,7 +23,7 @@ class Exam(Workload):
     """A workload that waits until all faults are over, and may expect exact answers then. Each seed has one."""
 
     part = ""
-    """Of the exam, for what is said of a violation."""
+    """The current part of the exam, which the text of a violation names."""
 
     async def prepare(self) -> None:
         self.clocks = self._clocks()
@@ -60,7 +60,7 @@ class Exam(Workload):
         return [machine.clock.wall_ahead for machine in self.deployment.machines.values()]
 
     def _standing(self) -> dict[tuple[str, int], tuple[int, object]]:
-        """By server and group: its term, and what it is in it."""
+        """Term and role of each replica, by server and group."""
         found = invariants.replicas(self.deployment)
         return {(one.machine.name, one.gid): (one.group.term, one.group.role) for one in found}
 
@@ -91,22 +91,18 @@ class Exam(Workload):
         ]
 
     async def take(self, session: Session, stream: str, consumer: str, request: dict[str, Any]) -> list[Msg]:
-        """What one pull request gets, up to its last status, which is the last of them where there is one."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), inbox)
+        """The messages that one pull request gets, up to its last status (the last of them, where there is one)."""
         found: list[Msg] = []
-        try:
-            async with asyncio.timeout(request.get("expires", 5_000_000_000) / 1e9 + 2.0):
-                while sum(not msg.status for msg in found) < request.get("batch", 1):
-                    msg = await got.get()
-                    if not msg.status.startswith("100"):
-                        found.append(msg)
-                    if msg.status and not msg.status.startswith("100"):
-                        break
-        except TimeoutError:
-            self.note(f"a pull of {consumer} ends without a status")
-        finally:
-            session.unsubscribe(sid)
+        with session.inbox() as (inbox, got):
+            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), inbox)
+            try:
+                async with asyncio.timeout(request.get("expires", 5_000_000_000) / 1e9 + 2.0):
+                    while sum(not msg.status for msg in found) < request.get("batch", 1):
+                        msg = await got.get()
+                        if not msg.status.startswith("100"):
+                            found.append(msg)
+                        if msg.status and not msg.status.startswith("100"):
+                            break
+            except TimeoutError:
+                self.note(f"a pull of {consumer} ends without a status")
         return found

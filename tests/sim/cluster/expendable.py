@@ -64,7 +64,8 @@ def _sizes(deployment: Deployment) -> Sizes:
 
 
 def _kept_without(deployment: Deployment, replica: Replica, found: list[Replica], sizes: Sizes, *, even: bool) -> bool:
-    """By the members that each replica knows of: a leader that removes others goes by fewer already."""
+    """True when nothing is lost without this replica, by the members that each one knows of: a leader that removes
+    others goes by fewer already."""
     if not replica.group.log.durable:
         return False
     me, least = replica.group.me, 2 if even else COPIES

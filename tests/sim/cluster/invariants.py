@@ -1,4 +1,4 @@
-"""What is true at every moment of every node, whatever the clients do: looked at while a run goes on.
+"""Rules that hold at every moment on every node, whatever the clients do: looked at while a run goes on.
 
 It reads what the nodes hold in memory and changes nothing. A replica's hash covers all commands it has applied and what
 they came to, so that two with the same hash at one index hold the same.
@@ -129,7 +129,7 @@ class Invariants:
         )
 
     def _same_state(self, replica: Replica) -> None:
-        """Those that were somewhere else when the others were here compare with what was seen there."""
+        """Compares with the hashes that other replicas had at the same indexes, now or earlier."""
         if not self._lasts(replica):
             return
         drifted, own = self._deployment.drifted, (replica.machine.name, replica.gid)

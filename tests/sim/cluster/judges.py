@@ -28,12 +28,12 @@ class Failures:
         self._window = window
 
     def forgive(self, at: float) -> bool:
-        """What was told then is worth nothing."""
+        """True when a promise of that time is worth nothing, as a machine lost power just after it."""
         return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._times)
 
 
 class Exact:
-    """What is known to the last detail, as nothing disturbs it."""
+    """Judges of what is known to the last detail, as nothing disturbs it."""
 
     @staticmethod
     def equal(what: str, found: object, wanted: object) -> None:
@@ -50,7 +50,7 @@ class Log:
 
     def __init__(self, failures: Sequence[float] = (), window: float = 0.0) -> None:
         self.acked: dict[int, str] = {}
-        """By sequence: what was acknowledged as stored there."""
+        """The text that was acknowledged as stored, by sequence."""
         self.sent: set[str] = set()
         self._times: dict[int, float] = {}
         self._failures = Failures(failures, window)
@@ -160,7 +160,7 @@ class Registers:
     def __init__(self) -> None:
         self._texts: dict[str, dict[int, str]] = {}
         self._revisions: dict[str, int] = {}
-        """Where a text is."""
+        """The revision of each text."""
         self._floor: dict[str, int] = {}
 
     def newest(self, key: str) -> int:
@@ -193,7 +193,7 @@ class Registers:
 
 
 class Deliveries:
-    """What one consumer gave out, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit. `failures` and
+    """Deliveries of one consumer, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit. `failures` and
     `window`: see `Failures`; a consumer that has lost something goes on from what it was before."""
 
     def __init__(
@@ -204,7 +204,7 @@ class Deliveries:
         window: float = 0.0,
     ) -> None:
         self.texts: dict[int, str] = {}
-        """By sequence: what was delivered."""
+        """The text that was delivered, by sequence."""
         self.confirmed: dict[int, float] = {}
         """The last delivery of the consumer that was decided when the ack was confirmed."""
         self.exhausted: set[int] = set()
@@ -213,13 +213,13 @@ class Deliveries:
         self._max_ack_pending = max_ack_pending
         self._failures = Failures(failures, window)
         self._seen: dict[tuple[int, int], float] = {}
-        """When a message came with this count."""
+        """The time at which a message came with this count."""
         self._taken: dict[int, float] = {}
-        """When a message came last."""
+        """The time at which a message came last."""
         self._confirmed_at: dict[int, float] = {}
         self._consumer_seqs: dict[int, int] = {}
         self._firsts: dict[int, int] = {}
-        """By sequence: the consumer's number of its first delivery."""
+        """The consumer's number of a message's first delivery, by sequence."""
         self._done: set[int] = set()
         """An ack went out for these. What comes of them again may have been under way."""
         self._done_below = 0
@@ -250,7 +250,7 @@ class Deliveries:
             require(waiting <= self._max_ack_pending + lost, f"{waiting} messages wait for their acks")
 
     def _forget_what_was_lost(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
-        """Of all that this delivery would contradict, what a loss of power may have taken."""
+        """Forgets what this delivery would contradict and a loss of power may have taken."""
         forgive, never = self._failures.forgive, -math.inf
         if forgive(self._confirmed_at.get(seq, never)):
             del self.confirmed[seq], self._confirmed_at[seq]
@@ -276,7 +276,7 @@ class Deliveries:
                 self.confirmed[one], self._confirmed_at[one] = decided, at
 
     def missing(self, seqs: Iterable[int]) -> list[int]:
-        """Those of `seqs` that were not delivered, ascending.
+        """The sequences, of `seqs`, that were not delivered, ascending.
 
         A delivery may be lost on its way, or be met by a client that has gone. If an ack of all above it goes out
         before it is delivered again it never is: that ack said that the client has it. Such a message is not missing if
@@ -299,7 +299,7 @@ class Deliveries:
 
 
 class Ordered:
-    """What a reader without acks got, which must be the stream: each message once, in order, from the first on."""
+    """Messages of a reader without acks, which must be the stream: each once, in order, from the first on."""
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
@@ -460,7 +460,7 @@ class Lifetimes:
     def __init__(self, slack: float) -> None:
         self.slack = slack
         self._lives: dict[int, tuple[float, float]] = {}
-        """By sequence: earliest and latest time of its end; infinity for one that stays."""
+        """Earliest and latest time of a message's end, by sequence; infinity for one that stays."""
 
     @property
     def seqs(self) -> Iterable[int]:
@@ -480,7 +480,7 @@ class Firings:
 
     def __init__(self) -> None:
         self.due: dict[str, str] = {}
-        """By name: RFC 3339, of one precision for all."""
+        """The times (RFC 3339, of one precision for all) by name."""
 
     def put(self, name: str, at: str) -> None:
         self.due[name] = at

@@ -19,7 +19,7 @@ MOMENTS = (
     re.compile(rb"\x09.{4}\x01\x02", re.DOTALL),  # a server tells another what it has on disk (raft.codec.ACK)
     re.compile(rb"\x09.{4}\x01\x07", re.DOTALL),  # it gives it its vote (raft.codec.VOTE_REPLY)
 )
-"""What is not on disk may not be lost when such bytes come over the network."""
+"""Bytes that say, when they come over the network, that something is on disk and may not be lost."""
 MOST = 2.0
 """Seconds to wait for one."""
 POLL = 0.01

@@ -158,7 +158,7 @@ async def sync_changes(deployment: Deployment, rng: Random) -> None:
 
 
 def _leader(deployment: Deployment, rng: Random) -> Replica | None:
-    """Of some stream of the main cluster."""
+    """The leader of some stream of the main cluster."""
     found = [
         one
         for one in replicas(deployment)

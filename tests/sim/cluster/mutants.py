@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).with_name("mutants.toml")
 SECONDS = 300.0
-"""Of processor time; a mutant that lives longer has survived."""
+"""Processor time for a mutant; one that lives longer has survived."""
 FIRST = 20_000
 """Seed."""
 KILLED = "KILLED by seed"
@@ -39,9 +39,9 @@ class Mutant:
     breaks: str
     """The promise."""
     noticed_by: str = ""
-    """What is to notice it."""
+    """The check that is to notice it."""
     tried: str = ""
-    """What came of it (`--record`)."""
+    """The outcome of the last trial (`--record`)."""
     survives: str = ""
     """Why nothing notices it."""
     only: tuple[str, ...] | list[str] = ()
@@ -91,7 +91,7 @@ def record(mutant: Mutant, verdict: Verdict) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """What a simulation needs of it."""
+    """Copies what a simulation needs of the tree."""
     for part in ("jetcluster", "testkit", "tests"):
         shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns("__pycache__"))
 

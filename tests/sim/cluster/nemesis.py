@@ -75,12 +75,12 @@ WIDE = frozenset(
 
 @dataclass(slots=True, frozen=True)
 class Rage:
-    """What comes over a cluster."""
+    """The faults that come over a cluster."""
 
     faults: tuple[str, ...]
     """Keys of FAULTS."""
     hands: int
-    """So many faults may be there at a time."""
+    """Number of faults that may be there at a time."""
     seconds: float
     """For how long they begin."""
     rest: float

@@ -65,7 +65,7 @@ def promises() -> list[Promise]:
 
 
 def table() -> list[str]:
-    """As lines of Markdown."""
+    """The table of all promises, as lines of Markdown."""
     rows = [f"| {one.text} | {one.workload} | {', '.join(one.judges)} |" for one in promises()]
     return ["| promise | workload | judged by |", "| --- | --- | --- |", *rows]
 

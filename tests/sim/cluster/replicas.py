@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jetcluster.store.api import Msg
 
 TABLES = [table for table in range(1, 32) if table != SIDE_MEMBERS]
-"""Of a stream's side rows. Members are kept with the index at which a replica learnt of them, by a command or with a
+"""Tables of a stream's side rows. Members are kept with the index at which a replica learnt of them, by a command or a
 state that it fetched; `liveness` compares who they are."""
 SETTLE = 60.0
 """Seconds within which all is well and quiet, once it was well (`liveness`)."""
@@ -29,7 +29,7 @@ Contents = tuple[list["Msg"], list[tuple[int, bytes, bytes]], bytes]
 
 
 def jetstreams(deployment: Deployment) -> Iterator[tuple[str, JetStream]]:
-    """Of the machines that run, by the name of the server."""
+    """The JetStreams of the machines that run, by the name of the server."""
     for name, machine in deployment.machines.items():
         found = machine.node.jetstream if machine.node is not None else None
         if found is not None and found.jetstream is not None:
@@ -37,7 +37,7 @@ def jetstreams(deployment: Deployment) -> Iterator[tuple[str, JetStream]]:
 
 
 def replicas(deployment: Deployment, stream: str, cluster: str = "sim") -> dict[str, StreamReplica]:
-    """By the name of the server."""
+    """The replicas of a stream, by the name of the server."""
     return {
         name: replica
         for name, jetstream in jetstreams(deployment)

@@ -9,11 +9,12 @@ import importlib
 import time
 import traceback
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from testkit.sim.deployment import Deployment, Violation, without_addresses
-from testkit.sim.layout import LAYOUTS
+from testkit.sim.layout import LAYOUTS, Server
 from tests.sim.cluster import liveness, nemesis, replicas, second_look
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
@@ -31,11 +32,11 @@ CHECK = 180.0
 class Result:
     scenario: Scenario
     failure: str = ""
-    """What went wrong; "" when nothing did."""
+    """The violation or error; "" when there is none."""
     digest: str = ""
     """The same for the same seed and program, in every process and on every machine."""
     seconds: float = 0.0
-    """Of simulated time."""
+    """Simulated time."""
     cpu: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -63,6 +64,16 @@ def warm_up() -> None:
     asyncio.run(build())
     gc.collect()
     gc.freeze()
+
+
+def started(layout: str | Sequence[Server] = "three", seed: int = 5, **options: bool) -> Deployment:
+    """Servers (a key of LAYOUTS, or these) that have found each other."""
+    warm_up()
+    deployment = Deployment(seed, LAYOUTS[layout] if isinstance(layout, str) else layout, **options)
+    for machine in deployment.machines.values():
+        machine.start()
+    deployment.run(8.0)
+    return deployment
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:

@@ -29,9 +29,9 @@ class Scenario:
     disk: int
     """Bytes of each server's: segments of the journal are a 32nd part, and below 1 GiB RocksDB flushes by itself."""
     processor: float
-    """How many times as long as usual work takes."""
+    """Factor by which work takes longer than usual."""
     pace: float = 1.0
-    """How many times as long as usual disks take."""
+    """Factor by which disks take longer than usual."""
     segment: int = 0
     """Bytes of each journal's, which then forgets soon; 0: as usual."""
     batch: int = 0

@@ -22,7 +22,7 @@ PASSING_BY = ("ts", "cluster", "created", "last_active", "num_waiting", "push_bo
 MOVING = ("mirror", "sources", "max_age", "allow_msg_ttl", "allow_msg_schedules")
 """Fields of a configuration by which a stream changes while nobody does anything."""
 Told = dict[str, Any]
-"""What is said of each stream and consumer, by its name."""
+"""Answers of the API about each stream and consumer, by its name."""
 
 
 async def look_again(deployment: Deployment, rng: Random) -> None:
@@ -59,7 +59,7 @@ def _difference(old: Any, new: Any) -> str:
 
 
 async def _told(deployment: Deployment, *, powerless: bool) -> Told:
-    """By the API of the main cluster, of the account that clients have by default."""
+    """Asks the API of the main cluster about the account that clients have by default."""
     session = Session("second-look", deployment.addresses())
     await session.connect()
     end = deployment.scheduler.now + TELLS

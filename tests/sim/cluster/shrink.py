@@ -11,11 +11,11 @@ from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 
 Run = Callable[[Scenario], str]
-"""How a scenario fails; "" when it does not."""
+"""Runs a scenario and returns its failure; "" when there is none."""
 
 
 def kind(failure: str) -> str:
-    """What two failures have in common: their text without numbers."""
+    """The part that two failures of one kind have in common: their text without numbers."""
     last = failure.strip().splitlines()[-1] if failure.strip() else ""
     return re.sub(r"\d+(\.\d+)?", "#", last)[:80]
 

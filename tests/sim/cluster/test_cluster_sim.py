@@ -40,11 +40,11 @@ READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (resource, ("getrusage",)),
     (gc, ("get_stats", "get_count")),
 )
-"""What differs from one machine, process or moment to the next."""
+"""Functions whose results differ from one machine, process or moment to the next."""
 SEEDS = [range(start, start + 10) for start in range(0, 30, 10)]
 """In blocks, so that all processors have some."""
 PARTS = 4
-"""Of the corpus, for the same reason."""
+"""Parts of the corpus, for the same reason."""
 
 
 @pytest.mark.timeout(600)

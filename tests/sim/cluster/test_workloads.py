@@ -140,7 +140,7 @@ FIRED = [("b", "2023-11-14T22:13:21.500000Z"), ("a", "2023-11-14T22:13:25.000000
 
 
 ORIGINAL = {seq: Stored("s", f"at {seq}", (("Own", text),), text.encode()) for seq, text in STORED.items()}
-"""What the original of `backup` has had."""
+"""Messages that the original of `backup` has had."""
 GONE = {2: b"b"}
 """2 was removed, before the archive was taken or since."""
 

@@ -22,8 +22,7 @@ OTHER_ERROR = {"$OBJ": 11005, **TAKE_NO_BODY}
 
 
 @pytest.mark.parametrize("endpoint", endpoints.ALL, ids=lambda endpoint: endpoint.name)
-async def test_a_garbled_body_is_refused_and_nothing_is_done(endpoint: endpoints.Endpoint) -> None:
-    client = Client()
+async def test_a_garbled_body_is_refused_and_nothing_is_done(endpoint: endpoints.Endpoint, client: Client) -> None:
     await client.api.stop()
     dispatch.JetStreamApi(client.context, client.bus, system=True).start()
     client.cluster.rescue_meta = _each_answers  # type: ignore[attr-defined]
@@ -42,8 +41,7 @@ async def _each_answers(wanted: Any, by: str) -> list[dict[str, Any]]:
     return [{"error": wanted.to_dict()}]
 
 
-async def test_blanks_are_no_body() -> None:
-    client = Client()
+async def test_blanks_are_no_body(client: Client) -> None:
     assert "error" not in await client.ask("STREAM.CREATE.S", {"name": "S"})
     client.cluster.answers["purge"] = lambda body: {"purged": 0}
     for body in (b"", b" \r\n\t", b"{}", json.dumps({}).encode()):

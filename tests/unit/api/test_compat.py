@@ -58,8 +58,7 @@ async def test_empty_policies_are_refused_where_nats_server_refuses_them() -> No
     assert await sent(client, leader, {"pause_until": None, "max_deliver": None}) == default, "other keys may be null"
 
 
-async def test_without_ack_policy_on_a_work_queue() -> None:
-    client = Client()
+async def test_without_ack_policy_on_a_work_queue(client: Client) -> None:
     await client.create("S", subjects=["s"], retention="workqueue")
     Leader(client)
     refused = await client.ask("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {}})
@@ -85,8 +84,7 @@ async def test_a_consumer_without_ack_policy_by_the_specification() -> None:
         ("nats-server", {"max_msgs_per_subject": 1, "allow_direct": True}, True),
     ],
 )
-async def test_allow_direct(preset: str, given: dict[str, Any], direct: bool) -> None:
-    client = Client()
+async def test_allow_direct(preset: str, given: dict[str, Any], direct: bool, client: Client) -> None:
     follow(client, preset)
     reply = await client.create("S", subjects=["s"], **given)
     assert reply["config"].get("allow_direct", False) is direct

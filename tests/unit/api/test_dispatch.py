@@ -47,8 +47,7 @@ async def test_a_put_by_the_domain_s_name_reaches_the_bucket() -> None:
     ]
 
 
-async def test_a_defect_is_answered_and_logged() -> None:
-    client = Client()
+async def test_a_defect_is_answered_and_logged(client: Client) -> None:
 
     async def broken(kind: str, body: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("secret detail")
@@ -60,8 +59,7 @@ async def test_a_defect_is_answered_and_logged() -> None:
     assert client.api.counters.errors == 1
 
 
-async def test_a_request_without_reply_subject_is_carried_out() -> None:
-    client = Client()
+async def test_a_request_without_reply_subject_is_carried_out(client: Client) -> None:
     client.bus.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
     async with asyncio.timeout(5):
         while client.cluster.machine.assignment("A", "S") is None:
@@ -96,8 +94,7 @@ async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     await client.api.stop()
 
 
-async def test_stop_takes_no_more_and_cancels() -> None:
-    client = Client()
+async def test_stop_takes_no_more_and_cancels(client: Client) -> None:
     await client.create("S")
     client.cluster.refuse["S"] = None
     client.bus.publish(b"$JS.API.STREAM.INFO.S", b"", b"in.1")
@@ -126,8 +123,7 @@ async def test_advisories_of_what_happened_and_only_of_that() -> None:
     assert len({e["id"] for _, e in events}) == 3
 
 
-async def test_audit_of_all_but_successful_msg_gets() -> None:
-    client = Client()
+async def test_audit_of_all_but_successful_msg_gets(client: Client) -> None:
     await client.create("S")
     client.cluster.answers["msg_get"] = lambda body: {"response": "{}"}
     events = client.bus.collect(b"$JS.EVENT.ADVISORY.API")
@@ -149,8 +145,7 @@ def test_nothing_heavy_is_imported_before_the_first_request() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-async def test_an_account_without_jetstream_leaves_imported_requests_to_the_other_account() -> None:
-    client = Client()
+async def test_an_account_without_jetstream_leaves_imported_requests_to_the_other_account(client: Client) -> None:
     client.api.enabled = False
     client.api.answers_elsewhere = lambda subject: subject == b"$JS.API.STREAM.NAMES"
     got: list[bytes] = []
@@ -164,9 +159,8 @@ async def test_an_account_without_jetstream_leaves_imported_requests_to_the_othe
     assert got == [b"in.2"]
 
 
-async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own() -> None:
+async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own(client: Client) -> None:
     """API subjects not imported have no responders: nats.go then binds to a consumer that it may not look up."""
-    client = Client()
     client.api.enabled = False
     client.api.answers_elsewhere = lambda subject: subject == b"$JS.API.INFO"
     got: list[tuple[bytes, bytes]] = []
@@ -201,8 +195,7 @@ async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.Monk
         assert asked[1:] == ["lookup"]
 
 
-async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client()
+async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     await client.create("S")
     monkeypatch.setattr(api_request, "REQUEST_SECONDS", 0.2)
 

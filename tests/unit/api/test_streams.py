@@ -17,8 +17,7 @@ def refused(reply: dict[str, Any]) -> tuple[int, int]:
     return reply["error"]["code"], reply["error"]["err_code"]
 
 
-async def test_create_replies_with_the_stream_info() -> None:
-    client = Client()
+async def test_create_replies_with_the_stream_info(client: Client) -> None:
     reply = await client.create("S", subjects=["s.>"], num_replicas=3)
     assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
     assert (reply["type"], reply["did_create"]) == (CREATE, True)
@@ -31,8 +30,7 @@ async def test_create_replies_with_the_stream_info() -> None:
     assert client.cluster.asked == [("S", "ready", {"revision": assigned.revision})]
 
 
-async def test_create_again() -> None:
-    client = Client()
+async def test_create_again(client: Client) -> None:
     await client.create("S")
     again = await client.create("S", subjects=["S"], max_msgs=-1, duplicate_window=120_000_000_000)
     assert again["config"]["name"] == "S"
@@ -40,9 +38,8 @@ async def test_create_again() -> None:
     assert refused(await client.create("S", max_msgs=1)) == (400, 10058)
 
 
-async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_there() -> None:
+async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_there(client: Client) -> None:
     """And nothing is decided: its server would carry it out when it is back."""
-    client = Client()
     await client.create("S")
     known = client.cluster.machine.assignment("A", "S")
     assert known is not None
@@ -54,9 +51,8 @@ async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_the
     assert client.cluster.machine.assignment("A", "S") == known
 
 
-async def test_what_is_decided_is_not_told_as_a_failure() -> None:
+async def test_what_is_decided_is_not_told_as_a_failure(client: Client) -> None:
     """The leader is lost between the decision and its coming into force."""
-    client = Client()
     await client.create("S")
 
     def lost(body: dict[str, Any]) -> dict[str, Any]:
@@ -141,8 +137,7 @@ async def test_a_standalone_server_says_did_create_each_time_and_shows_the_clust
         ("CONSUMER.INFO.NONE.c", None, 404, 10059),
     ],
 )
-async def test_refusals(suffix: str, body: Any, code: int, err_code: int) -> None:
-    client = Client()
+async def test_refusals(suffix: str, body: Any, code: int, err_code: int, client: Client) -> None:
     await client.create("T")
     reply = await client.ask(suffix, body)
     assert refused(reply) == (code, err_code)
@@ -163,8 +158,7 @@ async def test_error_replies_hold_what_the_real_ones_hold(suffix: str, extra: di
     assert {key: reply[key] for key in extra} == extra
 
 
-async def test_update() -> None:
-    client = Client()
+async def test_update(client: Client) -> None:
     await client.create("S", subjects=["s"])
     reply = await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s", "t"], "max_msgs": 9})
     assert (reply["type"].rpartition(".")[2], "did_create" in reply) == ("stream_update_response", False)
@@ -174,8 +168,7 @@ async def test_update() -> None:
     assert client.cluster.asked[-1] == ("S", "ready", {"revision": assigned.revision})
 
 
-async def test_info_shows_a_page_only_with_a_filter() -> None:
-    client = Client()
+async def test_info_shows_a_page_only_with_a_filter(client: Client) -> None:
     await client.create("S")
     plain = await client.ask("STREAM.INFO.S", b" ")
     assert list(plain)[:4] == ["type", "total", "offset", "limit"]
@@ -186,8 +179,7 @@ async def test_info_shows_a_page_only_with_a_filter() -> None:
     assert client.cluster.asked[-1][2] == wanted
 
 
-async def test_info_shows_the_leaders_configuration_when_it_is_newer() -> None:
-    client = Client()
+async def test_info_shows_the_leaders_configuration_when_it_is_newer(client: Client) -> None:
     await client.create("S")
     old = client.cluster.machine.assignment("A", "S")
     assert old is not None
@@ -196,15 +188,13 @@ async def test_info_shows_the_leaders_configuration_when_it_is_newer() -> None:
     assert (await client.ask("STREAM.INFO.S"))["config"]["max_msgs"] == 9
 
 
-async def test_a_lagging_node_asks_the_meta_leader_before_it_says_not_found() -> None:
-    client = Client()
+async def test_a_lagging_node_asks_the_meta_leader_before_it_says_not_found(client: Client) -> None:
     await client.create("S")
     client.cluster.lagging = True
     assert "error" not in await client.ask("STREAM.INFO.S")
 
 
-async def test_a_stream_made_anew_is_found_although_this_node_knows_the_old_one() -> None:
-    client = Client()
+async def test_a_stream_made_anew_is_found_although_this_node_knows_the_old_one(client: Client) -> None:
     await client.create("S")
     old = client.cluster.machine.assignment("A", "S")
     await client.ask("STREAM.DELETE.S")
@@ -215,15 +205,13 @@ async def test_a_stream_made_anew_is_found_although_this_node_knows_the_old_one(
     assert refused(await client.ask("STREAM.INFO.S")) == (404, 10059)
 
 
-async def test_a_leaderless_stream_is_an_error_not_silence() -> None:
-    client = Client()
+async def test_a_leaderless_stream_is_an_error_not_silence(client: Client) -> None:
     await client.create("S")
     client.cluster.refuse["S"] = by_code(10008)
     assert refused(await client.ask("STREAM.INFO.S")) == (503, 10008)
 
 
-async def test_delete_waits_until_all_nodes_know() -> None:
-    client = Client()
+async def test_delete_waits_until_all_nodes_know(client: Client) -> None:
     await client.create("S")
     assert await client.ask("STREAM.DELETE.S", {}) == {
         "type": "io.nats.jetstream.api.v1.stream_delete_response",
@@ -232,8 +220,7 @@ async def test_delete_waits_until_all_nodes_know() -> None:
     assert client.cluster.settled == [client.cluster.machine.applied_index]
 
 
-async def test_names_pages_and_filters() -> None:
-    client = Client()
+async def test_names_pages_and_filters(client: Client) -> None:
     for name in ("B", "A", "C"):
         await client.create(name, subjects=[f"{name}.>"])
     all_of_them = await client.ask("STREAM.NAMES")
@@ -262,8 +249,7 @@ async def test_list_shows_what_answered_and_names_what_did_not(monkeypatch: pyte
     assert (reply["total"], reply["limit"]) == (3, 256)
 
 
-async def test_purge_msg_get_and_msg_delete_reach_the_leader() -> None:
-    client = Client()
+async def test_purge_msg_get_and_msg_delete_reach_the_leader(client: Client) -> None:
     await client.create("S")
     client.cluster.answers = {
         "purge": lambda body: {"purged": 4},
@@ -280,16 +266,14 @@ async def test_purge_msg_get_and_msg_delete_reach_the_leader() -> None:
     assert client.cluster.asked[-1][2]["payload"].encode("latin-1") == b'{"seq":1,"x":"\xff"}'
 
 
-async def test_errors_of_the_leader_come_through() -> None:
-    client = Client()
+async def test_errors_of_the_leader_come_through(client: Client) -> None:
     await client.create("S")
     client.cluster.refuse["S"] = by_code(10043, seq=2)
     reply = await client.ask("STREAM.MSG.DELETE.S", {"seq": 2})
     assert reply["error"] == {"code": 400, "err_code": 10043, "description": "sequence 2 not found"}
 
 
-async def test_stepdown() -> None:
-    client = Client()
+async def test_stepdown(client: Client) -> None:
     await client.create("S")
     client.cluster.answers["stepdown"] = lambda body: {}
     assert (await client.ask("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "N2"}}))["success"] is True
@@ -353,8 +337,9 @@ async def test_account_info() -> None:
         ({"max_msgs": 0, "duplicate_window": 0, "num_replicas": 0}, 0, ""),
     ],
 )
-async def test_pedantic_requests_are_not_mended(fields: dict[str, Any], err_code: int, text: str) -> None:
-    client = Client()
+async def test_pedantic_requests_are_not_mended(
+    fields: dict[str, Any], err_code: int, text: str, client: Client
+) -> None:
     reply = await client.ask("STREAM.CREATE.P", {"name": "P", "pedantic": True, "subjects": ["p.>"], **fields})
     assert reply.get("error", {}).get("err_code", 0) == err_code
     assert reply.get("error", {}).get("description", "") == text
@@ -388,8 +373,9 @@ async def test_pedantic_under_a_server_limit(fields: dict[str, Any], err_code: i
         ("STREAM.SNAPSHOT.T", {"deliver_subject": "a", "unk": 1}, "unk"),
     ],
 )
-async def test_unknown_keys_are_refused_when_strict(suffix: str, body: dict[str, Any], key: str) -> None:
-    client = Client()
+async def test_unknown_keys_are_refused_when_strict(
+    suffix: str, body: dict[str, Any], key: str, client: Client
+) -> None:
     client.context.strict = True
     await client.create("T")
     reply = await client.ask(suffix, body)
@@ -400,15 +386,13 @@ async def test_unknown_keys_are_refused_when_strict(suffix: str, body: dict[str,
     }
 
 
-async def test_known_keys_pass_in_any_case_when_strict() -> None:
-    client = Client()
+async def test_known_keys_pass_in_any_case_when_strict(client: Client) -> None:
     client.context.strict = True
     reply = await client.ask("STREAM.CREATE.T", {"Name": "T", "SUBJECTS": ["t"], "pedantic": False})
     assert "error" not in reply
 
 
-async def test_limits_that_consumers_exceed_are_refused() -> None:
-    client = Client()
+async def test_limits_that_consumers_exceed_are_refused(client: Client) -> None:
     await client.create("S", subjects=["s"])
     told: list[Any] = [{"names": ["a", "b"]}, {"names": []}]
     client.cluster.answers["consumers_beyond"] = lambda body: told.pop(0)
@@ -420,8 +404,7 @@ async def test_limits_that_consumers_exceed_are_refused() -> None:
     assert told == [], "asked where there are limits"
 
 
-async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
-    client = Client()
+async def test_a_stream_under_way_is_not_sent_elsewhere(client: Client) -> None:
     members: dict[str, list[str]] = {"voters": ["n1"], "learners": [], "outgoing": []}
     client.cluster.answers["members"] = lambda body: members
     await client.create("S", num_replicas=1)
@@ -461,8 +444,7 @@ async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("body", "err_code"), [(None, 10003), ({}, 10003), ({"peer": ""}, 10003), ({"peer": "N9"}, 10040)]
 )
-async def test_peer_remove_refusals(body: Any, err_code: int) -> None:
-    client = Client()
+async def test_peer_remove_refusals(body: Any, err_code: int, client: Client) -> None:
     await client.create("S", num_replicas=3)
     reply = await client.ask("STREAM.PEER.REMOVE.S", body)
     assert reply["type"] == "io.nats.jetstream.api.v1.stream_remove_peer_response"

@@ -168,7 +168,7 @@ async def test_damage_is_not_a_not_found() -> None:
         def damaged(seq: int) -> None:
             raise DamagedError(1, 1)
 
-        leader.replica("S").store.get = damaged  # type: ignore[method-assign, assignment]
+        leader.replica("S").store.get = damaged  # type: ignore[assignment]
         with pytest.raises(ApiError) as refused:
             await msg_get(leader, 1)
         assert refused.value.err_code == 10008 and leader.replica("S").damaged

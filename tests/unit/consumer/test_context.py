@@ -7,11 +7,11 @@ import json
 from jetcluster.consumer.owner.context import Advise
 from jetcluster.model.advisory import MAX_DELIVERIES, Advisories
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.consumer.rig import TwinBus
+from tests.unit.consumer.rig import InboxBus
 
 
 def test_only_what_somebody_listens_to_is_told() -> None:
-    bus, rendered = TwinBus(), []
+    bus, rendered = InboxBus(), []
     render = Advisories(ManualTime(), SeededRng(1)).render
     advise = Advise(bus, lambda event: rendered.append(event) or render(event), "S", "C")  # type: ignore[func-returns-value]
     advise.exhausted(1, 2)
@@ -25,7 +25,7 @@ def test_only_what_somebody_listens_to_is_told() -> None:
 
 
 def test_a_reason_that_is_no_text() -> None:
-    bus = TwinBus()
+    bus = InboxBus()
     events = bus.listen(b"$JS.EVENT.ADVISORY.>")
     advise = Advise(bus, Advisories(ManualTime(), SeededRng(1)).render, "S", "C")
     advise.terminated(1, 2, 3, b"\xff")

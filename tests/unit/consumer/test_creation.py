@@ -18,8 +18,7 @@ def code(result: Any) -> int:
     return result.err_code
 
 
-def test_actions() -> None:
-    n = Node()
+def test_actions(n: Node) -> None:
     assert code(n.create(action="update")) == 10149
     assert n.create(action="create") == 1
     assert n.create(action="create") == 0
@@ -31,8 +30,7 @@ def test_actions() -> None:
     assert n.create("D") == 2
 
 
-def test_metadata_of_the_server_makes_no_difference() -> None:
-    n = Node()
+def test_metadata_of_the_server_makes_no_difference(n: Node) -> None:
     n.create(metadata={"_nats.ver": "1", "mine": "x"})
     assert n.create(action="create", metadata={"_nats.ver": "2", "mine": "x"}) == 0
     assert code(n.create(action="create", metadata={"mine": "y"})) == 10148
@@ -55,16 +53,14 @@ def test_metadata_of_the_server_makes_no_difference() -> None:
         ({"deliver_policy": "new", "ack_policy": "all", "max_waiting": 20}, "deliver policy"),
     ],
 )
-def test_what_an_update_must_not_change(fields: dict[str, Any], what: str) -> None:
-    n = Node()
+def test_what_an_update_must_not_change(fields: dict[str, Any], what: str, n: Node) -> None:
     n.create()
     result = n.create(**fields)
     assert (code(result), result.code, result.description) == (10012, 500, f"{what} can not be updated")
     assert "mem_storage" not in n.state().rules.config and n.state().rules.deliver_policy == "all"
 
 
-def test_pull_stays_pull_and_push_stays_push() -> None:
-    n = Node()
+def test_pull_stays_pull_and_push_stays_push(n: Node) -> None:
     n.create()
     n.create("P", deliver_subject="d", max_waiting=0)
     result = n.create(deliver_subject="d")
@@ -74,23 +70,20 @@ def test_pull_stays_pull_and_push_stays_push() -> None:
     assert n.create("P", deliver_subject="e", max_waiting=0) == 2
 
 
-def test_backoff_against_max_deliver() -> None:
-    n = Node()
+def test_backoff_against_max_deliver(n: Node) -> None:
     n.create(max_deliver=3)
     assert code(n.create(max_deliver=2, backoff=[1, 2, 3])) == 10116
     assert n.create(max_deliver=3, backoff=[1, 2, 3]) == 1
 
 
-def test_an_update_keeps_the_pause() -> None:
-    n = Node()
+def test_an_update_keeps_the_pause(n: Node) -> None:
     n.create(pause_until="2099-01-01T00:00:00Z", pause_until_ns=T0 * 2)
     assert n.create(pause_until="2098-01-01T00:00:00Z", pause_until_ns=T0 + 5) == 0
     assert n.create(description="x") == 1
     assert n.state().rules.pause_until == T0 * 2 and n.state().rules.config["description"] == "x"
 
 
-def test_a_retry_has_the_first_outcome() -> None:
-    n = Node()
+def test_a_retry_has_the_first_outcome(n: Node) -> None:
     assert n.create(request="r1", action="create") == 1
     assert n.create(request="r1", action="create") == 1
     assert code(n.create(request="r2", action="create", description="x")) == 10148
@@ -159,8 +152,7 @@ def starts(n: Node, **config: Any) -> tuple[int, int]:
     return state.delivered_sseq, state.last_per_subject_upto
 
 
-def test_where_deliveries_start() -> None:
-    n = Node()
+def test_where_deliveries_start(n: Node) -> None:
     n.publish(b"s.a", b"s.a", b"s.a", b"s.b", b"s.b", b"s.a", b"s.a")
     at = n.now  # the first of these seven
     assert starts(n) == (0, 0)
@@ -179,8 +171,7 @@ def test_where_deliveries_start() -> None:
 
 
 @pytest.mark.parametrize("policy", ["all", "new", "last", "last_per_subject"])
-def test_where_deliveries_start_in_an_empty_stream(policy: str) -> None:
-    n = Node()
+def test_where_deliveries_start_in_an_empty_stream(policy: str, n: Node) -> None:
     assert starts(n, deliver_policy=policy)[0] == 0
     n.publish(b"a", b"a")
     n.apply(commands.encode_purge(n.now))

@@ -20,8 +20,7 @@ def text(ns: int) -> str:
     return times.rfc3339(ns)
 
 
-def test_a_fresh_consumer() -> None:
-    n = Node()
+def test_a_fresh_consumer(n: Node) -> None:
     n.publish(b"a", b"a")
     n.create(durable_name="C")
     created = n.now
@@ -36,8 +35,7 @@ def test_a_fresh_consumer() -> None:
     assert found["num_pending"] == 2
 
 
-def test_counters_and_times() -> None:
-    n = Node()
+def test_counters_and_times(n: Node) -> None:
     n.publish(*[b"a"] * 5)
     n.create()
     n.deliver(1, 2, 3)
@@ -52,8 +50,7 @@ def test_counters_and_times() -> None:
     assert found["push_bound"] is True and found["cluster"] == {"name": "c"}
 
 
-def test_redelivered_is_hidden_when_messages_are_delivered_once() -> None:
-    n = Node()
+def test_redelivered_is_hidden_when_messages_are_delivered_once(n: Node) -> None:
     n.publish(b"a")
     n.create()
     n.deliver(1)
@@ -63,8 +60,7 @@ def test_redelivered_is_hidden_when_messages_are_delivered_once() -> None:
     assert info(n)["num_redelivered"] == 0
 
 
-def test_what_is_no_longer_stored_does_not_show() -> None:
-    n = Node()
+def test_what_is_no_longer_stored_does_not_show(n: Node) -> None:
     n.publish(*[b"a"] * 5)
     n.create()
     n.deliver(1, 2, 3)
@@ -74,9 +70,8 @@ def test_what_is_no_longer_stored_does_not_show() -> None:
     assert found["ack_floor"] == {"consumer_seq": 2, "stream_seq": 2}
 
 
-def test_after_a_purge() -> None:
+def test_after_a_purge(n: Node) -> None:
     """The figures of nats-server."""
-    n = Node()
     n.create()
     n.publish(*[b"a"] * 10)
     n.deliver(1, 2, 3, 4)
@@ -88,16 +83,14 @@ def test_after_a_purge() -> None:
     assert found["num_ack_pending"] == found["num_pending"] == 0
 
 
-def test_a_filtered_purge_moves_nothing() -> None:
-    n = Node()
+def test_a_filtered_purge_moves_nothing(n: Node) -> None:
     n.create()
     n.publish(b"a", b"b", b"b")
     n.apply(commands.encode_purge(n.now, filter=b"a"))
     assert n.floors() == (0, 0, 0, 0) and info(n)["num_pending"] == 2
 
 
-def test_pause() -> None:
-    n = Node()
+def test_pause(n: Node) -> None:
     n.create(pause_until="2099-01-01T00:00:00Z", pause_until_ns=n.now + 5)
     found = info(n)
     assert found["paused"] is True and found["pause_remaining"] == 5
@@ -105,8 +98,7 @@ def test_pause() -> None:
     assert "paused" not in info(n) and "pause_remaining" not in info(n)
 
 
-def test_priority_groups() -> None:
-    n = Node()
+def test_priority_groups(n: Node) -> None:
     n.create(priority_policy="pinned_client", priority_groups=["g", "h"])
     n.op(turn.PIN, (b"h", b"someone"))
     assert info(n)["priority_groups"] == [
@@ -115,8 +107,7 @@ def test_priority_groups() -> None:
     ]
 
 
-def test_num_pending_per_filter_and_with_last_per_subject() -> None:
-    n = Node()
+def test_num_pending_per_filter_and_with_last_per_subject(n: Node) -> None:
     n.publish(b"s.a", b"s.b", b"s.a", b"t.a", b"s.b", b"t.a")
     n.create(deliver_policy="last_per_subject", filter_subjects=["s.*", "t.a"])
     assert num_pending(n.state(), n.store) == 3  # 3, 5, 6
@@ -130,8 +121,9 @@ def test_num_pending_per_filter_and_with_last_per_subject() -> None:
     assert num_pending(n.state("D"), n.store) == 1
 
 
-def test_what_last_per_subject_left_is_looked_for_again_only_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    n = Node()
+def test_what_last_per_subject_left_is_looked_for_again_only_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, n: Node
+) -> None:
     n.publish(b"s.a", b"s.b", b"s.a", b"t.a", b"s.b", b"t.a")
     n.create(deliver_policy="last_per_subject", filter_subjects=["s.*", "t.a"])
     looks = []

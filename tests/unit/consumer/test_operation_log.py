@@ -98,6 +98,7 @@ class Node:
             self.turns.applied(*self.log.apply(body))
 
 
+@pytest.fixture(name="node")
 def opened() -> Node:
     node = Node()
     node.turns.want()
@@ -119,8 +120,7 @@ def test_nothing_is_taken_before_the_first_turn_of_the_session_is_applied() -> N
     assert node.log.applied == [] and node.owners[0].told == []
 
 
-def test_ops_of_one_loop_turn_are_one_turn_and_come_back_in_order() -> None:
-    node = opened()
+def test_ops_of_one_loop_turn_are_one_turn_and_come_back_in_order(node: Node) -> None:
     node.skip(5, token="a")
     node.skip(6, owner=1, token="b")
     node.skip(7, token="c")
@@ -135,8 +135,7 @@ def test_ops_of_one_loop_turn_are_one_turn_and_come_back_in_order() -> None:
     assert node.turns.in_flight == 0
 
 
-def test_a_lost_turn_resets_the_owners_once_and_nothing_after_it_takes_effect() -> None:
-    node = opened()
+def test_a_lost_turn_resets_the_owners_once_and_nothing_after_it_takes_effect(node: Node) -> None:
     for seq in (5, 6, 7):
         node.skip(seq)
         node.turn()
@@ -155,8 +154,7 @@ def test_a_lost_turn_resets_the_owners_once_and_nothing_after_it_takes_effect() 
     assert node.log.applied == [5, 6]
 
 
-def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset() -> None:
-    node = opened()
+def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset(node: Node) -> None:
     node.skip(5)
     node.turn()
     node.skip(6)
@@ -170,9 +168,8 @@ def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset(
     assert node.turns.is_open and node.log.applied == [5]
 
 
-def test_what_survived_is_told_only_to_who_is_still_the_owner() -> None:
+def test_what_survived_is_told_only_to_who_is_still_the_owner(node: Node) -> None:
     """A node that was cut off applies its own old turn, and right after it that others have its consumer."""
-    node = opened()
     node.skip(5)
     node.skip(6, owner=1)
     node.turn()
@@ -188,8 +185,7 @@ def test_what_survived_is_told_only_to_who_is_still_the_owner() -> None:
     assert [owner.told for owner in node.owners] == [[], [(6, 1, None)]]
 
 
-def test_a_turn_of_the_old_session_that_comes_late_is_void_and_disturbs_nothing() -> None:
-    node = opened()
+def test_a_turn_of_the_old_session_that_comes_late_is_void_and_disturbs_nothing(node: Node) -> None:
     node.skip(5)
     node.turn()
     (late,) = node.log.sent
@@ -203,14 +199,12 @@ def test_a_turn_of_the_old_session_that_comes_late_is_void_and_disturbs_nothing(
     assert node.log.applied == [5] and node.turns.is_open and node.turns.lost == 1
 
 
-def test_a_change_of_leader_with_nothing_under_way_changes_nothing() -> None:
-    node = opened()
+def test_a_change_of_leader_with_nothing_under_way_changes_nothing(node: Node) -> None:
     node.turns.leader_changed()
     assert node.turns.is_open and node.log.sent == []
 
 
-def test_without_a_leader_the_session_ends_and_begins_anew_when_there_is_one() -> None:
-    node = opened()
+def test_without_a_leader_the_session_ends_and_begins_anew_when_there_is_one(node: Node) -> None:
     node.log.up = False
     node.skip(5)
     node.turn()
@@ -221,8 +215,7 @@ def test_without_a_leader_the_session_ends_and_begins_anew_when_there_is_one() -
     assert node.turns.is_open and node.owners[0].resets == 1 and node.log.applied == []
 
 
-def test_a_refused_turn_leads_to_a_new_session_a_moment_later() -> None:
-    node = opened()
+def test_a_refused_turn_leads_to_a_new_session_a_moment_later(node: Node) -> None:
     node.skip(5)
     node.turn()
     session = log_turn.decode(node.log.sent.pop()).session
@@ -236,8 +229,7 @@ def test_a_refused_turn_leads_to_a_new_session_a_moment_later() -> None:
     assert node.turns.is_open and node.turns.lost == 1
 
 
-def test_a_turn_that_is_never_applied_counts_as_lost_after_a_bound() -> None:
-    node = opened()
+def test_a_turn_that_is_never_applied_counts_as_lost_after_a_bound(node: Node) -> None:
     node.skip(5)
     node.turn()
     node.log.sent.clear()
@@ -284,8 +276,7 @@ def test_two_first_turns_of_which_the_older_is_applied_late_end_in_one_session()
     assert node.log.applied == [5]
 
 
-def test_owners_are_not_run_while_too_much_is_under_way() -> None:
-    node = opened()
+def test_owners_are_not_run_while_too_much_is_under_way(node: Node) -> None:
     for seq in range(consumer_turns.MAX_TURNS_IN_FLIGHT + 10):
         node.skip(seq + 1)
         node.turn()
@@ -300,8 +291,7 @@ def test_owners_are_not_run_while_too_much_is_under_way() -> None:
     assert node.log.applied == list(range(1, consumer_turns.MAX_TURNS_IN_FLIGHT + 11))
 
 
-def test_much_in_one_loop_turn_is_several_turns_of_bounded_size() -> None:
-    node = opened()
+def test_much_in_one_loop_turn_is_several_turns_of_bounded_size(node: Node) -> None:
     many = list(range(1, 20_001))
     for _ in range(4):
         node.turns.submit(node.owners[0], log_turn.ACK, many, None)
@@ -310,8 +300,7 @@ def test_much_in_one_loop_turn_is_several_turns_of_bounded_size() -> None:
     assert sum(len(log_turn.decode(body).ops) for body in node.log.sent) == 4
 
 
-def test_an_owner_that_was_let_go_is_not_told() -> None:
-    node = opened()
+def test_an_owner_that_was_let_go_is_not_told(node: Node) -> None:
     node.skip(5)
     node.skip(6, owner=1)
     node.turn()
@@ -323,8 +312,7 @@ def test_an_owner_that_was_let_go_is_not_told() -> None:
     assert node.log.applied == [5, 6]
 
 
-def test_what_one_owner_raises_does_not_keep_the_others_from_being_told() -> None:
-    node = opened()
+def test_what_one_owner_raises_does_not_keep_the_others_from_being_told(node: Node) -> None:
     error = ValueError("a defect")
 
     def fails(*_: object) -> None:
@@ -362,9 +350,8 @@ VOID: list[tuple[int, Any, Outcome]] = [
 
 @pytest.mark.parametrize(("kind", "value", "outcome"), VOID)
 def test_after_an_op_that_came_out_void_the_owner_goes_on_from_the_state(
-    kind: int, value: Any, outcome: Outcome
+    kind: int, value: Any, outcome: Outcome, node: Node
 ) -> None:
-    node = opened()
     node.log.void[kind] = outcome
     node.turns.submit(node.owners[0], kind, value, "void")
     node.skip(8, owner=1, token="sound")
@@ -382,8 +369,7 @@ def test_after_an_op_that_came_out_void_the_owner_goes_on_from_the_state(
     ("kind", "value"),
     [(log_turn.WAIT, b"reply"), (log_turn.UNWAIT, b"reply"), (log_turn.PIN, (b"group", b"pin"))],
 )
-def test_what_is_true_already_ends_no_session(kind: int, value: Any) -> None:
-    node = opened()
+def test_what_is_true_already_ends_no_session(kind: int, value: Any, node: Node) -> None:
     node.log.void[kind] = 0
     node.turns.submit(node.owners[0], kind, value, None)
     node.turn()
@@ -391,8 +377,7 @@ def test_what_is_true_already_ends_no_session(kind: int, value: Any) -> None:
     assert node.turns.is_open and node.turns.lost == 0
 
 
-def test_what_comes_out_void_for_an_owner_that_was_let_go_ends_no_session() -> None:
-    node = opened()
+def test_what_comes_out_void_for_an_owner_that_was_let_go_ends_no_session(node: Node) -> None:
     node.log.void[log_turn.DELIVER] = None
     node.turns.submit(node.owners[0], log_turn.DELIVER, [7], None)
     node.turn()

@@ -106,8 +106,7 @@ class Driver:
             self.deleted.add(seq)
 
     def commit(self) -> None:
-        self.rig.hold = False
-        self.rig.settle()
+        self.rig.release()
 
     def check(self) -> None:
         rig = self.rig
@@ -217,8 +216,7 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
             if frame.reply:
                 assert frame.numbers[2] not in got
                 got[frame.numbers[2]] = frame.seq
-    rig.hold = False
-    rig.settle()
+    rig.release()
     rig.next(b"in.last", batch=1000, expires=SECOND)
     got |= {frame.numbers[2]: frame.seq for frame in inbox if frame.reply}
     assert sorted(got.items()) == list(enumerate(wanted, 1))
@@ -252,8 +250,7 @@ def test_the_end_of_a_pause_is_told_once_by_the_owner_that_saw_it() -> None:
     assert len(told) == 1
 
 
-def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client_knows_of() -> None:
-    rig = Rig()
+def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client_knows_of(rig: Rig) -> None:
     later: list[Callable[[], None]] = []
     rig.when_known = lambda origin, go_on: later.append(go_on)
     rig.crash()
@@ -268,8 +265,7 @@ def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client
     assert inbox.seqs == [3] and waiting.seqs == [1, 2]
 
 
-def test_a_pull_that_was_held_goes_to_the_next_owner() -> None:
-    rig = Rig()
+def test_a_pull_that_was_held_goes_to_the_next_owner(rig: Rig) -> None:
     later: list[Callable[[], None]] = []
     rig.when_known = lambda origin, go_on: later.append(go_on)
     rig.crash()
@@ -283,8 +279,7 @@ def test_a_pull_that_was_held_goes_to_the_next_owner() -> None:
     assert inbox.seqs == [1]
 
 
-def test_where_there_is_no_other_replica_nothing_is_asked() -> None:
-    rig = Rig()
+def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
     rig.when_known = lambda origin, go_on: pytest.fail("asked")
     rig.crash(replicated=False)
     assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"

@@ -15,8 +15,7 @@ from jetcluster.stream.log import commands
 from tests.unit.consumer.rig import MS, SECOND, Rig, subjects
 
 
-def test_an_empty_body_asks_for_one_message() -> None:
-    rig = Rig()
+def test_an_empty_body_asks_for_one_message(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b")
     inbox = rig.next(body=b"")
     (frame,) = inbox
@@ -27,16 +26,14 @@ def test_an_empty_body_asks_for_one_message() -> None:
     assert rig.log == [(DELIVER, [1])]
 
 
-def test_a_number_asks_for_that_many_and_anything_odd_for_one() -> None:
-    rig = Rig()
+def test_a_number_asks_for_that_many_and_anything_odd_for_one(rig: Rig) -> None:
     rig.publish(*subjects(5))
     assert rig.next(b"a", b"2").seqs == [1, 2]
     assert rig.next(b"b", b"0").seqs == [3]
     assert rig.next(b"c", b"what?").seqs == [4]
 
 
-def test_one_op_for_a_whole_batch_and_no_trace_of_the_request() -> None:
-    rig = Rig()
+def test_one_op_for_a_whole_batch_and_no_trace_of_the_request(rig: Rig) -> None:
     rig.publish(*subjects(500))
     inbox = rig.next(batch=500, expires=SECOND)
     assert inbox.seqs == list(range(1, 501))
@@ -45,22 +42,19 @@ def test_one_op_for_a_whole_batch_and_no_trace_of_the_request() -> None:
     assert DELIVER in kinds and WAIT not in kinds and UNWAIT not in kinds and len(kinds) < 4
 
 
-def test_no_wait_without_messages_is_404() -> None:
-    rig = Rig()
+def test_no_wait_without_messages_is_404(rig: Rig) -> None:
     (frame,) = rig.next(batch=5, no_wait=True)
     assert frame == (b"in", b"", b"NATS/1.0 404 No Messages\r\n\r\n", b"")
 
 
-def test_no_wait_gets_what_is_there_and_then_404() -> None:
-    rig = Rig()
+def test_no_wait_gets_what_is_there_and_then_404(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b")
     inbox = rig.next(batch=5, no_wait=True)
     assert inbox.seqs == [1, 2]
     assert [frame.status for frame in inbox] == [b"", b"", b"404 No Messages"]
 
 
-def test_no_wait_with_expires_waits_for_the_first_messages() -> None:
-    rig = Rig()
+def test_no_wait_with_expires_waits_for_the_first_messages(rig: Rig) -> None:
     inbox = rig.next(batch=5, no_wait=True, expires=SECOND)
     assert not inbox
     rig.publish(b"s.a", b"s.b")
@@ -101,8 +95,7 @@ def test_no_wait_with_a_heartbeat_waits_for_room_until_that() -> None:
     assert inbox.seqs == [1]
 
 
-def test_expires_tells_what_is_left() -> None:
-    rig = Rig()
+def test_expires_tells_what_is_left(rig: Rig) -> None:
     rig.publish(b"s.a")
     inbox = rig.next(batch=3, expires=300 * MS, max_bytes=1000)
     size = len(inbox[0].subject) + len(inbox[0].reply) + len(inbox[0].payload)
@@ -115,8 +108,7 @@ def test_expires_tells_what_is_left() -> None:
     assert rig.owner.num_waiting == 0
 
 
-def test_heartbeats_while_it_waits() -> None:
-    rig = Rig()
+def test_heartbeats_while_it_waits(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b")
     rig.ack(rig.next(b"x", body=b"")[0])
     rig.next(b"x", body=b"")
@@ -127,8 +119,7 @@ def test_heartbeats_while_it_waits() -> None:
     assert [frame.headers for frame in inbox] == [beat, beat, end]
 
 
-def test_a_delivery_puts_the_heartbeat_off() -> None:
-    rig = Rig()
+def test_a_delivery_puts_the_heartbeat_off(rig: Rig) -> None:
     inbox = rig.next(batch=2, expires=SECOND, idle_heartbeat=100 * MS)
     rig.advance(0.08)
     rig.publish(b"s.a")
@@ -138,17 +129,15 @@ def test_a_delivery_puts_the_heartbeat_off() -> None:
     assert len(inbox) == 2
 
 
-def test_a_heartbeat_above_half_of_expires_is_refused() -> None:
-    rig = Rig()
+def test_a_heartbeat_above_half_of_expires_is_refused(rig: Rig) -> None:
     (frame,) = rig.next(batch=1, expires=SECOND, idle_heartbeat=SECOND // 2 + 1)
     assert frame.headers == b"NATS/1.0 400 Bad Request - heartbeat value too large\r\n\r\n"
     assert not rig.next(b"b", batch=1, expires=SECOND, idle_heartbeat=SECOND // 2)
 
 
 @pytest.mark.parametrize("more", [{}, {"no_wait": True}, {"idle_heartbeat": -SECOND}])
-def test_negative_expires_has_expired_already(more: dict[str, Any]) -> None:
+def test_negative_expires_has_expired_already(more: dict[str, Any], rig: Rig) -> None:
     """The answers are those of nats-server 2.15.2, whether there are messages or not."""
-    rig = Rig()
     rig.publish(b"s.a")
     (frame,) = rig.next(batch=5, expires=-5 * SECOND, **more)
     assert frame.status == b"408 Request Timeout"
@@ -158,8 +147,7 @@ def test_negative_expires_has_expired_already(more: dict[str, Any]) -> None:
     assert rig.next(b"third").seqs == [1]
 
 
-def test_a_heartbeat_looks_at_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
+def test_a_heartbeat_looks_at_no_other_request(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
     inbox = rig.next(expires=10 * SECOND, idle_heartbeat=SECOND)
     for number in range(50):
         rig.next(b"quiet%d" % number, expires=20 * SECOND)
@@ -173,16 +161,14 @@ def _never(_: PullQueue) -> Iterator[PullRequest]:
     raise AssertionError("all requests were looked at")
 
 
-def test_broken_json_is_refused() -> None:
-    rig = Rig()
+def test_broken_json_is_refused(rig: Rig) -> None:
     (frame,) = rig.next(body=b'{"batch":')
     assert frame.status == b"400 Bad Request - unexpected end of JSON input"
     (frame,) = rig.next(b"b", body=b'{"batch":"x"}')
     assert frame.status.startswith(b"400 Bad Request - json: cannot unmarshal string")
 
 
-def test_max_bytes_ends_the_request() -> None:
-    rig = Rig()
+def test_max_bytes_ends_the_request(rig: Rig) -> None:
     rig.publish(b"s.a")
     inbox = rig.next(batch=2, max_bytes=5, expires=SECOND)
     assert [frame.headers for frame in inbox] == [
@@ -191,8 +177,7 @@ def test_max_bytes_ends_the_request() -> None:
     assert rig.next(b"b", body=b"").seqs == [1]  # it goes to the next one
 
 
-def test_max_bytes_not_used_up_is_told() -> None:
-    rig = Rig()
+def test_max_bytes_not_used_up_is_told(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b", b"s.c")
     inbox = rig.next(batch=2, max_bytes=1000)
     used = sum(len(frame.subject) + len(frame.reply) + len(frame.payload) for frame in inbox[:2])
@@ -202,8 +187,7 @@ def test_max_bytes_not_used_up_is_told() -> None:
     )
 
 
-def test_max_bytes_used_up_exactly_ends_without_a_word() -> None:
-    rig = Rig()
+def test_max_bytes_used_up_exactly_ends_without_a_word(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b")
     frame = rig.next(b"probe", body=b"")[0]
     rig.ack(frame, b"-NAK")
@@ -237,17 +221,15 @@ def test_max_waiting_makes_room_for_the_living() -> None:
     assert rig.next(b"b", batch=1).statuses == []
 
 
-def test_round_robin() -> None:
-    rig = Rig()
+def test_round_robin(rig: Rig) -> None:
     one, two = rig.next(b"one", batch=3), rig.next(b"two", batch=5)
     rig.publish(*subjects(8))
     assert one.seqs == [1, 3, 5]
     assert two.seqs == [2, 4, 6, 7, 8]
 
 
-def test_several_pulls_of_one_client_bring_messages_in_order() -> None:
+def test_several_pulls_of_one_client_bring_messages_in_order(rig: Rig) -> None:
     """nats.js consumes with overlapping pulls, all to one inbox."""
-    rig = Rig()
     inbox = rig.next(b"same", batch=3)
     rig.next(b"same", batch=4)
     rig.next(b"other", batch=2)
@@ -256,16 +238,14 @@ def test_several_pulls_of_one_client_bring_messages_in_order() -> None:
     assert len(inbox.seqs) == 7
 
 
-def test_whoever_was_served_comes_last() -> None:
-    rig = Rig()
+def test_whoever_was_served_comes_last(rig: Rig) -> None:
     one, two, three = rig.next(b"one", batch=9), rig.next(b"two", batch=9), rig.next(b"three", batch=9)
     rig.publish(b"s.a", b"s.b")
     rig.publish(b"s.c", b"s.d")
     assert (one.seqs, two.seqs, three.seqs) == ([1, 4], [2], [3])
 
 
-def test_a_client_that_is_gone_gets_nothing() -> None:
-    rig = Rig()
+def test_a_client_that_is_gone_gets_nothing(rig: Rig) -> None:
     rig.next(b"gone", batch=5)
     two = rig.next(b"two", batch=5)
     del rig.bus.inboxes[b"gone"]
@@ -274,8 +254,7 @@ def test_a_client_that_is_gone_gets_nothing() -> None:
     assert rig.owner.num_waiting == 1
 
 
-def test_requests_of_clients_that_are_gone_are_reaped() -> None:
-    rig = Rig()
+def test_requests_of_clients_that_are_gone_are_reaped(rig: Rig) -> None:
     rig.next(b"gone", batch=5)
     rig.next(b"here", batch=5)
     del rig.bus.inboxes[b"gone"]
@@ -284,8 +263,7 @@ def test_requests_of_clients_that_are_gone_are_reaped() -> None:
     assert rig.owner.num_waiting == 1
 
 
-def test_who_asks_how_many_wait_hears_of_those_who_listen() -> None:
-    rig = Rig()
+def test_who_asks_how_many_wait_hears_of_those_who_listen(rig: Rig) -> None:
     rig.next(b"gone", batch=5)
     rig.next(b"here", batch=5)
     del rig.bus.inboxes[b"gone"]
@@ -327,8 +305,7 @@ def test_paused_requests_wait_and_expire() -> None:
     assert late.seqs == [1]
 
 
-def test_a_client_with_much_unread_gets_nothing_more_for_now() -> None:
-    rig = Rig()
+def test_a_client_with_much_unread_gets_nothing_more_for_now(rig: Rig) -> None:
     rig.bus.unread[b"slow"] = 9 << 20
     slow, fast = rig.next(b"slow", batch=5), rig.next(b"fast", batch=5)
     rig.publish(*subjects(4))
@@ -345,8 +322,7 @@ def test_pulling_from_a_push_consumer() -> None:
     assert rig.next(batch=1).statuses == [b"409 Consumer is push based"]
 
 
-def test_a_higher_api_level_than_ours() -> None:
-    rig = Rig()
+def test_a_higher_api_level_than_ours(rig: Rig) -> None:
     inbox = rig.bus.listen(b"in")
     block = b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
     rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"in", block)
@@ -354,8 +330,7 @@ def test_a_higher_api_level_than_ours() -> None:
     assert inbox.statuses == [b"412 Required Api Level"]
 
 
-def test_the_domain_s_prefix() -> None:
-    rig = Rig()
+def test_the_domain_s_prefix(rig: Rig) -> None:
     rig.crash(domain="hub")
     rig.publish(b"s.a")
     inbox = rig.bus.listen(b"in")
@@ -371,8 +346,7 @@ def test_headers_only() -> None:
     assert (frame.headers, frame.payload) == (b"NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n", b"")
 
 
-def test_many_requests_within_one_turn_are_one_op() -> None:
-    rig = Rig()
+def test_many_requests_within_one_turn_are_one_op(rig: Rig) -> None:
     rig.publish(*subjects(50))
     for i in range(50):
         rig.bus.listen(b"in%d" % i)
@@ -414,14 +388,12 @@ def test_a_waiting_client_keeps_it_alive_only_while_it_listens() -> None:
     assert rig.unused >= 1
 
 
-def test_the_body_s_keys_in_any_case_and_others_ignored() -> None:
-    rig = Rig()
+def test_the_body_s_keys_in_any_case_and_others_ignored(rig: Rig) -> None:
     rig.publish(*subjects(5))
     assert rig.next(body=json.dumps({"Batch": 3, "what": [1]}).encode()).seqs == [1, 2, 3]
 
 
-def test_waiting_costs_hardly_any_ticks() -> None:
-    rig = Rig()
+def test_waiting_costs_hardly_any_ticks(rig: Rig) -> None:
     rig.next(batch=2, expires=60 * SECOND)
     rig.publish(b"s")
     rig.advance(29)
@@ -451,8 +423,7 @@ def test_no_wait_behind_others_whose_clients_are_gone() -> None:
     assert second.seqs == [2]
 
 
-def test_requests_come_into_the_log_when_the_stream_gets_replicas() -> None:
-    rig = Rig()
+def test_requests_come_into_the_log_when_the_stream_gets_replicas(rig: Rig) -> None:
     rig.crash(replicated=False)
     rig.next(b"a", batch=2)
     rig.owner.replicated = True
@@ -501,9 +472,8 @@ def test_damage_is_raised_by_the_run_and_not_by_the_callback() -> None:
     assert rig.owner.num_waiting == 1
 
 
-def test_a_request_that_gets_its_message_back_still_expires() -> None:
+def test_a_request_that_gets_its_message_back_still_expires(rig: Rig) -> None:
     """The message in flight for it is lost; meanwhile the time of all others that waited has come."""
-    rig = Rig()
     rig.publish(b"s.a")
     rig.hold = True
     inbox = rig.next(b"a", batch=1, expires=3 * SECOND)

@@ -19,8 +19,7 @@ def interest(**config: Any) -> Node:
     return Node({"retention": "interest", **config})
 
 
-def test_limits_streams_keep_what_is_acked() -> None:
-    n = Node()
+def test_limits_streams_keep_what_is_acked(n: Node) -> None:
     n.create()
     n.publish(b"a", b"a")
     n.deliver(1, 2)
@@ -268,8 +267,7 @@ def test_limits_apply_as_well() -> None:
     assert full.stored() == [2, 3]
 
 
-def test_when_retention_becomes_interest_what_is_not_wanted_goes() -> None:
-    n = Node()
+def test_when_retention_becomes_interest_what_is_not_wanted_goes(n: Node) -> None:
     n.create(filter_subject="a")
     n.publish(b"a", b"a", b"a", b"b", b"a")
     n.deliver(1, 2, 3)
@@ -284,8 +282,7 @@ def test_when_retention_becomes_interest_what_is_not_wanted_goes() -> None:
     assert n.stored() == [5]
 
 
-def test_when_retention_becomes_interest_without_consumers_nothing_stays() -> None:
-    n = Node()
+def test_when_retention_becomes_interest_without_consumers_nothing_stays(n: Node) -> None:
     n.publish(b"a", b"a")
     n.configure({"retention": "interest"})
     assert n.stored() == [] and n.store.first_seq == 3

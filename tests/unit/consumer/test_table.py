@@ -79,8 +79,7 @@ def reset(node: Node, seq: int, name: str = "C") -> Any:
     return node.extended(commands.CONSUMER_RESET, {"name": name, "seq": seq})
 
 
-def test_the_observer_is_told_of_every_change_once_it_is_there() -> None:
-    n = Node()
+def test_the_observer_is_told_of_every_change_once_it_is_there(n: Node) -> None:
     notes = Notes(n)
     n.publish(b"a")
     n.create(description="x")
@@ -103,8 +102,7 @@ def test_the_observer_is_told_of_every_change_once_it_is_there() -> None:
     ]
 
 
-def test_ids_are_never_used_twice() -> None:
-    n = Node()
+def test_ids_are_never_used_twice(n: Node) -> None:
     assert [n.create("A"), n.create("B"), n.delete("B"), n.create("B")] == [1, 2, 1, 3]
     n.delete("B")
     n.restart()
@@ -113,15 +111,13 @@ def test_ids_are_never_used_twice() -> None:
     assert n.table.by_cid[4] is n.table.by_name["B"]
 
 
-def test_consumers_of_mirrors_and_sources_do_not_count_for_clients() -> None:
-    n = Node()
+def test_consumers_of_mirrors_and_sources_do_not_count_for_clients(n: Node) -> None:
     n.create("A")
     n.create("LINK", deliver_subject="d", ack_policy="none", direct=True)
     assert (n.table.count, n.table.public_count, n.machine.consumer_count) == (2, 1, 1)
 
 
-def test_delete_by_name_or_by_name_and_id() -> None:
-    n = Node()
+def test_delete_by_name_or_by_name_and_id(n: Node) -> None:
     n.create("A")
     n.create("B")
     result = n.delete("A", cid=2)
@@ -130,8 +126,7 @@ def test_delete_by_name_or_by_name_and_id() -> None:
     assert n.delete("B").err_code == 10014
 
 
-def test_a_turn_out_of_its_session_is_void() -> None:
-    n = Node()
+def test_a_turn_out_of_its_session_is_void(n: Node) -> None:
     notes = Notes(n)
     n.publish(b"a", b"a")
     n.create()
@@ -145,8 +140,7 @@ def test_a_turn_out_of_its_session_is_void() -> None:
     assert n.deliver(2) == SentMessages(2, [2], None)
 
 
-def test_ops_of_a_former_owner_or_for_nobody_are_void_and_the_others_count() -> None:
-    n = Node()
+def test_ops_of_a_former_owner_or_for_nobody_are_void_and_the_others_count(n: Node) -> None:
     n.publish(b"a", b"a")
     n.create("A")
     n.create("B")
@@ -157,16 +151,14 @@ def test_ops_of_a_former_owner_or_for_nobody_are_void_and_the_others_count() -> 
     assert n.turn([Op(1, 2, turn.DELIVER, [1])]).outcomes == [SentMessages(1, [1], None)]
 
 
-def test_owners_move_only_from_the_epoch_that_was_seen() -> None:
-    n = Node()
+def test_owners_move_only_from_the_epoch_that_was_seen(n: Node) -> None:
     n.create("A")
     n.create("B")
     assert move(n, [1, 1, "x"], [2, 5, "x"], [3, 1, "x"]) == 1
     assert (n.state("A").owner, n.state("A").epoch, n.state("B").owner) == ("x", 2, "OWNERone")
 
 
-def test_pause_and_resume() -> None:
-    n = Node()
+def test_pause_and_resume(n: Node) -> None:
     n.create()
     assert pause(n, n.now + 5) == 1
     assert n.state().rules.pause_until == n.now + 5
@@ -181,8 +173,7 @@ def test_pause_and_resume() -> None:
     assert pause(n, 0, "none").err_code == 10014
 
 
-def test_reset() -> None:
-    n = Node()
+def test_reset(n: Node) -> None:
     n.publish(*[b"a"] * 10)
     n.create()
     n.deliver(1, 2, 3)
@@ -201,8 +192,7 @@ def test_reset() -> None:
     assert reset(n, 1) == 1
 
 
-def test_a_reset_to_the_floor_after_a_purge() -> None:
-    n = Node()
+def test_a_reset_to_the_floor_after_a_purge(n: Node) -> None:
     n.publish(*[b"a"] * 10)
     n.create()
     n.deliver(1, 2, 3)
@@ -210,8 +200,7 @@ def test_a_reset_to_the_floor_after_a_purge() -> None:
     assert reset(n, 0) == 11
 
 
-def test_where_a_reset_may_go() -> None:
-    n = Node()
+def test_where_a_reset_may_go(n: Node) -> None:
     n.publish(*[b"a"] * 10)
     n.create("seq", deliver_policy="by_start_sequence", opt_start_seq=3)
     n.create("time", deliver_policy="by_start_time", opt_start_time_ns=n.now + 4)
@@ -225,8 +214,7 @@ def test_where_a_reset_may_go() -> None:
     assert [reset(n, 3, "seq"), reset(n, 5, "time"), reset(n, 0, "new")] == [3, 5, 11]
 
 
-def test_what_pends_on_messages_that_are_removed_is_given_up() -> None:
-    n = Node()
+def test_what_pends_on_messages_that_are_removed_is_given_up(n: Node) -> None:
     n.create("A")
     n.create("B")
     n.publish(b"a", b"a", b"a", b"b", b"a", b"a", b"a")
@@ -246,8 +234,7 @@ def test_what_pends_on_messages_that_are_removed_is_given_up() -> None:
     assert n.floors("A") == (6, 6, 5, 5) and n.floors("B") == (1, 5, 1, 5)
 
 
-def test_what_is_delivered_when_it_is_gone_does_not_pend() -> None:
-    n = Node()
+def test_what_is_delivered_when_it_is_gone_does_not_pend(n: Node) -> None:
     n.create()
     n.publish(*[b"a"] * 6)
     n.apply(commands.encode_purge(n.now, seq=4))
@@ -271,8 +258,7 @@ def test_trimming_looks_at_consumers_only_when_something_may_pend_there(monkeypa
     assert looked == [10] * 5 and not n.state("C3").pending
 
 
-def test_nothing_is_written_between_commits_nor_for_idle_consumers() -> None:
-    n = Node()
+def test_nothing_is_written_between_commits_nor_for_idle_consumers(n: Node) -> None:
     n.publish(*[b"a"] * 1000)
     for name in "ABC":
         n.create(name)
@@ -308,8 +294,7 @@ def test_rows_go_with_their_consumer() -> None:
     assert len(rows(n, SIDE_CONSUMERS)) == 3
 
 
-def test_a_consumer_that_comes_and_goes_before_a_commit_leaves_nothing() -> None:
-    n = Node()
+def test_a_consumer_that_comes_and_goes_before_a_commit_leaves_nothing(n: Node) -> None:
     n.create("A")
     n.publish(b"a")
     n.deliver(1, name="A")
@@ -421,9 +406,8 @@ def test_the_hash_sees_what_ops_do() -> None:
         (31, b"{}"),
     ],
 )
-def test_what_is_no_command_is_an_error(kind: int, body: bytes) -> None:
+def test_what_is_no_command_is_an_error(kind: int, body: bytes, n: Node) -> None:
     """The replica stops at kinds that only later versions know; the others are refused (`stream.apply.applier`)."""
-    n = Node()
     n.create()
     with pytest.raises(CommandError) as raised:
         n.apply(commands.encode_extended(n.now, kind, body))
@@ -431,8 +415,7 @@ def test_what_is_no_command_is_an_error(kind: int, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(("table", "key"), [(SIDE_CONSUMERS, b"\0\0\0\1"), (SIDE_PENDING, b"\0\0\0\7" + bytes(8))])
-def test_rows_of_another_version_are_not_taken_for_ours(table: int, key: bytes) -> None:
-    n = Node()
+def test_rows_of_another_version_are_not_taken_for_ours(table: int, key: bytes, n: Node) -> None:
     n.create()
     n.kv.commit()
     n.store.side_put(table, key, b"\xff" * 200)
@@ -440,8 +423,7 @@ def test_rows_of_another_version_are_not_taken_for_ours(table: int, key: bytes) 
         n.restart()
 
 
-def test_bodies_are_json_objects_of_the_design() -> None:
-    n = Node()
+def test_bodies_are_json_objects_of_the_design(n: Node) -> None:
     body = {"name": "C", "config": {}, "action": "", "created": n.now, "owner": "p", "request": "r"}
     n.apply(commands.encode_extended(n.now, 18, json.dumps(body).encode()))
     assert n.state().created == n.now and n.state().owner == "p" and n.state().rules.filters == (b">",)

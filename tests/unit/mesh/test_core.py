@@ -15,9 +15,11 @@ from jetcluster.mesh.frames import (
     Kind,
     encode_deliver,
     encode_msg,
+    frame,
 )
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.protocol.interest import RemotePeer
+from testkit.raft_frames import encode_raft
 from testkit.twins.mesh_memory import MemoryNetwork
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
@@ -80,6 +82,17 @@ def test_a_delivery_that_no_node_would_send_ends_the_link_and_others_arrive() ->
         raw = encode_deliver("ACC", b"inbox", [], single)
         b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
     assert [len(delivery[4]) for delivery in board.deliveries] == [1, 100]
+
+
+def test_a_raft_frame_without_a_group_ends_the_link() -> None:
+    time, _, (a, b, _), _ = trio()
+    seen: list[tuple[int, bytes]] = []
+    b.on_raft = lambda peer, gid, frame: seen.append((gid, frame))  # type: ignore[func-returns-value]
+    for raw in (encode_raft(7, b""), frame(Kind.RAFT, b"abc")):
+        assert A in b.links
+        a.links[B].send(raw)
+        time.advance(0)
+    assert seen == [(7, b"")] and A not in b.links and b.counters.malformed == 1
 
 
 def test_messages_of_a_turn_arrive_in_order_and_outlive_one_that_a_taker_raises_for() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_raft, encode_sub
+from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_sub
 from jetcluster.mesh.link import (
     FULL_LANE_BYTES,
     FULL_READ_BYTES,
@@ -23,6 +23,7 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from jetcluster.raft.config import RaftConfig
+from testkit.raft_frames import encode_raft
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 

@@ -16,11 +16,12 @@ from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.auth import Reason, encode_refused
 from jetcluster.mesh.dialer import DialTarget
-from jetcluster.mesh.frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
+from jetcluster.mesh.frames import FrameError, Kind, encode_call, encode_notice, frame
 from jetcluster.mesh.identity import KEY_FILE as FILE_NAME
 from jetcluster.mesh.identity import IdentityError, NodeKey, load_identity, load_key, new_id, verify
 from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
+from testkit.raft_frames import encode_raft
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.fake_node import SECRET, Rogue
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until

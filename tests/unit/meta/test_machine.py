@@ -58,12 +58,16 @@ class Driver:
         return self.apply("stream_update", account="A", config=config(name, **fields), limits=NO_LIMITS)
 
 
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
 def err(result: dict[str, Any]) -> int:
     return int(result["error"]["err_code"])
 
 
-def test_create_assigns() -> None:
-    driver = Driver()
+def test_create_assigns(driver: Driver) -> None:
     result = driver.create("S", subjects=["s.>"])
     assert result["created"] is True
     assigned = Assignment.from_dict(result["assignment"])
@@ -78,8 +82,7 @@ def test_create_assigns() -> None:
     )
 
 
-def test_equal_create_is_answered_again_and_changes_nothing() -> None:
-    driver = Driver()
+def test_equal_create_is_answered_again_and_changes_nothing(driver: Driver) -> None:
     first = driver.create("S")
     again = driver.create("S", subjects=["S"])
     assert again["created"] is False
@@ -97,8 +100,7 @@ def test_equal_create_is_answered_again_and_changes_nothing() -> None:
         ({"name": "T", "subjects": ["a", "s.b.c"]}, 10065),
     ],
 )
-def test_refused_creates(fields: dict[str, Any], code: int) -> None:
-    driver = Driver()
+def test_refused_creates(fields: dict[str, Any], code: int, driver: Driver) -> None:
     driver.create("S", subjects=["s.>"])
     before = driver.machine.next_gid
     assert err(driver.create(fields.pop("name"), **fields)) == code
@@ -106,8 +108,7 @@ def test_refused_creates(fields: dict[str, Any], code: int) -> None:
     assert driver.machine.next_gid == before
 
 
-def test_subjects_are_per_account_and_freed_by_delete_and_update() -> None:
-    driver = Driver()
+def test_subjects_are_per_account_and_freed_by_delete_and_update(driver: Driver) -> None:
     driver.create("S", subjects=["s.>"])
     assert driver.create("S", account="B", subjects=["s.>"])["created"]
     driver.update("S", subjects=["other"])
@@ -117,8 +118,7 @@ def test_subjects_are_per_account_and_freed_by_delete_and_update() -> None:
     assert "error" not in driver.update("S", subjects=["s.*"])
 
 
-def test_delete_removes_and_never_reuses_the_gid() -> None:
-    driver = Driver()
+def test_delete_removes_and_never_reuses_the_gid(driver: Driver) -> None:
     first = driver.create("S")["assignment"]["gid"]
     driver.apply("stream_delete", account="A", name="S")
     assert [type(e) for e in driver.effects] == [StreamRemoved]
@@ -127,8 +127,7 @@ def test_delete_removes_and_never_reuses_the_gid() -> None:
     assert driver.machine.replicas_on("n1") == 1
 
 
-def test_update_replaces_and_tells_both() -> None:
-    driver = Driver()
+def test_update_replaces_and_tells_both(driver: Driver) -> None:
     driver.create("S")
     result = driver.update("S", max_msgs=7)
     effect = driver.effects[0]
@@ -145,8 +144,7 @@ def test_update_replaces_and_tells_both() -> None:
         ({"storage": "memory"}, "stream configuration update can not change storage type"),
     ],
 )
-def test_refused_updates(fields: dict[str, Any], text: str) -> None:
-    driver = Driver()
+def test_refused_updates(fields: dict[str, Any], text: str, driver: Driver) -> None:
     driver.create("S")
     result = driver.update("S", **fields)
     assert (result["error"]["err_code"], result["error"]["description"]) == (10052, text)
@@ -159,8 +157,7 @@ def moved(driver: Driver, peers: list[str], tag: str, come_from: list[str] | Non
     return driver.apply("stream_update", config=wanted, peers=peers, **body)
 
 
-def test_a_new_placement_moves_the_stream_and_can_be_cancelled() -> None:
-    driver = Driver()
+def test_a_new_placement_moves_the_stream_and_can_be_cancelled(driver: Driver) -> None:
     driver.create("S", num_replicas=3)
     result = moved(driver, ["n4", "n2", "n5"], "x")
     assert result["assignment"]["peers"] == ["n4", "n2", "n5"]
@@ -179,8 +176,7 @@ def test_a_new_placement_moves_the_stream_and_can_be_cancelled() -> None:
     assert err(again) == 10129
 
 
-def test_a_move_worked_out_for_other_peers_is_void() -> None:
-    driver = Driver()
+def test_a_move_worked_out_for_other_peers_is_void(driver: Driver) -> None:
     driver.create("S", num_replicas=3)
     assert err(moved(driver, ["n4", "n5", "n6"], "x", ["n1", "n2", "n9"])) == 10226
     assert err(driver.update("S", num_replicas=3, placement={"tags": ["x"]})) == 10226  # nobody says where
@@ -189,8 +185,7 @@ def test_a_move_worked_out_for_other_peers_is_void() -> None:
     assert driver.machine.assignment("A", "S").peers == ("n1", "n2", "n3")  # type: ignore[union-attr]
 
 
-def test_an_allowed_placement_moves_nothing() -> None:
-    driver = Driver()
+def test_an_allowed_placement_moves_nothing(driver: Driver) -> None:
     driver.create("S", num_replicas=3)
     result = moved(driver, ["n1", "n2", "n3"], "x")["assignment"]
     assert (result["peers"], result["origin"]) == (["n1", "n2", "n3"], None)
@@ -202,8 +197,7 @@ def test_an_allowed_placement_moves_nothing() -> None:
     assert renamed["assignment"]["origin"]["peers"] == ("n1", "n2", "n3")  # still to be cancelled
 
 
-def test_while_a_stream_is_restored_nothing_changes_it_but_the_end() -> None:
-    driver = Driver()
+def test_while_a_stream_is_restored_nothing_changes_it_but_the_end(driver: Driver) -> None:
     restoring = {**config("S", subjects=["s.>"]), "restoring": True}
     where = {"peers": ["n1"], "leader": "n1", "created": 5, "limits": NO_LIMITS}
     gid = driver.apply("stream_create", account="A", config=restoring, **where)["assignment"]["gid"]
@@ -218,8 +212,7 @@ def test_while_a_stream_is_restored_nothing_changes_it_but_the_end() -> None:
     assert driver.apply("stream_delete", account="A", name="S", gid=gid)["removed"] == gid
 
 
-def test_an_update_of_the_replicas_says_where_they_are() -> None:
-    driver = Driver()
+def test_an_update_of_the_replicas_says_where_they_are(driver: Driver) -> None:
     driver.create("S", num_replicas=3)
     body = {"account": "A", "limits": NO_LIMITS}
     for peers in ([], ["n1", "n2"], ["n9"]):  # as many as asked for, and some that hold the data
@@ -239,8 +232,7 @@ def test_update_of_nothing() -> None:
     assert err(Driver().update("S")) == 10059
 
 
-def test_limits() -> None:
-    driver = Driver()
+def test_limits(driver: Driver) -> None:
     limits = {"max_streams": 2, "max_memory": 100, "max_storage": 1000}
     assert driver.create("A", limits=limits, max_bytes=600)["created"]
     assert err(driver.create("B", limits=limits, max_bytes=401)) == 10047
@@ -250,8 +242,7 @@ def test_limits() -> None:
     assert driver.create("A", limits=limits, max_bytes=600)["created"] is False
 
 
-def test_limits_of_a_tier_count_its_streams_and_one_replica_of_each() -> None:
-    driver = Driver()
+def test_limits_of_a_tier_count_its_streams_and_one_replica_of_each(driver: Driver) -> None:
     one = {"max_streams": 2, "max_memory": 100, "max_storage": 1000, "replicas": 1}
     two = {"max_streams": 1, "max_memory": 0, "max_storage": 500, "replicas": 2}
     assert driver.create("A", limits=one, max_bytes=600)["created"]
@@ -289,8 +280,7 @@ def test_a_repeated_request_gets_the_first_verdict() -> None:
     assert len(effects) == 1
 
 
-def test_remembered_requests_are_bounded() -> None:
-    driver = Driver()
+def test_remembered_requests_are_bounded(driver: Driver) -> None:
     for _ in range(REMEMBERED_REQUESTS + 50):
         driver.apply("stream_delete", account="A", name="none")
     assert len(json.loads(driver.machine.snapshot())["verdicts"]) == REMEMBERED_REQUESTS
@@ -316,8 +306,7 @@ def test_a_bad_command_is_a_verdict_and_leaves_no_trace(raw: bytes) -> None:
     assert (machine.next_gid, machine.all_assignments()) == (2, [])
 
 
-def test_nodes() -> None:
-    driver = Driver()
+def test_nodes(driver: Driver) -> None:
     body = {"peer": "n1", "name": "one", "tags": ["az:1"], "jetstream": True}
     driver.apply("node", **body)
     assert [type(e) for e in driver.effects] == [NodeChanged]
@@ -328,8 +317,7 @@ def test_nodes() -> None:
     assert err(driver.apply("node_remove", peer="n1")) == 10044
 
 
-def test_a_node_that_comes_back_empty_takes_its_old_place() -> None:
-    driver = Driver()
+def test_a_node_that_comes_back_empty_takes_its_old_place(driver: Driver) -> None:
     for peer, name in (("n1", "one"), ("n3", "three"), ("m3", "three")):
         driver.apply("node", peer=peer, name=name, tags=[], jetstream=True)
     driver.create("S")
@@ -363,8 +351,7 @@ def test_a_node_that_comes_back_empty_takes_its_old_place() -> None:
     assert err(driver.apply("node_replace", peer="n1", by="nobody")) == 10051
 
 
-def test_the_first_cluster_id_counts_and_travels_with_snapshots() -> None:
-    driver = Driver()
+def test_the_first_cluster_id_counts_and_travels_with_snapshots(driver: Driver) -> None:
     assert driver.apply("cluster", id="X")["id"] == "X"
     assert driver.effects == [ClusterNamed("X")]
     assert driver.apply("cluster", id="Y")["id"] == "X"
@@ -391,8 +378,7 @@ def test_restore_gives_the_effects_that_lead_there() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"version":2}', b'{"version":1,"streams":[{}]}', b"[]"])
-def test_a_damaged_snapshot_is_refused(data: bytes) -> None:
-    driver = Driver()
+def test_a_damaged_snapshot_is_refused(data: bytes, driver: Driver) -> None:
     driver.create("S")
     before = driver.machine.snapshot()
     with pytest.raises(ValueError):

@@ -14,8 +14,7 @@ from tests.unit.mirror.rig import CREATED, MIRROR, SOURCE, Rig, begun
 from tests.unit.stream.fake_store import block
 
 
-def test_a_mirror_from_the_beginning() -> None:
-    rig = begun()
+def test_a_mirror_from_the_beginning(rig: Rig) -> None:
     assert rig.asked("INFO")[0] == b"$JS.API.STREAM.INFO.UP"
     assert rig.link.info() == {"name": "UP", "lag": 0, "active": -1}
     config = rig.live(last_seq=3, pending=3)
@@ -23,31 +22,26 @@ def test_a_mirror_from_the_beginning() -> None:
     assert config["deliver_policy"] == "all" and config["ack_policy"] == "none"
     assert config["flow_control"] and config["direct"] and config["idle_heartbeat"] == 10**9
     assert config["name"].startswith("JS_MIRROR_") and rig.deliver.startswith(b"$JS.M.")
-    rig.send(1, 2, 5)
-    rig.commit()
+    rig.take(1, 2, 5)
     assert rig.stored() == [(1, b"1"), (2, b"2"), (5, b"5")]
     rig.run(2.0)
     assert rig.link.info() == {"name": "UP", "lag": 0, "active": 2 * 10**9}
 
 
-def test_it_goes_on_behind_what_is_stored() -> None:
-    rig = begun()
+def test_it_goes_on_behind_what_is_stored(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     rig.links.end()
     assert rig.count("CONSUMER.DELETE.UP.JS_MIRROR") == 1
     assert rig.send(3) == 0
     rig.links.begin()
     config = rig.live(last_seq=9, delivered=2)
     assert (config["deliver_policy"], config["opt_start_seq"]) == ("by_start_sequence", 3)
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
-def test_gaps_at_the_beginning_and_none_without_proof() -> None:
-    rig = begun()
+def test_gaps_at_the_beginning_and_none_without_proof(rig: Rig) -> None:
     rig.live(last_seq=10, delivered=7)
     assert rig.store.last_seq == 7
     other = begun()
@@ -57,24 +51,20 @@ def test_gaps_at_the_beginning_and_none_without_proof() -> None:
     assert other.store.last_seq == 0
 
 
-def test_messages_that_overtake_the_answer() -> None:
-    rig = begun()
+def test_messages_that_overtake_the_answer(rig: Rig) -> None:
     rig.inform(2)
     rig.deliver = json.loads(rig.asked("CREATE")[1])["config"]["deliver_subject"].encode()
     rig.send(1, 2)
     before = rig.dseq
     rig.accept()
     rig.dseq = before
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
-def test_a_missing_delivery_begins_again() -> None:
-    rig = begun()
+def test_a_missing_delivery_begins_again(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     rig.send(9, skip=1)
     assert not rig.link.live
     rig.run(1.0)
@@ -84,9 +74,8 @@ def test_a_missing_delivery_begins_again() -> None:
     assert rig.stored() == [(1, b"1"), (2, b"2")]
 
 
-def test_a_delivery_number_that_comes_again_begins_again() -> None:
+def test_a_delivery_number_that_comes_again_begins_again(rig: Rig) -> None:
     """Another owner went on from what was replicated: with what was deleted since, its numbers mean other messages."""
-    rig = begun()
     rig.live()
     rig.send(1, 2, 3)
     rig.dseq = 1
@@ -94,19 +83,16 @@ def test_a_delivery_number_that_comes_again_begins_again() -> None:
     assert not rig.link.live
 
 
-def test_a_redelivery_is_ignored() -> None:
-    rig = begun()
+def test_a_redelivery_is_ignored(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.send(1, tries=2)
     rig.dseq = 1
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert rig.stored() == [(1, b"1"), (2, b"2")]
 
 
-def test_a_heartbeat_that_counts_more_begins_again() -> None:
-    rig = begun()
+def test_a_heartbeat_that_counts_more_begins_again(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.control("Nats-Last-Consumer: 1", "Nats-Last-Stream: 1")
@@ -115,8 +101,7 @@ def test_a_heartbeat_that_counts_more_begins_again() -> None:
     assert not rig.link.live
 
 
-def test_silence_begins_again_without_an_error() -> None:
-    rig = begun()
+def test_silence_begins_again_without_an_error(rig: Rig) -> None:
     rig.live()
     rig.run(SILENCE_SECONDS - 0.1)
     rig.control("Nats-Last-Consumer: 0")
@@ -134,8 +119,7 @@ def test_silence_begins_again_without_an_error() -> None:
 
 @pytest.mark.parametrize("subject", ["orders.paid", "$JS.API.STREAM.PURGE.S", "$KV.b.k", "$JS.FCX.y"])
 @pytest.mark.parametrize("stalled", [False, True])
-def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled: bool) -> None:
-    rig = begun()
+def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled: bool, rig: Rig) -> None:
     rig.live()
     before = rig.count(subject)
     if stalled:
@@ -148,8 +132,7 @@ def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled:
     assert "flow control" in rig.error
 
 
-def test_flow_control_is_answered_after_the_log() -> None:
-    rig = begun()
+def test_flow_control_is_answered_after_the_log(rig: Rig) -> None:
     rig.live()
     rig.send(1, 2)
     rig.control(reply=b"$JS.FC.UP.C.x", text="FlowControl Request")
@@ -187,8 +170,7 @@ def test_the_log_takes_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3, 4, 5]
 
 
-def test_where_in_the_log_all_is_that_came() -> None:
-    rig = begun()
+def test_where_in_the_log_all_is_that_came(rig: Rig) -> None:
     assert rig.links.newest() == 0
     rig.live()
     assert rig.links.newest() == 0
@@ -208,8 +190,7 @@ def test_where_in_the_log_all_is_that_came() -> None:
     assert rig.links.newest() == 0
 
 
-def test_whether_an_upstream_here_has_what_has_not_come() -> None:
-    rig = begun()
+def test_whether_an_upstream_here_has_what_has_not_come(rig: Rig) -> None:
     assert not rig.links.behind(lambda name: 3), "not live"
     rig.live()
     assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 0)
@@ -220,8 +201,7 @@ def test_whether_an_upstream_here_has_what_has_not_come() -> None:
     assert not rig.links.behind(lambda name: 3)
 
 
-def test_a_log_that_takes_nothing_is_asked_by_the_timer_only() -> None:
-    rig = begun()
+def test_a_log_that_takes_nothing_is_asked_by_the_timer_only(rig: Rig) -> None:
     rig.live()
     rig.closed = True
     rig.send(1)
@@ -252,60 +232,49 @@ def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(inflow, "MAX_WAITING_BYTES", 10)
     rig = begun()
     rig.live()
-    rig.send(*range(1, 10))
-    rig.commit()
+    rig.take(*range(1, 10))
     assert rig.link.live
     rig.send(*range(10, 30))
     assert "more than flow control permits" in rig.error
 
 
-def test_a_lost_command_is_fetched_again() -> None:
-    rig = begun()
+def test_a_lost_command_is_fetched_again(rig: Rig) -> None:
     rig.live()
     rig.send(1)
     rig.run()
     rig.log.clear()  # its leader lost it
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert rig.stored() == []
     assert (rig.link.live, rig.error) == (False, "")
     rig.run(3.0)
     assert rig.live(last_seq=2)["deliver_policy"] == "all"
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     assert [seq for seq, _ in rig.stored()] == [1, 2]
 
 
 # ---- upstreams that change
 
 
-def test_a_mirror_does_not_mix_two_streams() -> None:
-    rig = begun()
+def test_a_mirror_does_not_mix_two_streams(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2)
+    rig.begin_again()
     rig.inform(50, created="2027-01-01T00:00:00Z")
     rig.answer("MSG.GET", {"message": {"subject": "up", "seq": 2, "time": "2027-01-01T00:00:01Z", "data": "eA=="}})
     assert "created again" in rig.error
     assert rig.count("CONSUMER.CREATE") == 1
 
 
-def test_a_mirror_goes_on_with_an_upstream_from_its_archive() -> None:
-    rig = begun()
+def test_a_mirror_goes_on_with_an_upstream_from_its_archive(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2)
+    rig.begin_again()
     rig.inform(50, created="2027-01-01T00:00:00Z")
     same = {"subject": "up", "seq": 2, "time": "2001-09-09T01:46:40.000000002Z", "data": "Mg=="}
     rig.answer("MSG.GET", {"message": same})
     rig.accept(delivered=2)
     rig.commit()
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
@@ -313,10 +282,8 @@ def test_a_mirror_goes_on_with_an_upstream_from_its_archive() -> None:
 def test_an_upstream_that_went_back(config: dict[str, Any]) -> None:
     rig = begun(**config)
     rig.live()
-    rig.send(1, 2, 3)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2, 3)
+    rig.begin_again()
     rig.inform(2)
     assert "went back to sequence 2, 3 was read" in rig.error
 
@@ -324,15 +291,12 @@ def test_an_upstream_that_went_back(config: dict[str, Any]) -> None:
 def test_a_source_reads_the_new_upstream_from_its_beginning() -> None:
     rig = begun(sources=[{"name": "UP", "opt_start_seq": 2}])
     assert rig.live()["opt_start_seq"] == 2
-    rig.send(2, 3)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(2, 3)
+    rig.begin_again()
     rig.inform(1, created="2027-01-01T00:00:00Z")
     assert rig.accept()["deliver_policy"] == "all"
     rig.commit()
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert [payload for _, payload in rig.stored()] == [b"2", b"3", b"1"]
 
 
@@ -347,8 +311,7 @@ def test_a_source_says_where_messages_come_from() -> None:
     assert config["filter_subjects"] == ["up", "b.>"]
     assert rig.deliver.startswith(b"$JS.S.") and config["name"].startswith("JS_SRC_")
     rig.send(7, headers=block("Own: 1", "Nats-Expected-Stream: UP", "Nats-Batch-Id: b", "Nats-Stream-Source: X 1"))
-    rig.send(9, subject=b"b.c", pending=4)
-    rig.commit()
+    rig.take(9, subject=b"b.c", pending=4)
     first, second = rig.store.queries.scan(b">", 1)
     assert (first.seq, first.subject) == (1, b"down")
     assert first.headers == block("Own: 1", "Nats-Stream-Source: UP 7 up\fb.> down\f> up " + _identity())
@@ -366,11 +329,9 @@ def _identity() -> str:
     return "".join(digits[b % 62] for b in hashlib.sha256(CREATED.encode()).digest()[:8])
 
 
-def test_a_mirrors_headers_stay_but_for_orders() -> None:
-    rig = begun()
+def test_a_mirrors_headers_stay_but_for_orders(rig: Rig) -> None:
     rig.live()
-    rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
-    rig.commit()
+    rig.take(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
     (message,) = rig.store.queries.scan(b">", 1)
     assert message.headers == block("Own: 1", "Nats-Msg-Id: x", "Nats-Stream-Source: X 1")
 
@@ -392,8 +353,7 @@ def test_an_external_upstream() -> None:
     rig.accept()
     assert rig.deliver.startswith(b"to.me.M.")
     rig.commit()
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert rig.stored() == [(1, b"1")]
     assert rig.link.info()["external"] == external
 
@@ -402,16 +362,14 @@ def test_a_source_that_is_known_by_its_messages_alone() -> None:
     rig = Rig(subjects=["x"], sources=[{"name": "UP"}])
     rig.links.begin()
     rig.live()
-    rig.send(4, 6)
-    rig.commit()
+    rig.take(4, 6)
     rig.links.end()
     rig.configure(subjects=["x"])
     rig.configure(subjects=["x"], sources=[{"name": "UP"}])
     assert rig.machine.cursor(link_key({"name": "UP"})) is None
     rig.links.begin()
     assert rig.live(last_seq=8)["opt_start_seq"] == 7
-    rig.send(8)
-    rig.commit()
+    rig.take(8)
     assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
 
 
@@ -422,8 +380,7 @@ NUMBERS = [-1, 1 << 63, 1 << 64, 1 << 200, float("inf"), float("nan"), True, "5"
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(number: Any) -> None:
-    rig = begun()
+def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(number: Any, rig: Rig) -> None:
     rig.inform(number)
     assert "not an answer" in rig.error
     for delivered, pending in ((number, 0), (0, number)):
@@ -433,8 +390,7 @@ def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(num
         assert "not an answer" in rig.error and not rig.log
     rig.run(2.5)
     rig.live(last_seq=3)
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert rig.stored() == [(1, b"1")]
 
 
@@ -459,8 +415,7 @@ def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
     assert "out of bounds" in rig.error and not rig.link.live
     rig.run(2.5)
     rig.live(last_seq=9)
-    rig.send(3, 4)
-    rig.commit()
+    rig.take(3, 4)
     assert [payload for _, payload in rig.stored()] == [b"1", b"2", b"3", b"4"][-len(rig.stored()) :]
     assert rig.stored()[-1] == (4 if config is MIRROR else rig.store.last_seq, b"4")
 
@@ -468,13 +423,11 @@ def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
 # ---- how close a mirror is
 
 
-def test_the_log_knows_how_close_it_is() -> None:
-    rig = begun()
+def test_the_log_knows_how_close_it_is(rig: Rig) -> None:
     rig.live(last_seq=5000, pending=5000)
     cursor = rig.machine.cursor(b"")
     assert cursor is not None and cursor.lag == 5000
-    rig.send(1, pending=100)
-    rig.commit()
+    rig.take(1, pending=100)
     cursor = rig.machine.cursor(b"")
     assert cursor is not None and cursor.lag == 100
     assert rig.link.info()["lag"] == 99
@@ -511,6 +464,5 @@ def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_told
     rig.accept()
     rig.commit()
     rig.send(1, subject=b"a.y")
-    rig.send(2, subject=b"a." + b"x" * 2000)
-    rig.commit()
+    rig.take(2, subject=b"a." + b"x" * 2000)
     assert "the subject of message 2" in rig.link.info()["error"]["description"]

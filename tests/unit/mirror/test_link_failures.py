@@ -17,8 +17,7 @@ from tests.unit.stream.fake_store import block
 
 
 @pytest.mark.parametrize("number", [10059, 10039])  # nats-server's, and the specification's
-def test_errors_are_told_and_tried_again_ever_rarer(number: int) -> None:
-    rig = begun()
+def test_errors_are_told_and_tried_again_ever_rarer(number: int, rig: Rig) -> None:
     rig.refuse("INFO", number)
     assert rig.link.info()["error"] == {"code": 404, "err_code": number, "description": "stream not found"}
     times = []
@@ -61,16 +60,14 @@ def test_an_upstream_behind_a_link_is_found_soon_after_it_is_back() -> None:
     assert "error" not in rig.link.info()
 
 
-def test_no_answer_to_the_consumer() -> None:
-    rig = begun()
+def test_no_answer_to_the_consumer(rig: Rig) -> None:
     rig.inform()
     rig.run(5.1)
     assert "no answer about a consumer" in rig.error
 
 
 @pytest.mark.parametrize("answer", [{}, {"created": 1, "state": 3, "config": {}}, {"error": "x"}, [1]])
-def test_nonsense(answer: Any) -> None:
-    rig = begun()
+def test_nonsense(answer: Any, rig: Rig) -> None:
     rig.answer("INFO", answer)
     assert "10029" in rig.error and "not an answer" in rig.error
 
@@ -91,12 +88,10 @@ def test_an_upstream_that_waits_for_acknowledgements_has_a_durable_consumer(conf
     rig.commit()
     assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.x"
     assert rig.bus.headers == block("Nats-Last-Consumer: 3", "Nats-Last-Stream: 5")
-    rig.send(6)
-    rig.commit()
+    rig.take(6)
 
     # The next attempt, here or on another node, finds the consumer: 6 was not acknowledged, and comes again.
-    rig.links.end()
-    rig.links.begin()
+    rig.begin_again()
     rig.inform(9)
     again = rig.accept(delivered=6, consumer_seq=4)
     assert again == {**made, "deliver_subject": again["deliver_subject"]} != made
@@ -151,8 +146,7 @@ def test_a_durable_consumer_goes_with_the_stream() -> None:
     assert rig.count("CONSUMER.DELETE.UP.JS_SRC_") == 1
 
 
-def test_an_answer_of_an_earlier_attempt_changes_nothing() -> None:
-    rig = begun()
+def test_an_answer_of_an_earlier_attempt_changes_nothing(rig: Rig) -> None:
     reply = rig.asked("INFO")[2]
     rig.run(5.1)
     rig.run(5.0)
@@ -163,15 +157,13 @@ def test_an_answer_of_an_earlier_attempt_changes_nothing() -> None:
 def test_a_full_stream_is_told_until_it_takes_something() -> None:
     rig = begun(**MIRROR, max_msgs=1, discard="new")
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     assert "10077" in rig.error
     rig.run(1.0)
     rig.live(last_seq=2)
     assert "10077" in rig.error  # that a consumer can be had does not make room
     rig.configure(**MIRROR)
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert (rig.error, len(rig.stored())) == ("", 2)
 
 
@@ -184,8 +176,7 @@ def delete(rig: Rig, seq: int) -> None:
 def fill(rig: Rig, *seqs: int) -> None:
     """An attempt in which the stream takes what it has room for."""
     rig.live(last_seq=100)
-    rig.send(*seqs)
-    rig.commit()
+    rig.take(*seqs)
     assert "10077" in rig.error and not rig.link.live
 
 
@@ -210,8 +201,7 @@ def test_a_full_stream_is_tried_again_at_short_intervals_and_at_once_when_there_
     rig.links.tick()
     assert rig.count("STREAM.INFO") == asked + 2
     rig.live(last_seq=100)
-    rig.send(4)
-    rig.commit()
+    rig.take(4)
     assert [payload for _, payload in rig.stored()] == [b"3", b"4"]
 
 
@@ -235,18 +225,14 @@ def test_what_no_room_helps_is_tried_ever_more_rarely() -> None:
         if rig.count("STREAM.INFO") > before or not attempts:
             attempts += 1
             rig.live(last_seq=100)
-            rig.send(10)
-            rig.commit()
+            rig.take(10)
     assert attempts < 15
 
 
-def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = begun()
+def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
     rig.live()
-    rig.send(1)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1)
+    rig.begin_again()
 
     def read(seqs: Any) -> Any:
         raise DamagedError(1, 1)

@@ -18,7 +18,7 @@ from jetcluster.replica.replica_info import ReplicaInfos
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 
 
-class GroupTwin:
+class FakeGroup:
     def __init__(self, gid: int, peers: tuple[str, ...], me: str, leader: str | None) -> None:
         self.gid, self.peers, self.leader = gid, peers, leader
         self.role = Role.LEADER if leader == me else Role.FOLLOWER
@@ -34,7 +34,7 @@ class GroupTwin:
         )
 
 
-class LinkTwin:
+class FakeLink:
     """`PeerLink`, as the router's key and as /routez reads it."""
 
     pending = 5
@@ -43,14 +43,14 @@ class LinkTwin:
         self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name, server_id=""), stats
 
 
-class RaftTwin:
+class FakeRaft:
     def __init__(self, clock: Any, others: tuple[str, ...]) -> None:
         self.health = NodeHealth(clock)
-        self.peers = PeersTwin(self.health, set(others))
+        self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
 
 
-class PeersTwin:
+class FakePeers:
     def __init__(self, health: NodeHealth, others_well: set[str]) -> None:
         self.health = health
         self.others_well = others_well
@@ -85,7 +85,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
             name="n1",
             cluster_name="c1",
             mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-            raft=RaftTwin(clock, peers[1:]),
+            raft=FakeRaft(clock, peers[1:]),
             catchup=SimpleNamespace(
                 missing=lambda gid, peer: None,
                 progress=lambda: [(SimpleNamespace(gid=7, compared=300, fetched=200, size=900, missing=20), 1.55)],
@@ -97,7 +97,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
         **services, assignment=assignment,
-        group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
+        group=FakeGroup(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,
@@ -122,7 +122,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         unassigned=(),
         joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
-            group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
+            group=FakeGroup(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
         ),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
     )

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import jetcluster
+from tests.unit.node.isolation_cases import come
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.wire import Wire, close_all, errors, messages
+from tests.unit.server.wire import Wire, errors, messages
 
 CONFIG = """
 jetstream {{ store_dir: "{store}", domain: hub }}
@@ -141,14 +142,6 @@ def test_every_publisher_of_the_server_is_tried() -> None:
     assert found == PUBLISHERS.keys()
 
 
-async def come(port: int, user: str) -> Wire:
-    wire = await Wire.open(port)
-    assert errors(await wire.log_in(user=user, **{"pass": "p"})) == []
-    wire.inbox = f"_INBOX.{user}.1"
-    assert errors(await wire.ask(f"SUB {wire.inbox} 1")) == []
-    return wire
-
-
 async def ask(wire: Wire, subject: str, body: Any = "") -> bytes:
     wire.publish(subject, (body if isinstance(body, str) else json.dumps(body)).encode(), wire.inbox)
     async with asyncio.timeout(10):
@@ -178,10 +171,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, Wire, Wire]]:
             assert errors(await wire.ask("SUB $JS.EVENT.ADVISORY.API 8")) == []
         for number, target in enumerate(TARGETS):
             assert errors(await watch.ask(f"SUB {target} t{number}")) == []
-        try:
-            yield port, owner, watch
-        finally:
-            await close_all()
+        yield port, owner, watch
 
 
 async def seen(owner: Wire, watch: Wire, target: str) -> tuple[int, list[str]]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,7 @@ from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.node.rig import running
-from tests.unit.server.wire import Wire, close_all, errors
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+from tests.unit.server.wire import Wire, errors
 
 
 async def log_in(node: Node, user: User, **connect: Any) -> Wire:
@@ -88,6 +82,11 @@ class Memory:
         return f'operator: "{self.operator.jwt}"\nsystem_account: {self.system.public}\n{known}'
 
 
+@pytest.fixture
+def case() -> Memory:
+    return Memory()
+
+
 async def test_permissions_and_limits_change_while_a_user_is_here(tmp_path: Path) -> None:
     case, scope = Memory(), Key("account")
 
@@ -110,8 +109,7 @@ async def test_permissions_and_limits_change_while_a_user_is_here(tmp_path: Path
         assert await until_end(wire) == ["maximum subscriptions exceeded"]
 
 
-async def test_payload_and_connections(tmp_path: Path) -> None:
-    case = Memory()
+async def test_payload_and_connections(tmp_path: Path, case: Memory) -> None:
     case.account.limits |= {"conn": 2, "payload": 10}
     async with running(tmp_path, case.config()) as node:
         first, second = [await log_in(node, case.account.user(payload=size)) for size in (5, -1)]
@@ -126,9 +124,8 @@ async def test_payload_and_connections(tmp_path: Path) -> None:
         assert await until_end(first) == ["Maximum Payload Violation"]
 
 
-async def test_claims_are_the_system_accounts_to_bring(tmp_path: Path) -> None:
+async def test_claims_are_the_system_accounts_to_bring(tmp_path: Path, case: Memory) -> None:
     """Whoever else publishes to these subjects, with a token that the operator has signed, changes nothing."""
-    case = Memory()
     async with running(tmp_path, directory(case, tmp_path, "allow_delete: true")) as node:
         await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.system.jwt)
         await update(node, case.account)
@@ -183,8 +180,7 @@ async def test_times_far_away(tmp_path: Path) -> None:
         assert await refused(node, case.account.user(fields={"nbf": last}))
 
 
-async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path) -> None:
-    case = Memory()
+async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path, case: Memory) -> None:
     store = f'jetstream {{ store_dir: "{tmp_path}" }}\n'
     async with running(tmp_path, case.config() + store) as node:
         assert node.jetstream is not None
@@ -200,8 +196,7 @@ async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path) -> None:
         assert list(node.jetstream.apis) == []
 
 
-async def test_another_limit_of_an_account_counts_for_the_next_message(tmp_path: Path) -> None:
-    case = Memory()
+async def test_another_limit_of_an_account_counts_for_the_next_message(tmp_path: Path, case: Memory) -> None:
     case.account.limits |= JETSTREAM
     async with running(tmp_path, case.config() + f'jetstream {{ store_dir: "{tmp_path}" }}\n') as node:
         account = case.account.public
@@ -213,8 +208,7 @@ async def test_another_limit_of_an_account_counts_for_the_next_message(tmp_path:
         assert (await ask(node, "s", "x" * 500, account=account))[0]["error"]["err_code"] == 10002
 
 
-async def test_a_reload_brings_other_accounts(tmp_path: Path) -> None:
-    case = Memory()
+async def test_a_reload_brings_other_accounts(tmp_path: Path, case: Memory) -> None:
     new, gone = case.operator.account("new"), case.operator.account("gone")
     async with running(tmp_path, case.config(gone)) as node:
         stays, leaves = await log_in(node, case.account.user()), await log_in(node, gone.user())
@@ -233,9 +227,8 @@ async def test_a_reload_brings_other_accounts(tmp_path: Path) -> None:
         await log_in(node, case.account.user())
 
 
-async def test_activations(tmp_path: Path) -> None:
+async def test_activations(tmp_path: Path, case: Memory) -> None:
     """An import stands while the exporter's token for it does."""
-    case = Memory()
     exporter, strange_key = case.operator.account("exporter"), Key("account")
     exporter.claims = {"exports": [{"subject": "x.>", "type": "stream", "token_req": True}]}
 
@@ -282,8 +275,7 @@ def directory(case: Memory, folder: Path, more: str = "") -> str:
     )
 
 
-async def test_a_directory_begins_with_a_system_account_that_may_bring_the_others(tmp_path: Path) -> None:
-    case = Memory()
+async def test_a_directory_begins_with_a_system_account_that_may_bring_the_others(tmp_path: Path, case: Memory) -> None:
     config = directory(case, tmp_path, "limit: 2")
     async with running(tmp_path, config) as node:
         await log_in(node, case.system.user())
@@ -304,9 +296,8 @@ async def test_a_directory_begins_with_a_system_account_that_may_bring_the_other
         await log_in(node, case.account.user())
 
 
-async def test_servers_that_missed_a_jwt_get_it_from_the_others(tmp_path: Path) -> None:
+async def test_servers_that_missed_a_jwt_get_it_from_the_others(tmp_path: Path, case: Memory) -> None:
     """Two servers on one bus: what one says on the system account the other one hears."""
-    case = Memory()
     late = case.operator.account("late")
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
@@ -345,8 +336,7 @@ def connect(one: Node, two: Node, *subjects: bytes) -> None:
             source.subscribe(subject, carry(target))
 
 
-async def test_an_account_is_looked_for_at_the_other_servers(tmp_path: Path) -> None:
-    case = Memory()
+async def test_an_account_is_looked_for_at_the_other_servers(tmp_path: Path, case: Memory) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
     async with running(tmp_path / "1", directory(case, tmp_path / "1", "interval: '1h'")) as one:
@@ -426,8 +416,7 @@ async def test_a_web_server_knows_the_accounts(tmp_path: Path, monkeypatch: pyte
             web.slow.set()
 
 
-async def test_an_account_that_is_removed_may_come_back(tmp_path: Path) -> None:
-    case = Memory()
+async def test_an_account_that_is_removed_may_come_back(tmp_path: Path, case: Memory) -> None:
     async with running(tmp_path, directory(case, tmp_path, "allow_delete: true")) as node:
         await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
         wire = await log_in(node, case.account.user())
@@ -471,10 +460,9 @@ def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) ->
     assert not path.exists()
 
 
-async def test_websocket_clients_bring_a_jwt_in_a_cookie(tmp_path: Path) -> None:
+async def test_websocket_clients_bring_a_jwt_in_a_cookie(tmp_path: Path, case: Memory) -> None:
     """nats-server takes the JWT of CONNECT before that of the cookie, and asks for a signature unless it is a bearer's.
     The port's own users and tokens say nothing in operator mode."""
-    case = Memory()
     bearer, signing = case.account.user(bearer_token=True), case.account.user()
     of_websocket = case.account.user(bearer_token=True, allowed_connection_types=["WEBSOCKET"])
     standard = case.account.user(bearer_token=True, allowed_connection_types=["STANDARD"])
@@ -507,8 +495,7 @@ async def test_websocket_clients_bring_a_jwt_in_a_cookie(tmp_path: Path) -> None
         assert await refused(node, of_websocket)
 
 
-async def test_info_says_where_a_client_has_landed(tmp_path: Path) -> None:
-    case = Memory()
+async def test_info_says_where_a_client_has_landed(tmp_path: Path, case: Memory) -> None:
     async with running(tmp_path, case.config()) as node:
         for account in (case.account, case.system):
             wire = await Wire.open(node.server.port)
@@ -520,9 +507,8 @@ async def test_info_says_where_a_client_has_landed(tmp_path: Path) -> None:
             assert told.get("acc_is_sys") == (True if account is case.system else None)
 
 
-async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path) -> None:
+async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path, case: Memory) -> None:
     """Fields and values are those of nats-server 2.15.2, but for the JWTs of bearers."""
-    case = Memory()
     now = int(time.time())
     case.account.claims = {"tags": ["t:1"], "revocations": {"*": 5}}
     case.account.fields = {"iat": 10}
@@ -560,8 +546,9 @@ async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path) -> None:
         assert accountz(node, {"acc": account})["account_detail"]["expired"] is True
 
 
-async def test_our_own_commands_bring_credentials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = Memory()
+async def test_our_own_commands_bring_credentials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: Memory
+) -> None:
     case.account.limits |= JETSTREAM
     good, wrong = tmp_path / "good.creds", tmp_path / "wrong.creds"
     good.write_text(case.account.user().credentials)

@@ -8,6 +8,7 @@ from typing import Any
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import Recovered
@@ -44,6 +45,15 @@ class Bench:
     def settle(self, seconds: float = 0.0) -> None:
         self.time.advance(seconds)
 
+    def fill(self, log: GroupLog, count: int, term: int = 1, size: int = 20, seconds: float = 0.0) -> None:
+        """Appends entries, and lets the journal write."""
+        fill(log, count, term, size)
+        self.settle(seconds)
+
+    def housekeep(self, seconds: float = 0.0) -> None:
+        self.journal.housekeep()
+        self.settle(seconds)
+
     def log(self, gid: int = 1, durable: bool = True) -> GroupLog:
         log = self.journal.groups.get(gid)
         return log if log is not None else self.journal.create(gid, ABC, durable)
@@ -53,10 +63,52 @@ class Bench:
         self.disk, self.mark = copy.deepcopy(self.disk), copy.deepcopy(self.mark)
 
     def crash(self) -> Journal:
-        """What was not synced is gone; the journal is opened again."""
+        """Loses what was not synced, and opens the journal again."""
         self.kill()
         self.disk.crash(SeededRng(5))
         return self.open()
+
+
+def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
+    """(segment, start, end) of every batch."""
+    found = []
+    for number in disk.segments():
+        data = disk.load(number)
+        head = records.read_segment_head(data, number)
+        if head is None:
+            continue
+        at = records.SEGMENT_HEAD_BYTES
+        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
+            found.append((number, at, batch.end))
+            at = batch.end
+    return found
+
+
+def spoil(disk: JournalDisk, index: int, data: bytes, at: int = 0) -> None:
+    """Writes over a batch: `at` bytes behind its start, or, below 0, before its end."""
+    number, start, end = batches(disk)[index]
+    disk.corrupt(number, (end if at < 0 else start) + at, data)
+
+
+def wipe(disk: JournalDisk, index: int, byte: bytes) -> None:
+    """Writes over a whole batch."""
+    number, start, end = batches(disk)[index]
+    disk.corrupt(number, start, byte * (end - start))
+
+
+def filled(count: int, **options: Any) -> tuple[Bench, GroupLog]:
+    """A journal with a log that has so many entries."""
+    bench = Bench(**options)
+    log = bench.log()
+    bench.fill(log, count)
+    return bench, log
+
+
+def barrier(bench: Bench, number: int) -> list[int]:
+    """The list to which a barrier of now adds its number."""
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(number))
+    return called
 
 
 def fill(log: GroupLog, count: int, term: int = 1, size: int = 20) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions, RaftConfig
@@ -223,10 +224,7 @@ class Loopback:
         names = tuple(peers or sorted(self.members))
         for name in names:
             self.members[name].create(gid, names, campaign=name == leader, **options)
-        self.until(lambda: self.leader(gid) is not None)
-        found = self.leader(gid)
-        assert found is not None
-        return found
+        return self.elected(gid=gid)
 
     def leader(self, gid: int = 1) -> Group | None:
         found = [
@@ -235,3 +233,69 @@ class Loopback:
             if not m.dead and gid in m.node.groups and m.node.groups[gid].ready
         ]
         return max(found, key=lambda g: g.term, default=None)
+
+    def led_by(self, gid: int = 1) -> Group:
+        """The leader, which there must be."""
+        found = self.leader(gid)
+        assert found is not None
+        return found
+
+    def elected(self, seconds: float = 10.0, gid: int = 1) -> Group:
+        """The leader, once there is one."""
+        self.until(lambda: self.leader(gid) is not None, seconds)
+        return self.led_by(gid)
+
+    def propose(self, leader: Group, command: bytes, *, after: float) -> int:
+        index = leader.propose(command)
+        self.run(after)
+        return index
+
+    def crowd(
+        self,
+        leader: Group,
+        count: int,
+        size: int = 40,
+        form: bytes = b"",
+        *,
+        each: float = 0.0,
+        after: float | None = None,
+    ) -> list[int]:
+        """Proposes commands (`form` with a number, or of a size); lets time pass for each, and afterwards."""
+        indexes = []
+        for i in range(count):
+            indexes.append(leader.propose(form % i if form else b"%04d" % i + b"." * size))
+            if each:
+                self.run(each)
+        if after is not None:
+            self.run(after)
+        return indexes
+
+
+def asked(leader: Group) -> list[bool]:
+    """Answers to a read index that is asked for now."""
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    return answers
+
+
+def led(
+    names: str = "ABC",
+    *,
+    options: JournalOptions = SMALL,
+    config: RaftConfig | None = None,
+    latency: float = 0.0002,
+    peers: str | None = None,
+    leader: str | None = "A",
+    commands: int = 0,
+    after: float | None = None,
+    **more: bool,
+) -> tuple[Loopback, Group]:
+    """A network with a group (`more`: how it is created) that has a leader: with `commands`, `after` seconds."""
+    net = Loopback(names, options, config, latency)
+    found = net.start(1, peers, leader, **more)
+    net.crowd(found, commands, after=after)
+    return net, found
+
+
+def running(names: str = "ABC", **more: Any) -> Loopback:
+    return led(names, **more)[0]

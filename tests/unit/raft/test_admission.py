@@ -14,15 +14,13 @@ from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node import EarlyFrames
-from tests.unit.raft.loopback import Loopback, Member
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import Loopback, Member, running
 
 
 def linked(net: Loopback, *, vouched: bool = False) -> Member:
     """A cluster of three whose member B is linked with X, of whom nobody has heard."""
     net.start(leader="A")
-    crowd(net, net["A"].group(), 5)
-    net.run(0.5)
+    net.crowd(net["A"].group(), 5, after=0.5)
     node = net["B"].node
     node.admission.vouched = lambda peer: vouched and peer == "X"
     node.peer_up("X")
@@ -49,8 +47,7 @@ def forged(term: int, index: int, prev_term: int) -> list[bytes]:
     ]
 
 
-def test_no_frame_of_a_stranger_counts_for_anything() -> None:
-    net = Loopback()
+def test_no_frame_of_a_stranger_counts_for_anything(net: Loopback) -> None:
     b = linked(net)
     group = b.group()
     state = (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index, group.told_index)
@@ -68,9 +65,9 @@ def test_no_frame_of_a_stranger_counts_for_anything() -> None:
     assert not group.stopped
 
 
-def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
-    net = Loopback()
-    b = linked(net)
+@pytest.mark.parametrize("learns", [False, True], ids=["a stranger", "a learner"])
+def test_who_has_no_vote_does_not_win_an_election_while_nobody_leads(net: Loopback, learns: bool) -> None:
+    b = learning(net) if learns else linked(net)
     net.isolate("B")
     net.run(2.0)
     group = b.group()
@@ -82,9 +79,8 @@ def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
     assert (group.leader, group.term, group.last_index) == (None, term, end)
 
 
-def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
+def test_a_new_member_is_heard_by_a_replica_that_lags(net: Loopback) -> None:
     """The same frames of one for whom a voter has vouched: it joined and was elected while this replica was away."""
-    net = Loopback()
     b = linked(net, vouched=True)
     net.isolate("B")
     net.run(2.0)
@@ -98,8 +94,7 @@ def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
     assert group.last_index == end + 1, "whom it follows it hears from then on"
 
 
-def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader() -> None:
-    net = Loopback()
+def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader(net: Loopback) -> None:
     b = linked(net, vouched=True)
     group = b.group()
     term = group.term
@@ -122,8 +117,7 @@ def learning(net: Loopback, *, vouched: bool = False) -> Member:
     return b
 
 
-def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time() -> None:
-    net = Loopback()
+def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time(net: Loopback) -> None:
     learning(net)
     ahead = net.time.time_ns() + 3600 * 10**9
     for member in (net[name] for name in "ABC"):
@@ -147,22 +141,7 @@ def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time(
     assert net["A"].group().role is Role.LEADER
 
 
-def test_a_learner_is_not_heard_while_nobody_leads_either() -> None:
-    net = Loopback()
-    b = learning(net)
-    net.isolate("B")
-    net.run(2.0)
-    group = b.group()
-    assert group.leader is None
-    end, term = group.last_index, group.term
-    for frame in forged(term + 1, end, group.log.last_term):
-        b.node.on_frame("X", 1, frame)
-    net.run(0.5)
-    assert (group.leader, group.term, group.last_index) == (None, term, end)
-
-
-def test_a_learner_answers_its_leader() -> None:
-    net = Loopback()
+def test_a_learner_answers_its_leader(net: Loopback) -> None:
     learning(net)
     leader = net["A"].group()
     end = leader.last_index
@@ -170,9 +149,8 @@ def test_a_learner_answers_its_leader() -> None:
     assert leader.replicator.flows["X"].match == end
 
 
-def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind() -> None:
+def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind(net: Loopback) -> None:
     """It was removed and added again while it heard nobody. It follows no leader of a lower term than its own."""
-    net = Loopback()
     learning(net, vouched=True)
     leader = net["A"].group()
     term, end = leader.term, leader.last_index
@@ -180,9 +158,8 @@ def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind() 
     net.until(lambda: (found := net.leader()) is not None and found.term > term + 2, seconds=3.0)
 
 
-def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> None:
+def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote(net: Loopback) -> None:
     """It was made a voter, and was elected, while this replica was away."""
-    net = Loopback()
     b = learning(net, vouched=True)
     group = b.group()
     term, end = group.term, group.last_index
@@ -197,10 +174,8 @@ def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> N
 
 
 def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    crowd(net, net["A"].group(), 5)
-    net.run(0.5)
+    net = running()
+    net.crowd(net["A"].group(), 5, after=0.5)
     b = net["B"]
     group, commit = b.group(), b.group().commit_index
     term, held = group.term, group.log.command(3)
@@ -212,8 +187,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     assert [said for _, said in b.reports if "contradicts" in said] == [text]
     assert (group.stopped, group.refused, group.leader, group.term) == ("", "", "A", term)
     assert (group.commit_index, group.told_index, group.log.command(3)) == (commit, commit, held)
-    crowd(net, net["A"].group(), 5)
-    net.run(0.5)
+    net.crowd(net["A"].group(), 5, after=0.5)
     assert group.applied_index == net["A"].group().applied_index > commit
     net.run(60.0)
     b.node.on_frame("C", 1, forged_entry)
@@ -221,9 +195,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
 
 
 def test_terms_do_not_leap_often() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     b = net["B"]
     group, config = b.group(), b.node.config
     first = group.term + config.max_term_leap
@@ -261,8 +233,7 @@ def test_a_member_of_a_group_that_does_not_belong_to_the_cluster_any_more_is_a_s
     assert group.term == term + 1
 
 
-def test_strangers_tell_no_time_and_lead_nothing() -> None:
-    net = Loopback()
+def test_strangers_tell_no_time_and_lead_nothing(net: Loopback) -> None:
     b = linked(net)
     crowds = [f"X{n}" for n in range(50)]
     for peer in crowds:
@@ -284,9 +255,8 @@ def test_strangers_tell_no_time_and_lead_nothing() -> None:
         assert b.node.levels.told(peer) is None
 
 
-def test_a_node_that_has_met_no_cluster_hears_everybody() -> None:
+def test_a_node_that_has_met_no_cluster_hears_everybody(net: Loopback) -> None:
     """Its first frames may come before it knows with whom it founds one."""
-    net = Loopback()
     node = net["B"].node
     node.on_frame("A", 1, codec.encode(codec.PreVote(1, 0, 0)))
     group = net["B"].create(1, ("A", "B", "C"))
@@ -316,9 +286,7 @@ def test_a_term_beyond_the_bound_is_no_frame(term: int) -> None:
 
 
 def test_nobody_stands_for_election_beyond_the_bound() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     group = net["B"].group()
     assert group.may_campaign()
     group.engine.step_down(codec.MAX_TERM)
@@ -328,9 +296,7 @@ def test_nobody_stands_for_election_beyond_the_bound() -> None:
 
 def test_frames_of_members_that_are_no_frames_are_told() -> None:
     """The link is closed by whoever called; whatever the bytes are, nothing raises and no group stops."""
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     node, group = net["B"].node, net["B"].group()
     rng = random.Random(7)
     genuine = [*forged(group.term, 3, 1), codec.encode_digest([(1, 1, 1)]), codec.encode_heartbeat(1, 1, 1, True, 1)]

@@ -9,15 +9,12 @@ from jetcluster.raft.api import LeavingError, MembershipError, NotLeaderError, R
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.membership import Config
-from tests.unit.raft.loopback import SMALL, Loopback
+from tests.unit.raft.loopback import SMALL, Loopback, led
 
 
 def test_a_new_peer_learns_and_is_promoted() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    for i in range(300):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC")
+    net.crowd(leader, 300, form=b"%d", after=0.1)
     net["D"].create(1, leader.peers)
     index = leader.add_peer("D")
     assert leader.log.config == Config(("A", "B", "C"), ("D",))
@@ -34,9 +31,7 @@ def test_a_new_peer_learns_and_is_promoted() -> None:
 
 def test_a_learner_far_away_is_promoted_while_its_leader_is_written_at_full_speed() -> None:
     """More entries are always on their way than a learner may lack; it has what there was a moment ago."""
-    net = Loopback("ABCD", config=RaftConfig(promote_lag=64), latency=0.04)
-    leader = net.start(peers="ABC")
-    net.run(0.5)
+    net, leader = led("ABCD", config=RaftConfig(promote_lag=64), latency=0.04, peers="ABC", after=0.5)
     lags: list[int] = []
 
     def load() -> None:
@@ -56,12 +51,14 @@ def test_a_learner_far_away_is_promoted_while_its_leader_is_written_at_full_spee
 
 
 def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
-    net = Loopback("ABCD", config=RaftConfig(promote_lag=64, window_batches=1, frame_entries=100), latency=0.04)
-    leader = net.start(peers="ABC")
-    net.run(0.5)
-    for number in range(2_000):
-        leader.propose(b"%d" % number)
-    net.run(2.0)
+    net, leader = led(
+        "ABCD",
+        config=RaftConfig(promote_lag=64, window_batches=1, frame_entries=100),
+        latency=0.04,
+        peers="ABC",
+        after=0.5,
+    )
+    net.crowd(leader, 2_000, form=b"%d", after=2.0)
     net["D"].create(1, leader.peers)
     leader.add_peer("D")
 
@@ -76,23 +73,18 @@ def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
 
 
 def test_a_dead_peer_is_removed_and_no_longer_counts() -> None:
-    net = Loopback("ABCD")
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led("ABCD", after=0.1)
     net.crash("D")
     leader.remove_peer("D")
     net.run(0.1)
     net.crash("C")
     net.run(0.1)
-    index = leader.propose(b"two of three")
-    net.run(0.1)
+    index = net.propose(leader, b"two of three", after=0.1)
     assert leader.commit_index == index
 
 
 def test_refusals() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     with pytest.raises(NotLeaderError):
         net["B"].group().add_peer("D")
     with pytest.raises(MembershipError, match="is a member"):
@@ -104,13 +96,10 @@ def test_refusals() -> None:
 
 
 def test_a_learner_that_is_not_there_does_not_block_and_can_be_removed() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     net.crash("D")
     leader.add_peer("D")
-    index = leader.propose(b"x")
-    net.run(1.0)
+    index = net.propose(leader, b"x", after=1.0)
     assert leader.commit_index == index
     leader.remove_peer("D")
     net.run(0.1)
@@ -118,9 +107,7 @@ def test_a_learner_that_is_not_there_does_not_block_and_can_be_removed() -> None
 
 
 def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None:
-    net = Loopback("ABCD")
-    old = net.start(peers="ABC")
-    net.run(0.1)
+    net, old = led("ABCD", peers="ABC", after=0.1)
     net.filter = lambda source, target, gid, frame: source != "A"
     old.remove_peer("C")
     net.isolate("A")
@@ -130,17 +117,14 @@ def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None
     net.connect_all()
     net.until(lambda: old.role is Role.FOLLOWER and old.peers == ("A", "B", "C"))
     net.run(0.2)
-    leader = net.leader()
-    assert leader is not None
+    leader = net.led_by()
     net.crash(leader.me)
     net.until(lambda: net.leader() is not None, seconds=3.0)
 
 
 def test_growing_from_one_to_three() -> None:
-    net = Loopback()
-    leader = net.start(peers="A")
-    leader.propose(b"first")
-    net.run(0.1)
+    net, leader = led(peers="A")
+    net.propose(leader, b"first", after=0.1)
     for name in "BC":
         net[name].create(1, leader.peers)
         leader.add_peer(name)
@@ -159,8 +143,7 @@ def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
         net[name].create(1, tuple(voters), campaign=name == "A", promotes=False)
     net.until(lambda: net["A"].group().ready)
     leader = net["A"].group()
-    for i in range(20):
-        leader.propose(b"%d" % i)
+    net.crowd(leader, 20, form=b"%d")
     for name in learners:
         net[name].create(1, tuple(voters), promotes=False)
         leader.add_peer(name)
@@ -170,8 +153,7 @@ def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
 
 
 def goes_on(net: Loopback, leader: Group) -> bool:
-    index = leader.propose(b"more")
-    net.run(0.3)
+    index = net.propose(leader, b"more", after=0.3)
     return leader.commit_index >= index
 
 

@@ -92,7 +92,7 @@ def test_impossible_appends_are_refused(frame: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["append", "ack", "pre-vote", "offer", "request"])
 def test_numbers_that_no_log_reaches_are_refused(name: str) -> None:
-    """What adds one to them, or stores them, must not overflow."""
+    """Code that adds one to them, or stores them, must not overflow."""
     frame, _ = FRAMES[name]
     with pytest.raises(codec.CodecError, match="no term"):
         codec.decode(frame[:2] + struct.pack("<Q", codec.MAX_NUMBER + 1) + frame[10:])

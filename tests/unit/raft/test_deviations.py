@@ -18,7 +18,7 @@ from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, asked, led, running
 from tests.unit.raft.stock import Stock, StockClock, stock_clock
 
 __all__ = ["stock_clock"]
@@ -31,10 +31,6 @@ def test_every_row_has_a_test_and_every_test_a_row() -> None:
     tested = {found[1] for name in dir(sys.modules[__name__]) if (found := re.match(r"test_d(\d+[a-z]?)_", name))}
     assert rows == tested
     assert len(rows) == 25
-
-
-def crowd(net: Loopback, leader: Group, count: int, size: int = 40) -> list[int]:
-    return [leader.propose(b"%04d" % i + b"." * size) for i in range(count)]
 
 
 # -- D1, D2: the pipeline
@@ -73,9 +69,7 @@ def test_stock_d1_and_d2_lose_acked_commands_on_a_healthy_link(stock_clock: Stoc
 
 
 def test_d1_an_ack_does_not_rewind_the_pipeline() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     sent: list[codec.Append] = []
 
     def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -87,8 +81,7 @@ def test_d1_an_ack_does_not_rewind_the_pipeline() -> None:
 
     net.filter = watch
     for _ in range(40):
-        crowd(net, leader, 3)
-        net.run(0.0003)
+        net.crowd(leader, 3, after=0.0003)
     net.run(0.2)
     indexes = [entry[1] for message in sent for entry in message.entries]
     assert len(indexes) == 120
@@ -96,10 +89,7 @@ def test_d1_an_ack_does_not_rewind_the_pipeline() -> None:
 
 
 def test_d2_a_batch_sent_again_truncates_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 12)
-    net.run(0.1)
+    net, leader = led(commands=12, after=0.1)
     follower = net["B"].group()
     log = follower.log
     before = (log.last_index, log.gseq)
@@ -110,22 +100,19 @@ def test_d2_a_batch_sent_again_truncates_nothing() -> None:
 
 def test_d2_losing_the_leader_at_any_step_of_a_pipeline_loses_no_acked_command() -> None:
     for step in range(0, 60, 2):
-        net = Loopback(latency=0.0003)
-        leader = net.start()
-        net.run(0.05)
+        net, leader = led(latency=0.0003, after=0.05)
         net.isolate("C")
-        crowd(net, leader, 20, 100)
+        net.crowd(leader, 20, 100)
         for i in range(step):
             net.run(0.0002)
             if i % 5 == 0 and leader.role is Role.LEADER:
-                crowd(net, leader, 2, 100)
+                net.crowd(leader, 2, 100)
         acked = net["A"].machine().commands()
         net.crash("A")
         net.connect("B", "C")
         net.until(lambda net=net: net.leader() is not None)
         net.run(0.2)
-        second = net.leader()
-        assert second is not None
+        second = net.led_by()
         assert net[second.me].machine().commands()[: len(acked)] == acked, f"step {step}"
 
 
@@ -144,12 +131,9 @@ def test_stock_d3_commits_its_own_divergent_tail(stock_clock: StockClock) -> Non
 
 
 def test_d3_only_verified_entries_are_committed() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("A")
-    crowd(net, leader, 5)
-    net.run(0.01)
+    net.crowd(leader, 5, after=0.01)
     committed = leader.commit_index
     end = leader.last_index
     net["A"].group().receiver.on_message("B", codec.SnapOffer(5, 100, 5, Config(("A", "B", "C"))))
@@ -162,10 +146,7 @@ def test_d3_only_verified_entries_are_committed() -> None:
 
 
 def test_d4_a_commit_index_beyond_the_recovered_log_is_not_believed() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net = running(commands=10, after=0.1)
     log = net["A"].journal.groups[1]
     log.commit_hint = log.last_index + 90
     log.set_commit_hint(log.last_index + 90)
@@ -196,8 +177,7 @@ def test_stock_d5_accepts_several_changes_at_once(stock_clock: StockClock) -> No
 
 
 def test_d5_one_change_at_a_time_and_only_after_the_noop() -> None:
-    net = Loopback("ABCDE")
-    leader = net.start(peers="ABC")
+    net, leader = led("ABCDE", peers="ABC")
     net.isolate("A")
     leader.add_peer("D")
     with pytest.raises(MembershipError):
@@ -219,8 +199,7 @@ def test_d5_a_new_leader_changes_nothing_before_its_noop_is_applied() -> None:
 
 
 def test_d6_an_entry_of_any_size_up_to_the_limit_is_delivered() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     sizes = [0, 1, 255, 65_535, 65_536, 65_537, 2 * 65_536 - 54, 2 * 65_536, 262_144, 1 << 20, net.config.max_entry]
     for size in sizes:
         leader.propose(b"z" * size)
@@ -243,9 +222,7 @@ def test_stock_d7_believes_an_ack_of_another_term(stock_clock: StockClock) -> No
 
 
 def test_d7_an_ack_of_another_term_does_not_count() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("A")
     index = leader.propose(b"x")
     leader.receiver.on_message("C", codec.Ack(leader.term - 1, index, 0, False))
@@ -260,9 +237,7 @@ def test_d7_an_ack_of_another_term_does_not_count() -> None:
 
 
 def test_d8_a_stale_leader_is_told() -> None:
-    net = Loopback()
-    old = net.start()
-    net.run(0.1)
+    net, old = led(after=0.1)
     net.isolate("A")
     net.until(lambda: any(net[n].group().ready for n in "BC"))
     assert old.role is Role.LEADER
@@ -293,8 +268,7 @@ def test_d9_a_vote_counts_once_and_only_from_a_member() -> None:
     assert group.role is Role.LEADER
 
 
-def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart() -> None:
-    net = Loopback()
+def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart(net: Loopback) -> None:
     group = net["B"].create(1, ("A", "B", "C"))
     net.run(0.01)
     votes: list[str] = []
@@ -320,14 +294,11 @@ def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart() -> N
 
 
 def test_d11_a_returning_node_does_not_depose_a_healthy_leader() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     term = leader.term
     for _ in range(5):
         net.isolate("C")
-        crowd(net, leader, 2)
-        net.run(1.5)
+        net.crowd(leader, 2, after=1.5)
         net.connect_all()
         net.run(0.3)
     assert leader.role is Role.LEADER
@@ -339,14 +310,11 @@ def test_d11_a_returning_node_does_not_depose_a_healthy_leader() -> None:
 
 
 def test_d12_nothing_is_committed_that_a_majority_has_not_on_disk() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     stuck = {"A", "B"}
     for name in stuck:
         net[name].writer.hold()  # a sync that takes for ever
-    index = leader.propose(b"x")
-    net.run(0.3)
+    index = net.propose(leader, b"x", after=0.3)
     assert net["C"].group().log.durable_index == index
     assert net["B"].group().last_index == index
     assert leader.commit_index < index
@@ -356,8 +324,7 @@ def test_d12_nothing_is_committed_that_a_majority_has_not_on_disk() -> None:
     assert net["A"].machine().commands() == [], "but it is applied only where it is on disk"
 
 
-def test_d12_a_truncation_takes_back_what_was_vouched_for() -> None:
-    net = Loopback()
+def test_d12_a_truncation_takes_back_what_was_vouched_for(net: Loopback) -> None:
     group = net["B"].create(1, ("A", "B", "C"))
     entries = [(b"old", i, 1, codec.REGULAR) for i in range(1, 6)]
     group.receiver.on_message("A", codec.Append(1, 0, 0, 0, 0, entries))
@@ -370,9 +337,7 @@ def test_d12_a_truncation_takes_back_what_was_vouched_for() -> None:
 
 
 def test_d13_the_configuration_comes_from_the_log_at_start() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     net["D"].create(1, leader.peers)
     leader.add_peer("D")
     net.until(lambda: leader.peers == ("A", "B", "C", "D"))
@@ -389,8 +354,7 @@ def test_d13_the_configuration_comes_from_the_log_at_start() -> None:
 def test_d14_no_pickle_comes_near_the_wire_or_the_log() -> None:
     import pickle
 
-    net = Loopback()
-    net.start()
+    net = running()
     evil = pickle.dumps({"type": "apply_command", "command": b"x"})
     node = net["B"].node
     before = node.counters.refused_frames
@@ -401,15 +365,13 @@ def test_d14_no_pickle_comes_near_the_wire_or_the_log() -> None:
 
 
 def test_d15_a_command_that_raises_is_not_applied_again_and_stops_only_its_group() -> None:
-    net = Loopback()
-    leader = net.start(1)
+    net, leader = led()
     other = net.start(2)
     net["B"].machine(1).fail_on = b"bad"
     leader.propose(b"good")
     leader.propose(b"bad")
     leader.propose(b"more")
-    other.propose(b"fine")
-    net.run(0.1)
+    net.propose(other, b"fine", after=0.1)
     assert net["B"].machine(1).commands() == [b"good"]
     assert "bad command" in net["B"].group(1).status().stopped
     assert net["B"].machine(2).commands() == [b"fine"]
@@ -417,8 +379,7 @@ def test_d15_a_command_that_raises_is_not_applied_again_and_stops_only_its_group
 
 
 def test_d15_a_leader_that_stops_hands_the_group_to_others() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     net["A"].machine().fail_on = b"bad"
     leader.propose(b"bad")
     net.until(lambda: net.leader() is not None and net.leader() is not leader)
@@ -432,8 +393,7 @@ def compacted(net: Loopback) -> Group:
     leader = net.start()
     net.run(0.1)
     net.isolate("C")
-    crowd(net, leader, 30)
-    net.run(0.1)
+    net.crowd(leader, 30, after=0.1)
     for name in "AB":
         group = net[name].group()
         group.log.compactable = group.machine_index
@@ -441,8 +401,7 @@ def compacted(net: Loopback) -> Group:
     return leader
 
 
-def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() -> None:
-    net = Loopback()
+def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it(net: Loopback) -> None:
     leader = compacted(net)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
@@ -451,17 +410,13 @@ def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() 
     assert leader.replicator.flows["C"].state is FlowState.SNAPSHOT
     net["C"].machine().applied = list(net["A"].machine().applied)
     net["C"].group().install(index, term, Config(leader.peers))
-    leader.propose(b"after")
-    net.run(0.3)
+    net.propose(leader, b"after", after=0.3)
     assert net["C"].machine().commands() == net["A"].machine().commands()
     assert leader.engine.matches.get("C", 0) == leader.last_index
 
 
 def test_d16_an_older_state_is_not_asked_for_and_leaves_no_gap() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net, leader = led(commands=10, after=0.1)
     group = net["C"].group()
     group.receiver.on_message("A", codec.SnapOffer(leader.term, 5, 1, leader.log.config))
     assert net["C"].machine().snapshots == []
@@ -475,19 +430,13 @@ def test_d16_an_older_state_is_not_asked_for_and_leaves_no_gap() -> None:
 
 
 def test_d16_a_state_that_contradicts_the_log_stops_the_replica() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net, leader = led(commands=10, after=0.1)
     net["C"].group().install(5, 9, Config(leader.peers))
     assert "contradicts" in net["C"].group().stopped
 
 
 def test_d16b_a_restart_with_an_old_state_keeps_the_acked_tail() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 20)
-    net.run(0.1)
+    net, leader = led(commands=20, after=0.1)
     end = leader.last_index
     net.crash("A")
     group = net.restart("A").create(1, ("A", "B", "C"), applied_index=7, applied_term=1)
@@ -496,10 +445,7 @@ def test_d16b_a_restart_with_an_old_state_keeps_the_acked_tail() -> None:
 
 
 def test_d16c_an_installed_snapshot_keeps_the_log_behind_it() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 20)
-    net.run(0.1)
+    net, leader = led(commands=20, after=0.1)
     group = net["C"].group()
     end = group.last_index
     group.applied_index = group.machine_index = 5
@@ -513,11 +459,8 @@ def test_d16c_an_installed_snapshot_keeps_the_log_behind_it() -> None:
 
 
 def test_d17_a_read_is_served_only_by_a_proven_leader() -> None:
-    net = Loopback()
-    old = net.start()
-    net.run(0.1)
-    answers: list[bool] = []
-    old.read_index(answers.append)
+    net, old = led(after=0.1)
+    answers = asked(old)
     assert answers == []
     net.run(0.01)
     assert answers == [True]
@@ -530,15 +473,12 @@ def test_d17_a_read_is_served_only_by_a_proven_leader() -> None:
 
 
 def test_d18_a_long_divergence_is_repaired_at_once() -> None:
-    net = Loopback()
-    old = net.start()
-    net.run(0.1)
+    net, old = led(after=0.1)
     net.isolate("A")
-    crowd(net, old, 300)
+    net.crowd(old, 300)
     net.until(lambda: any(net[n].group().ready for n in "BC"))
     leader = next(net[n].group() for n in "BC" if net[n].group().ready)
-    crowd(net, leader, 300)
-    net.run(0.1)
+    net.crowd(leader, 300, after=0.1)
     frames: list[bytes] = []
 
     def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -554,9 +494,7 @@ def test_d18_a_long_divergence_is_repaired_at_once() -> None:
 
 
 def test_d19_what_is_under_way_is_bounded_and_dropped_proposals_are_told() -> None:
-    net = Loopback(config=None)
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(config=None, after=0.1)
     sent: list[int] = []
 
     def swallow(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -578,9 +516,7 @@ def test_d19_what_is_under_way_is_bounded_and_dropped_proposals_are_told() -> No
 
 
 def test_d20_a_proposal_of_a_follower_is_refused_and_never_carried_out_later() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.1)
+    net = running(after=0.1)
     with pytest.raises(NotLeaderError):
         net["B"].group().propose(b"late")
     with pytest.raises(AssertionError):
@@ -590,9 +526,7 @@ def test_d20_a_proposal_of_a_follower_is_refused_and_never_carried_out_later() -
 
 
 def test_d21_a_message_of_a_stranger_is_harmless() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    leader = led(after=0.1)[1]
     for message in (
         codec.Ack(leader.term, 1, 0, False),
         codec.Reject(leader.term, 1, 1, 0, False),
@@ -609,21 +543,16 @@ def test_d21_a_message_of_a_stranger_is_harmless() -> None:
 
 def test_d22_reads_lean_on_no_clock() -> None:
     """ReadIndex, not a lease: a leader whose clock stood still (suspend) serves nothing on the strength of it."""
-    net = Loopback()
-    old = net.start()
-    net.run(0.1)
+    net, old = led(after=0.1)
     net.isolate("A")
-    answers: list[bool] = []
-    old.read_index(answers.append)
+    answers = asked(old)
     old.tick_engine()
     old.work()
     assert answers == []
 
 
 def test_d23_a_learner_receives_but_does_not_count() -> None:
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    net.run(0.1)
+    net, leader = led("ABCD", peers="ABC", after=0.1)
     net["D"].create(1, leader.peers)
     leader.log.append(codec.CONFIG, leader.term, _learner_config())
     leader.follow_config()
@@ -632,8 +561,7 @@ def test_d23_a_learner_receives_but_does_not_count() -> None:
     assert net["D"].group().last_index == leader.last_index
     for name in "BC":
         net.isolate(name)
-    index = leader.propose(b"x")
-    net.run(0.3)
+    index = net.propose(leader, b"x", after=0.3)
     assert net["D"].group().last_index == index
     assert leader.commit_index < index
     assert not net["D"].group().may_campaign()
@@ -663,8 +591,7 @@ def test_healthy_pipelines_never_truncate_but_stock_does(stock_clock: StockClock
             node.doTick(0)
     assert nodes["B"].truncated + nodes["C"].truncated > 0
 
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     truncations: list[int] = []
     for name in "BC":
         log = net[name].journal.groups[1]

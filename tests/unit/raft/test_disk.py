@@ -237,8 +237,7 @@ def test_the_twins(mark: MemoryMark | NoMark, kept: int) -> None:
 def test_a_clean_end_marks_all_that_was_written() -> None:
     for interval in (None, 120.0):
         bench = Bench(sync_interval=interval)
-        fill(bench.log(), 5)
-        bench.settle()
+        bench.fill(bench.log(), 5)
         fill(bench.log(), 5)
         bench.journal.close()
         bench.disk.crash(SeededRng(5))
@@ -248,10 +247,8 @@ def test_a_clean_end_marks_all_that_was_written() -> None:
         assert bench.log().last_index == 10
 
 
-def test_a_last_write_that_fails_is_not_marked() -> None:
-    bench = Bench()
-    fill(bench.log(), 5)
-    bench.settle()
+def test_a_last_write_that_fails_is_not_marked(bench: Bench) -> None:
+    bench.fill(bench.log(), 5)
     fill(bench.log(), 5)
     with faults.armed("journal.write", faults.fail(errno.EIO)):
         bench.journal.close()

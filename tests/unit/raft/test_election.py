@@ -7,11 +7,10 @@ import pytest
 from jetcluster.raft import codec
 from jetcluster.raft.api import LeavingError, Role
 from jetcluster.raft.config import RaftConfig
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, led, running
 
 
-def test_a_new_group_elects_the_chosen_one_at_once() -> None:
-    net = Loopback()
+def test_a_new_group_elects_the_chosen_one_at_once(net: Loopback) -> None:
     for name in "ABC":
         net[name].create(1, ("A", "B", "C"), campaign=name == "B")
     net.run(0.01)
@@ -19,13 +18,11 @@ def test_a_new_group_elects_the_chosen_one_at_once() -> None:
 
 
 def test_without_a_hint_somebody_wins_soon() -> None:
-    net = Loopback()
-    net.start(leader=None)
+    net = running(leader=None)
     assert net.time.monotonic() - 1_000 < 1.5
 
 
-def test_frames_of_a_group_that_is_not_there_yet_are_kept() -> None:
-    net = Loopback()
+def test_frames_of_a_group_that_is_not_there_yet_are_kept(net: Loopback) -> None:
     net["A"].create(1, ("A", "B", "C"), campaign=True)
     net.run(0.05)
     assert net["A"].group().role is Role.CANDIDATE
@@ -34,8 +31,7 @@ def test_frames_of_a_group_that_is_not_there_yet_are_kept() -> None:
     assert net["A"].group().ready
 
 
-def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
-    net = Loopback()
+def test_kept_frames_are_bounded_and_do_not_outlive_their_connection(net: Loopback) -> None:
     node = net["B"].node
     for i in range(3_000):
         node.on_frame("A", 10 + i % 1_500, codec.encode(codec.Vote(1, 0, 0)))
@@ -57,9 +53,7 @@ def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
 
 
 def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.2)
+    net, leader = led(after=0.2)
     terms = [net[n].group().term for n in "ABC"]
     net["C"].group().election.pre_vote()
     net.run(0.5)
@@ -68,12 +62,9 @@ def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
 
 
 def test_pre_vote_is_refused_to_a_shorter_log() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
-    leader.propose(b"x")
-    net.run(0.1)
+    net.propose(leader, b"x", after=0.1)
     net.crash("A")
     net.connect("B", "C")
     net.until(lambda: net.leader() is not None)
@@ -81,9 +72,7 @@ def test_pre_vote_is_refused_to_a_shorter_log() -> None:
 
 
 def test_a_replica_that_lost_its_leader_hears_of_an_idle_one_again() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     net.cut("A", "C")
     net.run(0.3)
     assert net["C"].group().leader is None
@@ -93,9 +82,7 @@ def test_a_replica_that_lost_its_leader_hears_of_an_idle_one_again() -> None:
 
 
 def test_a_resigning_leader_is_replaced_although_its_node_lives() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     net["A"].node.remove_group(1)
     began = net.time.monotonic()
     net.until(lambda: net.leader() is not None)
@@ -103,19 +90,15 @@ def test_a_resigning_leader_is_replaced_although_its_node_lives() -> None:
 
 
 def test_the_digest_corrects_a_wrong_belief() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.2)
+    net = running(after=0.2)
     group = net["A"].group()
     group.stopped = "silently"  # a leader that forgot to say so
     net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=4.0)
 
 
 def test_transfer_moves_the_leadership_without_a_gap() -> None:
-    net = Loopback()
-    leader = net.start()
-    for i in range(50):
-        leader.propose(b"%d" % i)
+    net, leader = led()
+    net.crowd(leader, 50, form=b"%d")
     assert leader.transfer("C")
     began = net.time.monotonic()
     net.until(lambda: net["C"].group().ready)
@@ -125,14 +108,11 @@ def test_transfer_moves_the_leadership_without_a_gap() -> None:
 
 
 def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     assert not leader.transfer("Z")
     assert not net["B"].group().transfer()
     net.filter = lambda source, target, gid, frame: not (gid and target == "C")
-    leader.propose(b"x")
-    net.run(0.01)
+    net.propose(leader, b"x", after=0.01)
     assert leader.transfer("C")
     net.run(1.3)
     assert leader.role is Role.LEADER
@@ -140,10 +120,8 @@ def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
 
 
 def test_a_group_of_one_leads_again_after_a_restart() -> None:
-    net = Loopback("A")
-    leader = net.start()
-    leader.propose(b"x")
-    net.run(0.1)
+    net, leader = led("A")
+    net.propose(leader, b"x", after=0.1)
     net.crash("A")
     net.restart("A").create(1, ("A",))
     net.run(0.05)
@@ -152,11 +130,9 @@ def test_a_group_of_one_leads_again_after_a_restart() -> None:
 
 
 def test_four_followers_of_a_dead_leader_agree_on_one() -> None:
-    net = Loopback("ABCDE")
-    net.start()
+    net = running("ABCDE")
     for _ in range(3):
-        leader = net.leader()
-        assert leader is not None
+        leader = net.led_by()
         net.crash(leader.me)
         net.until(lambda: net.leader() is not None, seconds=3.0)
         net.restart(leader.me).create(1, tuple("ABCDE"))
@@ -179,9 +155,8 @@ def handing_over(net: Loopback) -> int:
     return index
 
 
-def test_what_was_accepted_is_applied_before_the_target_campaigns() -> None:
+def test_what_was_accepted_is_applied_before_the_target_campaigns(net: Loopback) -> None:
     """The answers of one batch were lost with the leadership, in one of four hand-overs on a busy machine."""
-    net = Loopback()
     handing_over(net)
     assert net["A"].group().role is Role.LEADER
     with pytest.raises(LeavingError):
@@ -192,8 +167,7 @@ def test_what_was_accepted_is_applied_before_the_target_campaigns() -> None:
     assert net["A"].machine().commands() == net["B"].machine().commands() == [b"accepted"]
 
 
-def test_a_disk_that_does_not_return_delays_nothing_for_long() -> None:
-    net = Loopback()
+def test_a_disk_that_does_not_return_delays_nothing_for_long(net: Loopback) -> None:
     index = handing_over(net)
     net.until(lambda: net["B"].group().ready, seconds=PATIENCE / 2 + 0.1)
     assert net["A"].machine().dropped == [index]

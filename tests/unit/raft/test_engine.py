@@ -6,7 +6,7 @@ import pytest
 from pysyncobj import syncobj
 
 from jetcluster.raft.core.engine import Engine, Peer, check_source
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, led, running
 
 
 def test_the_reviewed_source_is_installed() -> None:
@@ -51,8 +51,7 @@ def test_the_hash_of_a_peer_is_the_same_in_every_process() -> None:
 
 def test_the_base_commits_nothing_by_itself() -> None:
     """Its rule counts the leader before the leader's disk has anything."""
-    net = Loopback("A")
-    group = net.start()
+    group = led("A")[1]
     engine: Engine = group.engine
     before = engine.commit
     for _ in range(3):
@@ -67,8 +66,7 @@ def test_the_base_commits_nothing_by_itself() -> None:
 
 
 def test_what_comes_of_the_leader_that_is_followed_goes_into_the_log_with_its_commit() -> None:
-    net = Loopback()
-    net.start()
+    net = running()
     follower = net["B"].group()
     engine, log = follower.engine, follower.log
     end, term = log.last_index, follower.term
@@ -79,9 +77,8 @@ def test_what_comes_of_the_leader_that_is_followed_goes_into_the_log_with_its_co
     assert engine.commit == end + 2
 
 
-def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
+def test_entries_of_older_terms_are_not_committed_by_counting(net: Loopback) -> None:
     """Raft figure 8."""
-    net = Loopback()
     for name in "ABC":
         net[name].create(1, ("A", "B", "C"))
     group = net["A"].group()
@@ -104,8 +101,7 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
 
 @pytest.mark.parametrize("call", ["_applyCommand", "_SyncObj__doApplyCommand"])
 def test_closed_paths_fail_loudly(call: str) -> None:
-    net = Loopback("A")
-    group = net.start()
+    group = led("A")[1]
     arguments = (b"x", None) if call == "_applyCommand" else (b"x",)
     with pytest.raises(AssertionError):
         getattr(group.engine, call)(*arguments)

@@ -4,16 +4,13 @@ import pytest
 
 from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, Role, StorageFullError
 from jetcluster.raft.config import RaftConfig
-from tests.unit.raft.loopback import Loopback
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import Loopback, asked, led, running
 
 
 def test_proposals_are_bounded_by_uncommitted_bytes() -> None:
-    net = Loopback(config=RaftConfig(max_uncommitted=1_000))
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(config=RaftConfig(max_uncommitted=1_000), after=0.1)
     net.isolate("A")
-    crowd(net, leader, 22)
+    net.crowd(leader, 22)
     with pytest.raises(BackpressureError):
         leader.propose(b"." * 100)
     net.connect_all()
@@ -29,21 +26,17 @@ def test_a_full_disk_refuses_proposals_and_serves_reads() -> None:
     net["A"].journal.housekeep()
     with pytest.raises(StorageFullError):
         leader.propose(b"x")
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.05)
     assert answers == [True]
     net["A"].disk.reported_free = None
     net.run(1.5)
-    leader.propose(b"x")
-    net.run(0.1)
+    net.propose(leader, b"x", after=0.1)
     assert net["A"].machine().commands() == [b"x"]
 
 
 def test_a_long_backlog_is_applied_in_slices() -> None:
-    net = Loopback("A", config=RaftConfig(apply_slice=-1.0))
-    leader = net.start()
-    crowd(net, leader, 20)
+    net, leader = led("A", config=RaftConfig(apply_slice=-1.0), commands=20)
     work = leader.work
     leader.work = lambda: None  # type: ignore[method-assign]
     net.run(0.01)
@@ -69,22 +62,16 @@ def test_nothing_is_applied_before_propose_has_returned(durable: bool) -> None:
 
 
 def test_only_what_is_on_the_own_disk_is_applied() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net["B"].writer.hold()
-    index = leader.propose(b"x")
-    net.run(0.1)
+    index = net.propose(leader, b"x", after=0.1)
     follower = net["B"].group()
     assert follower.commit_index == index
     assert follower.applied_index < index
 
 
 def test_status_tells_what_monitoring_needs() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net, leader = led(commands=5, after=0.2)
     status = leader.status()
     assert (status.role, status.leader, status.ready, status.stopped) == (Role.LEADER, "A", True, "")
     assert status.last_index == status.commit_index == status.applied_index == status.durable_index == 6
@@ -96,9 +83,7 @@ def test_status_tells_what_monitoring_needs() -> None:
 
 
 def test_commits_applies_and_syncs_are_timed() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     node = net["A"].node
     before = sum(node.commit_latency.counts), sum(node.apply_latency.counts), sum(node.journal.sync_latency.counts)
     for _ in range(10):
@@ -110,8 +95,7 @@ def test_commits_applies_and_syncs_are_timed() -> None:
     assert sum(node.journal.sync_latency.counts) > before[2]
     assert sum(net["B"].node.commit_latency.counts) == 0
     net.isolate("A")
-    leader.propose(b"lost")
-    net.run(3.0)
+    net.propose(leader, b"lost", after=3.0)
     net.connect_all()
     net.run(3.0)
     again = next(name for name in "ABC" if net[name].group().role is Role.LEADER)
@@ -122,9 +106,7 @@ def test_commits_applies_and_syncs_are_timed() -> None:
 
 
 def test_a_removed_group_refuses_and_is_forgotten() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     node = net["A"].node
     node.remove_group(1)
     with pytest.raises(NotLeaderError):
@@ -137,8 +119,7 @@ def test_a_removed_group_refuses_and_is_forgotten() -> None:
 
 
 def test_groups_in_the_journal_that_nobody_claims_are_listed() -> None:
-    net = Loopback()
-    net.start(1)
+    net = running()
     net.start(7)
     net.run(0.1)
     net.crash("A")
@@ -152,21 +133,15 @@ def test_groups_in_the_journal_that_nobody_claims_are_listed() -> None:
 
 
 def test_memory_groups_answer_before_the_disk() -> None:
-    net = Loopback()
-    leader = net.start(durable=False)
-    net.run(0.1)
-    leader.propose(b"x")
-    net.run(0.01)
+    net, leader = led(durable=False, after=0.1)
+    net.propose(leader, b"x", after=0.01)
     assert net["A"].machine().commands() == [b"x"]
     assert net["A"].disk.unsynced
 
 
 def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuilt() -> None:
-    net = Loopback()
-    leader = net.start(durable=False)
-    net.run(0.1)
-    crowd(net, leader, 5)
-    net.run(0.05)
+    net, leader = led(durable=False, after=0.1)
+    net.crowd(leader, 5, after=0.05)
     applied = len(net["A"].machine().commands())
     assert applied == 5
     net.isolate("A")
@@ -177,18 +152,14 @@ def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuil
     net.connect("B", "C")
     net.until(lambda: any(net[n].group().ready for n in "BC"))
     second = next(net[n].group() for n in "BC" if net[n].group().ready)
-    crowd(net, second, 10)
-    net.run(0.1)
+    net.crowd(second, 10, after=0.1)
     net.connect_all()
     net.until(lambda: bool(net["A"].machine().snapshots), seconds=6.0)
     assert net["A"].group().stopped == ""
 
 
 def test_leadership_lost_with_everything_applied_drops_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 3)
-    net.run(0.1)
+    net, leader = led(commands=3, after=0.1)
     assert leader.transfer("B")
     with pytest.raises(LeavingError):
         leader.propose(b"x")  # nobody else leads yet, so it is certain that nobody takes it

@@ -17,15 +17,13 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
-from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.journal_rig import Bench, fill, filled
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led, running
 
 
 def states() -> tuple[Loopback, GroupState, GroupState]:
     """A leader, and a follower of it."""
-    net = Loopback()
-    leader = net.start(leader="A")
+    net, leader = led()
     return net, leader, net["B"].group()
 
 
@@ -111,8 +109,7 @@ def test_what_the_owner_raises_stops_the_group_and_goes_no_further() -> None:
     assert failures == [error]
 
 
-def test_frames_leave_in_order_once_they_are_true() -> None:
-    bench = Bench()
+def test_frames_leave_in_order_once_they_are_true(bench: Bench) -> None:
     log = bench.log()
     fill(log, 5)
     held = PersistBeforeSend()
@@ -126,8 +123,7 @@ def test_frames_leave_in_order_once_they_are_true() -> None:
     assert len(held.frames) == 1
 
 
-def test_a_frame_may_wait_for_a_record_instead_of_an_entry() -> None:
-    bench = Bench()
+def test_a_frame_may_wait_for_a_record_instead_of_an_entry(bench: Bench) -> None:
     log = bench.log()
     log.set_term(2, "B")
     held = PersistBeforeSend()
@@ -138,10 +134,7 @@ def test_a_frame_may_wait_for_a_record_instead_of_an_entry() -> None:
 
 
 def test_what_was_true_in_another_term_or_for_another_connection_never_leaves() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 1)
-    bench.settle()
+    log = filled(1)[1]
     held = PersistBeforeSend()
     held.add(1, 1, 0, "B", b"old term")
     assert list(held.release(log, 2)) == []
@@ -161,9 +154,7 @@ RELAXED = replace(SMALL, sync_interval=3600.0)
 
 def mixed(strict: str = "A", names: str = "ABC") -> Loopback:
     """Started without an interval; then all but `strict` got one, in turns."""
-    net = Loopback(names)
-    net.start(leader="A")
-    net.run(1.1)
+    net = running(names, after=1.1)
     for name in names:
         if name not in strict:
             again(net, name, relaxed=True)
@@ -192,8 +183,7 @@ def lead(net: Loopback) -> Group:
     for _ in range(20):
         if net["A"].group().ready:
             break
-        leader = net.leader()
-        assert leader is not None
+        leader = net.led_by()
         leader.transfer("A")
         net.run(0.5)
     assert net["A"].group().ready
@@ -205,10 +195,7 @@ def credits(net: Loopback) -> list[int]:
 
 
 def test_nothing_is_on_credit_where_all_wait_for_their_disks() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(2.0)
+    net = running(commands=5, after=2.0)
     assert credits(net) == [0, 0, 0]
 
 
@@ -228,15 +215,13 @@ def test_a_restart_does_not_forget_it_while_the_others_are_away() -> None:
 
 def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
     net = mixed()
-    crowd(net, net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     again(net, "B", relaxed=False)
     assert credits(net) == [ALL_ON_CREDIT, ALL_ON_CREDIT, ALL_ON_CREDIT], "C still does not wait"
     again(net, "C", relaxed=False)
     leader = lead(net)
     net.run(1.1)
-    crowd(net, leader, 1)
-    net.run(2.1)
+    net.crowd(leader, 1, after=2.1)
     assert credits(net) == [0, 0, 0]
     net.crash("A", lose=False)
     assert net.restart("A").create(1, ("A", "B", "C")).log.credit == 0
@@ -244,8 +229,7 @@ def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
 
 def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_then() -> None:
     net = mixed()
-    crowd(net, net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     for name in "BC":
         again(net, name, relaxed=False)
     group = net["A"].group()
@@ -259,8 +243,7 @@ def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_th
 
 
 def test_of_a_voter_that_says_nothing_nothing_follows() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     net.cut("A", "C")
     net["A"].node.peer_up("C")
     assert leader.log.credit == 0
@@ -275,8 +258,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
     net = mixed()
     leader = net["A"].group()
     net.isolate("C")
-    crowd(net, leader, 3)
-    net.run(0.05)
+    net.crowd(leader, 3, after=0.05)
     lost = leader.commit_index
     assert lost == leader.last_index > net["C"].group().last_index
     net.isolate("A")
@@ -295,10 +277,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
 
 
 def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net = running(commands=5, after=0.2)
     group = net["B"].group()
     net.isolate("B")
     net.run(2.0)
@@ -315,10 +294,7 @@ def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
 @pytest.mark.parametrize("credit", [0, ALL_ON_CREDIT])
 def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
     """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to be told."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    crowd(net, leader, 30)
-    net.run(0.2)
+    net, leader = led(commands=30, after=0.2)
     group = net["C"].group()
     group.log.set_credit(credit)
     group.log.compactable = group.machine_index
@@ -339,8 +315,7 @@ def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
 
 
 def test_between_two_sets_of_voters_all_of_both_count() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
+    net, leader = led()
     net["A"].node.peers.states["C"].waits = False
     log = leader.log
     log.configs[-1] = (log.config_index, Config(("A", "B"), outgoing=("A", "B", "C")))

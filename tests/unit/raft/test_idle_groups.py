@@ -14,7 +14,7 @@ from jetcluster.raft.core.peer_progress import PeerProgress
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.journal.log import GroupLog
 from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, running
 
 MANY = 300
 ROOMY = JournalOptions(segment_bytes=32 << 20, reserve_bytes=0)
@@ -175,9 +175,7 @@ def test_an_idle_log_gives_its_memory_back_also_when_the_disk_was_slow() -> None
 def test_who_is_in_a_higher_term_than_the_leader_of_an_idle_group_is_not_left_behind(stands: bool) -> None:
     """The request for votes that raised it was lost, or came while the others' disks hung. `stands`: it asks again; a
     damaged one does not."""
-    net = Loopback()
-    net.start(leader="A")
-    net.run(1.0)
+    net = running(after=1.0)
     group = net["C"].group()
     group.engine.step_down(group.term + 3)
     if not stands:

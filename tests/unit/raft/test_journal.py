@@ -13,7 +13,7 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal.journal import file_journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
 
 
 def test_one_write_carries_the_entries_of_all_groups() -> None:
@@ -25,8 +25,7 @@ def test_one_write_carries_the_entries_of_all_groups() -> None:
     assert all(log.durable_index == 5 for log in bench.journal.groups.values())
 
 
-def test_the_next_batch_collects_while_one_is_written() -> None:
-    bench = Bench()
+def test_the_next_batch_collects_while_one_is_written(bench: Bench) -> None:
     told: list[int] = []
     bench.journal.on_durable = lambda logs: told.append(logs[0].durable_index)
     log = bench.log()
@@ -39,8 +38,7 @@ def test_the_next_batch_collects_while_one_is_written() -> None:
     assert bench.journal.counters.batches == 2
 
 
-def test_everything_comes_back_after_a_crash() -> None:
-    bench = Bench()
+def test_everything_comes_back_after_a_crash(bench: Bench) -> None:
     log = bench.log()
     fill(log, 10)
     log.set_term(4, "B")
@@ -51,8 +49,7 @@ def test_everything_comes_back_after_a_crash() -> None:
     other = bench.log(2, durable=False)
     fill(other, 3)
     other.install(50, 3, Config(("A",)))
-    fill(other, 2, term=3)
-    bench.settle()
+    bench.fill(other, 2, term=3)
     before = content(log)
     again = bench.crash()
     assert bench.found.damage == []
@@ -66,21 +63,16 @@ def test_everything_comes_back_after_a_crash() -> None:
 
 
 def test_what_was_not_synced_is_gone_and_nothing_else() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
     fill(log, 5)
     again = bench.crash()
     assert again.groups[1].last_index == 5
     assert not again.groups[1].damaged
 
 
-def test_a_removed_group_is_forgotten() -> None:
-    bench = Bench()
+def test_a_removed_group_is_forgotten(bench: Bench) -> None:
     fill(bench.log(1), 3)
-    fill(bench.log(2), 3)
-    bench.settle()
+    bench.fill(bench.log(2), 3)
     bench.journal.remove(1)
     bench.settle()
     assert list(bench.crash().groups) == [2]
@@ -90,8 +82,7 @@ def test_segments_roll_and_older_entries_are_read_back() -> None:
     bench = Bench(cache_bytes=200)
     log = bench.log()
     for _ in range(60):
-        fill(log, 5, size=50)
-        bench.settle()
+        bench.fill(log, 5, size=50)
     assert len(bench.disk.segments()) > 3
     assert sum(map(len, log._cache.values())) < 400
     assert content(log) == [(i, 1, b"%06d" % i + b"." * 50) for i in range(1, 301)]
@@ -99,14 +90,11 @@ def test_segments_roll_and_older_entries_are_read_back() -> None:
     assert len(content(again)) == 300
 
 
-def test_an_entry_larger_than_a_segment() -> None:
-    bench = Bench()
+def test_an_entry_larger_than_a_segment(bench: Bench) -> None:
     log = bench.log()
     log.append(REGULAR, 1, b"x" * 20_000)
-    fill(log, 3)
-    bench.settle()
-    fill(log, 3)
-    bench.settle()
+    bench.fill(log, 3)
+    bench.fill(log, 3)
     assert [len(c) for _, _, c in content(bench.crash().groups[1])] == [20_000, 26, 26, 26, 26, 26, 26]
 
 
@@ -115,31 +103,25 @@ def compact(log: GroupLog, index: int) -> None:
     forget(log, index)
 
 
-def test_compacted_segments_are_deleted() -> None:
-    bench = Bench()
+def test_compacted_segments_are_deleted(bench: Bench) -> None:
     log = bench.log()
     for _ in range(60):
-        fill(log, 5, size=50)
-        bench.settle()
+        bench.fill(log, 5, size=50)
     compact(log, 290)
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     assert len(bench.disk.segments()) <= 2
     again = bench.crash().groups[1]
     assert (again.base_index, again.base_term, again.last_index) == (290, 1, 300)
 
 
-def test_an_idle_group_does_not_hold_back_segments_and_loses_nothing() -> None:
-    bench = Bench()
+def test_an_idle_group_does_not_hold_back_segments_and_loses_nothing(bench: Bench) -> None:
     quiet, busy = bench.log(1), bench.log(2)
     fill(quiet, 7)
     quiet.set_term(3, "C")
     for _ in range(200):
-        fill(busy, 5, size=50)
-        bench.settle()
+        bench.fill(busy, 5, size=50)
         compact(busy, busy.last_index - 5)
-        bench.journal.housekeep()
-        bench.settle()
+        bench.housekeep()
     assert len(bench.disk.segments()) <= 6
     assert min(bench.disk.segments()) > 5
     assert bench.journal.counters.carried_entries >= 7
@@ -167,13 +149,9 @@ def test_retention_keeps_a_tail_for_slow_followers() -> None:
 
 
 def test_a_full_disk_is_a_state_that_ends() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
-        fill(log, 5)
-        bench.settle(0.5)
+        bench.fill(log, 5, seconds=0.5)
         assert bench.journal.full
         assert log.durable_index == 5
         assert bench.fatal == []
@@ -186,14 +164,10 @@ def test_a_full_disk_is_a_state_that_ends() -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_shortage_of_descriptors_is_waited_out(error: int) -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
     with faults.armed("journal.create", faults.fail(error)):
         for _ in range(20):
-            fill(log, 5)
-            bench.settle()
+            bench.fill(log, 5)
         bench.settle(1.0)
         waiting = log.last_index
         assert log.durable_index < waiting, "a segment was needed"
@@ -206,16 +180,13 @@ def test_a_shortage_of_descriptors_is_waited_out(error: int) -> None:
     assert bench.crash().groups[1].last_index == waiting
 
 
-def test_a_partial_write_on_a_full_disk_is_undone() -> None:
-    bench = Bench()
+def test_a_partial_write_on_a_full_disk_is_undone(bench: Bench) -> None:
     log = bench.log()
     for _ in range(12):
-        fill(log, 5)
-        bench.settle()
+        bench.fill(log, 5)
     bench.disk.capacity = bench.disk.used()
     for _ in range(40):
-        fill(log, 5)
-        bench.settle()
+        bench.fill(log, 5)
     durable = log.durable_index
     assert bench.journal.full
     assert durable < log.last_index
@@ -242,24 +213,19 @@ def test_the_reserve_counts_as_full() -> None:
     assert not bench.journal.stuck
 
 
-def test_any_other_write_error_is_fatal_and_vouches_for_nothing() -> None:
-    bench = Bench()
+def test_any_other_write_error_is_fatal_and_vouches_for_nothing(bench: Bench) -> None:
     log = bench.log()
     with faults.armed("journal.write", faults.fail(errno.EIO)):
-        fill(log, 5)
-        bench.settle(1.0)
+        bench.fill(log, 5, seconds=1.0)
     assert [getattr(e, "errno", None) for e in bench.fatal] == [errno.EIO]
-    fill(log, 5)
-    bench.settle(1.0)
+    bench.fill(log, 5, seconds=1.0)
     assert log.durable_index == 0
 
 
-def test_a_failed_sync_is_fatal_although_the_data_was_written() -> None:
-    bench = Bench()
+def test_a_failed_sync_is_fatal_although_the_data_was_written(bench: Bench) -> None:
     log = bench.log()
     with faults.armed("journal.synced", faults.fail(errno.EIO)):
-        fill(log, 5)
-        bench.settle(1.0)
+        bench.fill(log, 5, seconds=1.0)
     assert len(bench.fatal) == 1
     assert log.durable_index == 0
 
@@ -268,8 +234,7 @@ def test_a_relaxed_sync_vouches_at_once_but_not_for_votes() -> None:
     bench = Bench(sync_interval=0.5)
     log = bench.log()
     bench.settle()
-    fill(log, 5)
-    bench.settle()
+    bench.fill(log, 5)
     assert log.durable_index == 5
     assert bench.crash().groups[1].last_index < 5, "that is what relaxed means"
     log = bench.log()
@@ -278,14 +243,12 @@ def test_a_relaxed_sync_vouches_at_once_but_not_for_votes() -> None:
     assert bench.crash().groups[1].term == 9
     log = bench.log()
     start = log.last_index
-    fill(log, 5)
-    bench.settle(0.6)
+    bench.fill(log, 5, seconds=0.6)
     assert bench.crash().groups[1].last_index == start + 5
     assert bench.found.damage == []
 
 
-def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
-    bench = Bench()
+def test_entries_of_memory_streams_count_when_written_not_when_synced(bench: Bench) -> None:
     log, other = bench.log(1, durable=False), bench.log(2)
     bench.settle()
     fill(log, 5)
@@ -295,23 +258,19 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
     assert bench.disk.unsynced
     assert bench.journal.synced == bench.journal.seq - 2, "no later batch says that it was durable"
     fill(log, 5)
-    fill(other, 1)
-    bench.settle()
+    bench.fill(other, 1)
     assert not bench.disk.unsynced, "what is durable has no hole before it"
-    fill(log, 5)
-    bench.settle()
+    bench.fill(log, 5)
     bench.disk.lose_unsynced()  # the power fails
     assert bench.crash().groups[1].last_index == 10
     assert bench.found.damage == []
     assert not bench.journal.groups[1].damaged
 
 
-def test_a_new_segment_syncs_what_was_only_written_to_the_old_one() -> None:
-    bench = Bench()
+def test_a_new_segment_syncs_what_was_only_written_to_the_old_one(bench: Bench) -> None:
     log = bench.log(1, durable=False)
     while bench.journal.segment == 1 or bench.journal.fresh_segment:
-        fill(log, 5)
-        bench.settle()
+        bench.fill(log, 5)
     assert 1 not in bench.disk.unsynced
     bench.disk.lose_unsynced()
     bench.crash()
@@ -356,11 +315,9 @@ def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
     bench = Bench(retain_bytes=1 << 20, retain_entries=10_000, node_retain_bytes=1 << 20)
     log = bench.log()
     for _ in range(60):
-        fill(log, 5, size=50)
-        bench.settle()
+        bench.fill(log, 5, size=50)
     log.compactable, log.pin = 290, 100
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     segments = len(bench.disk.segments())
     assert log.base_index == 0
     assert not bench.journal.retention.wants_compaction
@@ -368,37 +325,30 @@ def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
     bench.journal.housekeep()
     assert log.base_index == 290
     bench.settle()
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     assert len(bench.disk.segments()) < segments // 2
     assert bench.crash().groups[1].last_index == 300
 
 
-def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
-    bench = Bench()
+def test_where_no_whole_segment_fits_a_small_batch_still_does(bench: Bench) -> None:
     log = bench.log()
     for _ in range(20):
-        fill(log, 5, size=50)
-        bench.settle()
+        bench.fill(log, 5, size=50)
     bench.disk.capacity = bench.disk.used() + 3_000
     segment = bench.journal.segment
     while bench.journal.segment == segment:
-        fill(log, 5, size=50)
-        bench.settle()
-    fill(log, 1)
-    bench.settle()
+        bench.fill(log, 5, size=50)
+    bench.fill(log, 1)
     assert not bench.journal.stuck
     assert log.durable_index == log.last_index
     assert bench.crash().groups[1].last_index == log.last_index
 
 
-def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> None:
-    bench = Bench()
+def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays(bench: Bench) -> None:
     erased, live = bench.log(1), bench.log(2)
     erased.append(REGULAR, 1, b"THE-SECRET")
     fill(erased, 3)
-    fill(live, 3)
-    bench.settle()
+    bench.fill(live, 3)
     before = content(live)
     erased.compactable = 2
     bench.journal.retention.trim(erased)  # retention for slow followers keeps it

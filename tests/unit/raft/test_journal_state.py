@@ -12,8 +12,7 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal_state import MAX_REMOVED_GROUPS, JournalState, RemovedGroups, decode_removed
 from jetcluster.raft.journal.records import NODE_GID, REMOVE
 from jetcluster.raft.journal.recovery import scan
-from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.test_recovery import batches
+from tests.unit.raft.journal_rig import Bench, batches, fill, wipe
 
 
 def journal() -> JournalState:
@@ -64,8 +63,7 @@ def test_the_oldest_ids_become_a_range_of_which_nothing_is_certain() -> None:
     assert len(removed.encode()) <= 8 * (MAX_REMOVED_GROUPS + 1)
 
 
-def test_a_journal_remembers_groups_that_left_when_their_records_are_gone() -> None:
-    bench = Bench()
+def test_a_journal_remembers_groups_that_left_when_their_records_are_gone(bench: Bench) -> None:
     for gid in (2, 3, 4):
         fill(bench.log(gid), 3)
     bench.settle(1.0)
@@ -75,12 +73,10 @@ def test_a_journal_remembers_groups_that_left_when_their_records_are_gone() -> N
     first = bench.journal.segment
     for _ in range(40):
         log = bench.log(3)
-        fill(log, 20)
-        bench.settle(1.0)
+        bench.fill(log, 20, seconds=1.0)
         log.compactable = log.last_index
         log.compact(log.last_index)
-        bench.journal.housekeep()
-        bench.settle(1.0)
+        bench.housekeep(1.0)
     assert min(bench.disk.segments()) > first, "nothing of them is left but the memory"
     for _ in range(3):
         bench.crash()
@@ -95,8 +91,7 @@ def test_a_journal_remembers_groups_that_left_when_their_records_are_gone() -> N
     assert not bench.journal.groups[5].damaged
 
 
-def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment() -> None:
-    bench = Bench()
+def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment(bench: Bench) -> None:
     for gid in (2, 3):
         fill(bench.log(gid), 3)
     bench.settle(1.0)
@@ -113,11 +108,9 @@ def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment() -> None:
     assert bench.journal.has_left(2)
 
 
-def test_who_reads_the_memory_as_versions_before_did_removes_nothing() -> None:
-    bench = Bench()
+def test_who_reads_the_memory_as_versions_before_did_removes_nothing(bench: Bench) -> None:
     fill(bench.log(2), 3)
-    fill(bench.log(3), 3)
-    bench.settle(1.0)
+    bench.fill(bench.log(3), 3, seconds=1.0)
     bench.journal.remove(2)
     bench.settle(1.0)
     bench.crash()
@@ -135,29 +128,22 @@ def test_who_reads_the_memory_as_versions_before_did_removes_nothing() -> None:
     assert NODE_GID not in scan(bench.disk).groups
 
 
-def test_after_damage_nothing_certain_is_known_of_the_groups_of_before() -> None:
+def test_after_damage_nothing_certain_is_known_of_the_groups_of_before(bench: Bench) -> None:
     """Also at the next start, that finds nothing of the damage any more."""
-    bench = Bench()
-    fill(bench.log(1), 3)
-    bench.settle()
-    fill(bench.log(7), 1)
-    bench.settle()
-    fill(bench.log(1), 3)
-    bench.settle()
+    bench.fill(bench.log(1), 3)
+    bench.fill(bench.log(7), 1)
+    bench.fill(bench.log(1), 3)
     bench.kill()
-    number, start, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    wipe(bench.disk, -2, b"\xee")
     bench.open()
     assert bench.found.damage
     for _ in range(40):
-        fill(bench.log(1), 20)
-        bench.settle(1.0)
+        bench.fill(bench.log(1), 20, seconds=1.0)
         log = bench.log(1)
         log.heal()
         log.compactable = log.last_index
         log.compact(log.last_index)
-        bench.journal.housekeep()
-        bench.settle(1.0)
+        bench.housekeep(1.0)
     bench.crash()
     assert bench.found.damage == []
     assert [gid for gid in (5, 7, 8) if bench.journal.never_had(gid)] == [8]

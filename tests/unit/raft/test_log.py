@@ -7,7 +7,7 @@ import pytest
 from jetcluster.raft.codec import CONFIG, NOOP, REGULAR
 from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
 
 
 def test_terms_and_ends() -> None:
@@ -67,8 +67,7 @@ def test_bytes_are_counted() -> None:
     assert log.bytes == 0
 
 
-def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries() -> None:
-    bench = Bench()
+def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries(bench: Bench) -> None:
     log = bench.log()
     fill(log, 10)
     bench.journal._kick()
@@ -92,10 +91,7 @@ def test_commands_leave_memory_only_when_they_are_written() -> None:
 
 
 def test_an_entry_that_rotted_is_not_returned() -> None:
-    bench = Bench(cache_bytes=0)
-    log = bench.log()
-    fill(log, 3)
-    bench.settle()
+    bench, log = filled(3, cache_bytes=0)
     log.shrink(0)
     segment, offset = log._runs.segment_of(2), log._offsets[1]
     bench.disk.corrupt(segment, offset, b"X")

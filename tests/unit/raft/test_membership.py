@@ -11,7 +11,6 @@ from jetcluster.raft.membership import (
     decode_config,
     encode_config,
     is_quorum,
-    quorum_index,
 )
 
 ids = st.text(min_size=1, max_size=20).filter(lambda s: len(s.encode(errors="ignore")) > 0 and s.isprintable())
@@ -74,7 +73,7 @@ def test_changes() -> None:
     ],
 )
 def test_quorum_index(voters: str, reached: dict[str, int], expected: int) -> None:
-    assert quorum_index(tuple(voters), reached) == expected
+    assert Config(tuple(voters)).quorum_index(reached) == expected
 
 
 def test_is_quorum_counts_voters_only() -> None:

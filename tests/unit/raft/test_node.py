@@ -7,23 +7,19 @@ import dataclasses
 import pytest
 
 from jetcluster.raft.api import NotLeaderError, Role, StorageFullError
-from tests.unit.raft.loopback import SMALL, Loopback
+from tests.unit.raft.loopback import SMALL, Loopback, led, running
 
 
 def test_commands_reach_every_replica_in_order() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     assert leader.me == "A"
-    for i in range(50):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net.crowd(leader, 50, form=b"%d", after=0.1)
     for name in "ABC":
         assert net[name].machine().commands() == [b"%d" % i for i in range(50)]
 
 
 def test_a_group_of_one_commits_when_its_own_journal_is_durable() -> None:
-    net = Loopback("A")
-    leader = net.start()
+    net, leader = led("A")
     leader.propose(b"x")
     assert net["A"].machine().commands() == []
     net.run(0.01)
@@ -31,43 +27,32 @@ def test_a_group_of_one_commits_when_its_own_journal_is_durable() -> None:
 
 
 def test_a_follower_refuses_proposals_and_names_the_leader() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.1)
+    net = running(after=0.1)
     with pytest.raises(NotLeaderError) as caught:
         net["B"].group().propose(b"x")
     assert caught.value.leader == "A"
 
 
 def test_the_role_is_told_after_the_noop_is_applied() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     assert net["A"].machine().roles[-1] == (Role.LEADER, leader.term, "A")
     assert net["B"].machine().roles[-1] == (Role.FOLLOWER, leader.term, "A")
 
 
 def test_failover_after_a_crash_is_quick_and_loses_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.05)
+    net, leader = led()
+    net.crowd(leader, 20, form=b"%d", after=0.05)
     began = net.time.monotonic()
     net.crash("A")
     net.until(lambda: net.leader() is not None)
     assert net.time.monotonic() - began < 0.5
-    second = net.leader()
-    assert second is not None
-    second.propose(b"after")
-    net.run(0.1)
+    second = net.led_by()
+    net.propose(second, b"after", after=0.1)
     assert net[second.me].machine().commands() == [b"%d" % i for i in range(20)] + [b"after"]
 
 
 def test_a_hung_leader_is_replaced_although_its_link_lives() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.5)
+    net = running(after=0.5)
     net.filter = lambda source, target, gid, frame: "A" not in (source, target)
     began = net.time.monotonic()
     net.until(lambda: any(net[n].group().ready for n in "BC"))
@@ -76,9 +61,7 @@ def test_a_hung_leader_is_replaced_although_its_link_lives() -> None:
 
 def test_who_is_heard_in_part_is_not_suspected() -> None:
     """A frame that takes seconds is under way in both directions, and no heartbeat overtakes it."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     net.filter = lambda source, target, gid, frame: "A" not in (source, target)
     for _ in range(30):
         net.run(0.1)
@@ -91,18 +74,14 @@ def test_who_is_heard_in_part_is_not_suspected() -> None:
 
 
 def test_a_leader_without_majority_steps_down_and_drops() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("A")
-    index = leader.propose(b"lost")
-    net.run(2.0)
+    index = net.propose(leader, b"lost", after=2.0)
     assert leader.role is not Role.LEADER
     assert net["A"].machine().dropped == [index]
 
 
-def test_idle_groups_exchange_only_node_heartbeats() -> None:
-    net = Loopback()
+def test_idle_groups_exchange_only_node_heartbeats(net: Loopback) -> None:
     for gid in range(1, 21):
         net.start(gid)
     net.run(1.0)
@@ -121,8 +100,7 @@ def test_idle_groups_exchange_only_node_heartbeats() -> None:
 
 
 def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
-    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
-    leader = net.start()
+    net, leader = led(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
     for member in net.members.values():
         member.disk.reported_free = (1 << 20) + 1000
         member.journal.housekeep()
@@ -138,10 +116,8 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
 
 def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
     """Whatever it is told of founders: it voted once, and has forgotten for whom."""
-    net = Loopback()
-    leader = net.start()
-    leader.propose(b"x")
-    net.run(0.1)
+    net, leader = led()
+    net.propose(leader, b"x", after=0.1)
     net["C"].node.remove_group(1)
     net.run(0.1)
     net.crash("C")

@@ -11,8 +11,9 @@ from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.core.group import Group
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback
+from tests.unit.raft.loopback import SMALL, Loopback, asked, led, running
 
 CONFIG = RaftConfig()
 
@@ -30,52 +31,40 @@ def ail(net: Loopback, name: str, aspect: Aspect = Aspect.MEMORY) -> list[str]:
 
 
 def test_a_leader_whose_disk_hangs_is_replaced_in_time() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     hang(net, "A")
     index = leader.propose(b"under way")
     start = net.time.monotonic()
     net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=3.0)
     assert net.time.monotonic() - start < CONFIG.journal_hangs + CONFIG.second_opinion + 0.5
-    new = net.leader()
-    assert new is not None
+    new = net.led_by()
     assert leader.role is Role.FOLLOWER
     assert net["A"].node.health.troubles.keys() == {Aspect.JOURNAL}
-    second = new.propose(b"later")
-    net.run(0.1)
+    second = net.propose(new, b"later", after=0.1)
     assert new.applied_index == second
     assert new.machine is net[new.me].machine()
     assert (index, b"under way") in net[new.me].machine().applied, "two of three had it"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(1.0)
     assert answers == [False]
 
 
 def test_a_disk_that_is_only_slow_changes_nothing() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     writer = net["A"].writer
     submit = writer.submit
     writer.submit = lambda job, done: net.time.call_later(0.7, submit, job, done)  # type: ignore[method-assign,assignment]
     for _ in range(20):
-        leader.propose(b"x")
-        net.run(0.3)
+        net.propose(leader, b"x", after=0.3)
     assert leader.role is Role.LEADER
     assert net["A"].node.health.well
 
 
 def test_a_disk_that_comes_back_makes_the_node_well_again() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     hang(net, "A")
-    leader.propose(b"under way")
-    net.run(10.0)
-    new = net.leader()
-    assert new is not None
+    net.propose(leader, b"under way", after=10.0)
+    new = net.led_by()
     assert new.me != "A"
     assert not net["A"].node.health.well
     net["A"].writer.release()
@@ -86,9 +75,7 @@ def test_a_disk_that_comes_back_makes_the_node_well_again() -> None:
 
 
 def test_a_node_whose_disk_hangs_gives_no_votes() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     hang(net, "B")
     group = net["B"].group()
     group.log.set_term(group.term, None)
@@ -102,42 +89,31 @@ def test_a_node_whose_disk_hangs_gives_no_votes() -> None:
 
 
 def test_leaderships_go_to_a_voter_that_is_well() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     ail(net, "B")
     net.run(0.5)
     ail(net, "A")
     net.run(1.0)
-    found = net.leader()
-    assert found is not None
-    assert found.me == "C"
+    assert net.led_by().me == "C"
 
 
 def test_where_nobody_is_well_the_leader_stays() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     for name in "ABC":  # at the same moment: each of them believes for a while that the others are well
         ail(net, name)
     net.run(10.0)
     assert net.leader() is leader
-    index = leader.propose(b"x")
-    net.run(0.1)
+    index = net.propose(leader, b"x", after=0.1)
     assert leader.applied_index == index
 
 
 def test_a_node_that_is_not_well_does_not_campaign_while_another_may() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     ail(net, "B")
     net.run(0.5)
     for _ in range(4):
         net.crash("A")
-        net.until(lambda: net.leader() is not None, seconds=5.0)
-        found = net.leader()
-        assert found is not None
+        found = net.elected(5.0)
         assert found.me == "C"
         net.restart("A").create(1, ("A", "B", "C"))
         net.connect_all()
@@ -147,9 +123,7 @@ def test_a_node_that_is_not_well_does_not_campaign_while_another_may() -> None:
 
 
 def test_the_last_ones_elect_a_leader_even_if_they_are_not_well() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     for name in "BC":
         ail(net, name)
     net.run(0.5)
@@ -159,9 +133,7 @@ def test_the_last_ones_elect_a_leader_even_if_they_are_not_well() -> None:
 
 def test_it_resigns_when_nobody_takes_over() -> None:
     """B and C hear of the leader and would be well, but the one that is told to campaign does not."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     net.filter = lambda s, t, gid, frame: not gid or not isinstance(codec.decode(frame), codec.TimeoutNow)
     ail(net, "A")
     start = net.time.monotonic()
@@ -171,8 +143,7 @@ def test_it_resigns_when_nobody_takes_over() -> None:
 
 
 def test_a_group_of_one_goes_on() -> None:
-    net = Loopback("A")
-    leader = net.start()
+    net, leader = led("A")
     ail(net, "A")
     net.run(3.0)
     assert leader.role is Role.LEADER
@@ -180,15 +151,12 @@ def test_a_group_of_one_goes_on() -> None:
 
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 def test_a_leader_with_a_wrong_clock_is_replaced_and_stamps_nothing_wrong(ahead: float) -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     net.ahead["A"] = ahead
     time = net["A"].node.health.time
     assert abs(time.time_ns() - net.time.time_ns()) < 1e6, "at once"
     net.run(1.0)
-    found = net.leader()
-    assert found is not None
+    found = net.led_by()
     assert found.me != "A"
     assert Aspect.CLOCK in net["A"].node.health.troubles
     net.ahead["A"] = 0.0
@@ -212,17 +180,14 @@ def test_nobody_leads_before_a_majority_of_the_clocks_agrees(ahead: float) -> No
     net.connect_all()
     net.until(lambda: net.leader() is not None, seconds=2.0)
     net.run(2.0)
-    found = net.leader()
-    assert found is not None
+    found = net.led_by()
     assert found.me != "A"
     assert [Aspect.CLOCK in net[name].node.health.troubles for name in "ABC"] == [True, False, False]
     assert abs(net["A"].node.health.time.time_ns() - net.time.time_ns()) < 1e6
 
 
 def test_a_replica_without_the_time_does_not_take_a_leadership_over() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     net["B"].node.health.time.established = False
     net["B"].node.health.time.others = lambda: None
     net.filter = lambda s, t, gid, frame: gid != 0
@@ -236,8 +201,7 @@ def test_a_replica_without_the_time_does_not_take_a_leadership_over() -> None:
 
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 def test_a_group_of_one_waits_for_the_time_of_the_others(ahead: float) -> None:
-    net = Loopback()
-    net.start(leader="A")
+    net = running()
     net["A"].create(2, ("A",))
     net.run(1.0)
     assert net["A"].group(2).ready
@@ -253,8 +217,7 @@ def test_a_group_of_one_waits_for_the_time_of_the_others(ahead: float) -> None:
 
 
 def test_a_group_of_one_goes_on_when_there_is_nobody_to_ask() -> None:
-    net = Loopback()
-    net.start(leader="A")
+    net = running()
     net["A"].create(2, ("A",))
     net.run(1.0)
     net.crash("A")
@@ -265,21 +228,15 @@ def test_a_group_of_one_goes_on_when_there_is_nobody_to_ask() -> None:
 
 
 def test_a_full_disk_lets_another_one_lead() -> None:
-    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20), after=0.5)
     net["A"].disk.reported_free = 1000
     net["A"].journal.housekeep()
     net.run(1.0)
-    found = net.leader()
-    assert found is not None
-    assert found.me != "A"
+    assert net.led_by().me != "A"
 
 
 def test_a_loop_that_stands_still_for_most_of_the_time() -> None:
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     node = net["A"].node
     beat = node._beat
     for _ in range(8):
@@ -294,9 +251,7 @@ def test_a_loop_that_stands_still_for_most_of_the_time() -> None:
 @pytest.mark.parametrize(("late", "times"), [(0.15, 200), (10.0, 1), (60.0, 1)])
 def test_a_busy_machine_and_a_pause_that_is_over_make_no_node_ill(late: float, times: int) -> None:
     """A scheduler that comes round late delays everybody; who was suspended for a minute works again."""
-    net = Loopback()
-    net.start(leader="A")
-    net.run(0.5)
+    net = running(after=0.5)
     node = net["A"].node
     for _ in range(times):
         node._beat_handle.cancel()
@@ -321,12 +276,9 @@ def lagging(net: Loopback, name: str) -> list[bool]:
 
 def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
     """C has the whole log and is not well either. If A resigned, B could not win and the two others would not stand."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(1.0)
+    net, leader = led(after=1.0)
     drop = lagging(net, "B")
-    index = leader.propose(b"acknowledged by A and C")
-    net.run(0.3)
+    index = net.propose(leader, b"acknowledged by A and C", after=0.3)
     ail(net, "C")
     net.run(0.3)
     ail(net, "A")
@@ -339,20 +291,23 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
     assert net["B"].group().last_index > index
 
 
-def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(1.0)
+def b_needs_a_state(*ailing: str) -> tuple[Loopback, Group]:
+    net, leader = led(after=1.0)
     net.isolate("B")
-    for number in range(20):
-        leader.propose(b"%d" % number)
-    net.run(1.0)
+    net.crowd(leader, 20, form=b"%d", after=1.0)
     for name in "AC":
         group = net[name].group()
         forget(group.log, group.applied_index)
+    for name in ailing:
+        ail(net, name)
     net.connect("A", "B")
     net.run(1.0)
     assert net["B"].machine().snapshots
+    return net, leader
+
+
+def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
+    net, leader = b_needs_a_state()
     ail(net, "A")
     ail(net, "C")
     for _ in range(30):
@@ -362,31 +317,15 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() ->
 
 def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -> None:
     """B is well and needs a state, which A has not got: C is not well, but has all that A would give."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(1.0)
-    net.isolate("B")
-    for number in range(20):
-        leader.propose(b"%d" % number)
-    net.run(1.0)
-    for name in "AC":
-        group = net[name].group()
-        forget(group.log, group.applied_index)
-    ail(net, "C")
-    net.connect("A", "B")
-    net.run(1.0)
-    assert net["B"].machine().snapshots
+    net, leader = b_needs_a_state("C")
     leader.suspend()
     net.until(lambda: (found := net.leader()) is not None and found.me == "C", seconds=5.0)
 
 
 def test_those_that_are_not_well_elect_one_of_them_where_the_one_that_is_cannot_win() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(1.0)
+    net, leader = led(after=1.0)
     drop = lagging(net, "B")
-    leader.propose(b"acknowledged by A and C")
-    net.run(0.3)
+    net.propose(leader, b"acknowledged by A and C", after=0.3)
     ail(net, "A")
     ail(net, "C")
     net.run(0.1)
@@ -397,9 +336,7 @@ def test_those_that_are_not_well_elect_one_of_them_where_the_one_that_is_cannot_
 
 
 def test_a_term_that_leaps_is_refused() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     term = leader.term
     refused = net["A"].node.counters.refused_frames
     for far in (CONFIG.max_term_leap + term + 1, codec.MAX_NUMBER):
@@ -438,9 +375,7 @@ def test_groups_that_cannot_move_keep_no_other_from_moving() -> None:
 
 def test_a_node_whose_disk_hangs_does_not_depose_the_leader_that_names_it() -> None:
     """It could not vote for itself, and its higher term would end the leader's."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     group = net["B"].group()
     hang(net, "B")
     group.log.set_term(group.term, None)
@@ -453,9 +388,7 @@ def test_a_node_whose_disk_hangs_does_not_depose_the_leader_that_names_it() -> N
 
 
 def test_a_leadership_is_not_handed_to_a_named_voter_that_is_not_well() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     reason = ail(net, "B")
     net.run(0.3)
     assert not leader.transfer("B")
@@ -467,17 +400,14 @@ def test_a_leadership_is_not_handed_to_a_named_voter_that_is_not_well() -> None:
 
 
 def test_where_nobody_is_well_a_leadership_may_be_handed_to_a_named_voter() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.5)
+    net, leader = led(after=0.5)
     for name in "ABC":
         ail(net, name)
     net.run(0.3)
     assert leader.transfer("B")
 
 
-def test_a_node_whose_disk_hangs_does_not_hold_the_first_election() -> None:
-    net = Loopback()
+def test_a_node_whose_disk_hangs_does_not_hold_the_first_election(net: Loopback) -> None:
     hang(net, "A")
     net["A"].journal.in_flight = 1
     net.run(CONFIG.journal_hangs + 0.3)

@@ -16,7 +16,7 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import Levels, Peers, PeerState, Turns
 from testkit.twins.time import ManualTime
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, running
 
 
 def test_all_groups_of_a_node_share_one_state() -> None:
@@ -27,8 +27,7 @@ def test_all_groups_of_a_node_share_one_state() -> None:
 
 
 def test_what_one_group_reports_and_counts_is_the_node_s() -> None:
-    net = Loopback("A")
-    net.start(gid=1)
+    net = running("A")
     group = net.start(gid=2)
     group.fail("for the test")
     assert net["A"].node.counters.stopped_groups == 1

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import Loopback, asked, led, running
 
 
 def test_all_reads_of_a_turn_share_one_round() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     frames: list[str] = []
     net.filter = lambda source, target, gid, frame: not gid or frames.append(source + target) is None
     answers: list[bool] = []
@@ -20,12 +18,9 @@ def test_all_reads_of_a_turn_share_one_round() -> None:
 
 
 def test_a_read_waits_until_what_was_committed_is_applied() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     seen: list[int] = []
-    for i in range(20):
-        leader.propose(b"%d" % i)
+    net.crowd(leader, 20, form=b"%d")
     net.until(lambda: leader.commit_index > 1 or leader.last_index > 20, step=0.0001)
     committed = leader.commit_index
     leader.read_index(lambda ok: seen.append(leader.applied_index if ok else -1))
@@ -46,9 +41,7 @@ def test_a_new_leader_answers_after_its_noop() -> None:
 
 
 def test_a_follower_says_no() -> None:
-    net = Loopback()
-    net.start()
-    net.run(0.1)
+    net = running(after=0.1)
     answers: list[bool] = []
     net["B"].group().read_index(answers.append)
     assert answers == []
@@ -57,18 +50,14 @@ def test_a_follower_says_no() -> None:
 
 
 def test_a_group_of_one_answers_in_the_next_turn() -> None:
-    net = Loopback("A")
-    leader = net.start()
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    net, leader = led("A")
+    answers = asked(leader)
     net.run(0.0)
     assert answers == [True]
 
 
 def test_one_excluded_voter_does_not_count() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
     answers: list[tuple[str, bool]] = []
     leader.reads.add(lambda ok: answers.append(("without B", ok)), exclude="B")
@@ -81,24 +70,18 @@ def test_one_excluded_voter_does_not_count() -> None:
 
 
 def test_a_slow_disk_does_not_delay_reads() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     for name in "BC":
         net[name].writer.hold()
-    leader.propose(b"not durable there")
-    net.run(0.01)
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    net.propose(leader, b"not durable there", after=0.01)
+    answers = asked(leader)
     net.run(0.01)
     assert answers == [True]
 
 
 def test_a_confirmed_read_waits_for_a_leader_that_has_not_applied_what_is_committed() -> None:
     """Two followers have it on disk, so it is committed; the leader's own disk is slower, so it is not applied here."""
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net["A"].writer.hold()
     index = leader.propose(b"acknowledged by the other two")
     net.until(lambda: leader.commit_index >= index, seconds=0.1, step=0.0001)
@@ -114,8 +97,7 @@ def test_a_confirmed_read_waits_for_a_leader_that_has_not_applied_what_is_commit
 
 
 def test_what_a_callback_raises_stops_only_this_group() -> None:
-    net = Loopback()
-    leader = net.start(1)
+    net, leader = led()
     other = net.start(2)
 
     def broken(ok: bool) -> None:
@@ -127,10 +109,9 @@ def test_what_a_callback_raises_stops_only_this_group() -> None:
     assert other.role is Role.LEADER
 
 
-def test_a_delayed_refusal_confirms_no_read() -> None:
+def test_a_delayed_refusal_confirms_no_read(net: Loopback) -> None:
     """C refuses a commit push of A, and that answer is under way while B and C elect a leader and acknowledge a write.
     A must not take it for a confirmation of a read that it is asked for later."""
-    net = Loopback()
     under_way: list[bytes] = []
     delayed = cut_off = False
 
@@ -151,8 +132,7 @@ def test_a_delayed_refusal_confirms_no_read() -> None:
     delayed = True
     net.connect("A", "C")
     net.run(0.001)
-    leader.propose(b"pushed beside the probe")
-    net.run(0.02)
+    net.propose(leader, b"pushed beside the probe", after=0.02)
     refusals = [message for frame in under_way if isinstance(message := codec.decode(frame), codec.Reject)]
     assert len(refusals) > 1
     cut_off = True
@@ -161,8 +141,7 @@ def test_a_delayed_refusal_confirms_no_read() -> None:
     index = new.propose(b"acknowledged")
     net.until(lambda: new.applied_index >= index)
     assert leader.role is Role.LEADER, "it has not heard of the new term"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.005)
     for frame in under_way:
         if codec.decode(frame).term == leader.term:
@@ -172,18 +151,14 @@ def test_a_delayed_refusal_confirms_no_read() -> None:
 
 
 def test_contexts_never_begin_anew_within_a_term() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.1)
+    net, leader = led(after=0.1)
     leader.reads._context = codec.NO_REPLY - 2  # four billion rounds later
     term = leader.term
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.5)
     leader.read_index(answers.append)
     net.until(lambda: len(answers) == 2 and net.leader() is not None)
-    found = net.leader()
-    assert found is not None
+    found = net.led_by()
     assert found.term > term
     again: list[bool] = []
     found.read_index(again.append)
@@ -191,12 +166,9 @@ def test_contexts_never_begin_anew_within_a_term() -> None:
 
 
 def test_an_answer_to_a_round_that_was_never_sent_counts_for_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.filter = lambda source, target, gid, frame: not gid or target != "A"
-    answers: list[bool] = []
-    leader.read_index(answers.append)
+    answers = asked(leader)
     net.run(0.005)
     leader.reads.on_answer("B", 1 << 31)
     assert answers == []

@@ -14,20 +14,16 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import InlineWriter, JournalDisk
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.raft.loopback import SMALL, Loopback
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import SMALL, Loopback, led, running
 
 
 def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> None:
-    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=10_000))
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(options=dataclasses.replace(SMALL, reserve_bytes=10_000), after=0.1)
     follower = net["C"].group()
     net["C"].disk.reported_free = 0
     net["C"].journal.housekeep()
     end = follower.last_index
-    crowd(net, leader, 10)
-    net.run(0.5)
+    net.crowd(leader, 10, after=0.5)
     assert follower.last_index == end
     assert leader.commit_index == leader.last_index, "the other two go on"
     assert follower.leader == "A"
@@ -40,10 +36,7 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> Non
 
 def test_what_was_told_as_committed_stays_told() -> None:
     """A new leader does not know at first how far its predecessor had committed; clients do."""
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net, leader = led(commands=5, after=0.2)
     follower = net["C"].group()
     told = follower.told_index
     assert told == leader.commit_index
@@ -54,10 +47,7 @@ def test_what_was_told_as_committed_stays_told() -> None:
 def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
     """It told a client of this node on the same link. This replica campaigns meanwhile, or leads without having
     committed that entry again."""
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net, leader = led(commands=5, after=0.2)
     follower, told = net["C"].group(), leader.commit_index
     net.filter = lambda source, target, gid, frame: not gid
     entries: list[codec.Entry] = [(b"\0late", told + 1, leader.term, 0)]
@@ -75,8 +65,7 @@ def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
 
 def behind(net: Loopback, name: str = "C") -> Group:
     """A follower that stands for election, and whose log ends where it knows everything to be committed."""
-    crowd(net, net["A"].group(), 5)
-    net.run(0.2)
+    net.crowd(net["A"].group(), 5, after=0.2)
     follower = net[name].group()
     net.filter = lambda source, target, gid, frame: not gid
     follower.engine.step_down(follower.term + 1)
@@ -86,8 +75,7 @@ def behind(net: Loopback, name: str = "C") -> Group:
 
 
 def test_entries_of_an_older_term_that_are_not_taken_may_be_acknowledged() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     follower = behind(net)
     told = follower.told_index
     entries: list[codec.Entry] = [(b"\0late", told + i, leader.term, 0) for i in (1, 2)]
@@ -98,8 +86,7 @@ def test_entries_of_an_older_term_that_are_not_taken_may_be_acknowledged() -> No
 
 
 def test_an_offer_of_an_older_term_and_one_to_a_leader_say_what_is_committed() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     follower = behind(net)
     told = follower.told_index
     offer = codec.SnapOffer(leader.term, told + 3, leader.term, leader.log.config)
@@ -114,8 +101,7 @@ def test_an_offer_of_an_older_term_and_one_to_a_leader_say_what_is_committed() -
 
 
 def test_a_list_of_led_groups_says_what_is_committed() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     follower = behind(net)
     told = follower.told_index
     net["C"].node.on_frame("A", 0, codec.encode_digest([(1, leader.term, told + 2)]))
@@ -123,8 +109,7 @@ def test_a_list_of_led_groups_says_what_is_committed() -> None:
 
 
 def test_who_knows_no_leader_takes_the_word_of_one_that_it_does_not_follow() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     follower = behind(net)
     told, term = follower.told_index, follower.term
     contradiction = codec.Append(term + 1, 2, 1, told + 1, 0, [(b"\0other", 3, term + 1, 0)])
@@ -139,8 +124,7 @@ def test_who_knows_no_leader_takes_the_word_of_one_that_it_does_not_follow() -> 
 
 def test_nobody_waits_for_what_a_later_leader_has_lost() -> None:
     """Two of three lost it with their power, and had not waited for their disks. This replica heard of it, no more."""
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     follower = behind(net)
     told, term = follower.told_index, leader.term
     follower.receiver.on_message("A", codec.Append(term, told, term, told + 9, 0, []))
@@ -154,9 +138,7 @@ def test_nobody_waits_for_what_a_later_leader_has_lost() -> None:
 
 
 def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
+    net = running(commands=5)
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
         net.run(0.3)
         assert net["A"].machine().commands() == []
@@ -166,10 +148,7 @@ def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:
 
 def test_an_ack_in_a_new_term_waits_until_that_term_is_on_disk() -> None:
     """Also when all entries are: it would come back without the term, and could vote for another log."""
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net, leader = led(commands=5, after=0.2)
     follower, writer = net["C"].group(), net["C"].writer
     end, term = follower.last_index, leader.term + 1
     acks: list[int] = []
@@ -191,9 +170,7 @@ def test_an_ack_in_a_new_term_waits_until_that_term_is_on_disk() -> None:
 
 
 def test_two_leaders_in_one_term_stop_the_replica_that_sees_it() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    leader = led(after=0.1)[1]
     leader.receiver.on_message("B", codec.Append(leader.term, 1, 1, 1, 0, []))
     assert "two leaders" in leader.status().stopped
     assert not leader.ready
@@ -206,9 +183,7 @@ def test_a_higher_term_in_any_answer_ends_a_leadership() -> None:
         lambda term: codec.VoteReply(term, False),
         lambda term: codec.PreVoteReply(term, term, False),
     ):
-        net = Loopback()
-        leader = net.start()
-        net.run(0.1)
+        leader = led(after=0.1)[1]
         leader.receiver.on_message("B", make(leader.term + 4))
         assert leader.role is Role.FOLLOWER
         assert leader.term == 5
@@ -216,17 +191,13 @@ def test_a_higher_term_in_any_answer_ends_a_leadership() -> None:
 
 
 def test_a_pre_vote_changes_no_term() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    leader = led(after=0.1)[1]
     leader.receiver.on_message("B", codec.PreVote(50, 1_000, 49))
     assert (leader.role, leader.term) == (Role.LEADER, 1)
 
 
 def test_timeout_now_counts_only_from_the_leader() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     follower = net["B"].group()
     follower.receiver.on_message("C", codec.TimeoutNow(leader.term))
     assert follower.role is Role.FOLLOWER
@@ -242,8 +213,7 @@ def test_a_newcomer_that_never_heard_a_leader_does_not_vote() -> None:
     assert group.log.voted_for is None
 
 
-def test_following_a_leader_counts_as_having_voted_for_it() -> None:
-    net = Loopback()
+def test_following_a_leader_counts_as_having_voted_for_it(net: Loopback) -> None:
     group = net["C"].create(1, ("A", "B", "C"))
     group.receiver.on_message("A", codec.Append(3, 0, 0, 0, 0, []))
     assert group.log.voted_for == "A"

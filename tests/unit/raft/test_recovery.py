@@ -16,9 +16,10 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
 from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, batches, content, fill, filled, forget, spoil, wipe
 
 
+@pytest.fixture(name="bench")
 def history() -> Bench:
     """Several segments, two groups, truncations, votes, a compaction."""
     bench = Bench(node_retain_bytes=1 << 20)
@@ -44,21 +45,6 @@ def history() -> Bench:
     return bench
 
 
-def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
-    """(segment, start, end) of every batch."""
-    found = []
-    for number in disk.segments():
-        data = disk.load(number)
-        head = records.read_segment_head(data, number)
-        if head is None:
-            continue
-        at = records.SEGMENT_HEAD_BYTES
-        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
-            found.append((number, at, batch.end))
-            at = batch.end
-    return found
-
-
 def reopened(bench: Bench, disk: JournalDisk) -> Bench:
     again = copy.copy(bench)
     again.disk = disk
@@ -66,8 +52,7 @@ def reopened(bench: Bench, disk: JournalDisk) -> Bench:
     return again
 
 
-def test_rot_anywhere_is_noticed_or_harmless() -> None:
-    bench = history()
+def test_rot_anywhere_is_noticed_or_harmless(bench: Bench) -> None:
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
     terms = {gid: (log.term, log.voted_for) for gid, log in bench.journal.groups.items()}
     bench.kill()
@@ -100,11 +85,9 @@ def test_rot_anywhere_is_noticed_or_harmless() -> None:
     assert damaged > 50
 
 
-def test_the_mark_outlives_the_damaged_segment() -> None:
-    bench = history()
+def test_the_mark_outlives_the_damaged_segment(bench: Bench) -> None:
     bench.kill()
-    number, start, _ = batches(bench.disk)[-4]
-    bench.disk.corrupt(number, start + 40, b"rot")
+    spoil(bench.disk, -4, b"rot", 40)
     bench.open()
     assert any(log.damaged for log in bench.journal.groups.values())
     marked = sorted(gid for gid, log in bench.journal.groups.items() if log.damaged)
@@ -118,19 +101,14 @@ def test_the_mark_outlives_the_damaged_segment() -> None:
 
 
 def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 10)
-    bench.settle()
+    bench, log = filled(10)
     log.set_commit_hint(6)
     bench.settle()
     log.truncate(9)
     bench.settle()
-    fill(log, 3, term=2)
-    bench.settle()
+    bench.fill(log, 3, term=2)
     bench.kill()
-    number, start, _ = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 8, b"\xff\xff")
+    spoil(bench.disk, -2, b"\xff\xff", records.BATCH_HEAD_BYTES + 8)
     bench.open()
     log = bench.journal.groups[1]
     assert log.damaged
@@ -140,12 +118,8 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 70, 100])
 def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
+    bench.fill(log, 5)
     bench.kill()
     number, _, end = batches(bench.disk)[-1]
     bench.disk.corrupt(number, end - cut, b"\xee" * cut)
@@ -154,8 +128,7 @@ def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
     assert bench.found.cut_bytes > 0
     assert bench.journal.groups[1].last_index == 5
     assert not bench.journal.groups[1].damaged
-    fill(bench.log(), 3)
-    bench.settle()
+    bench.fill(bench.log(), 3)
     assert bench.crash().groups[1].last_index == 8
     assert bench.found.damage == []
 
@@ -164,8 +137,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
     bench = Bench()
     log = bench.log()
     for _ in range(4):
-        fill(log, 3)
-        bench.settle()
+        bench.fill(log, 3)
     bench.kill()
     (_, before, _), (number, _, end) = batches(bench.disk)[-2:]
     bench.disk.corrupt(number, before + 40, b"rot")
@@ -181,8 +153,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
     assert again.groups[1].damaged
 
 
-def test_a_missing_segment_is_damage() -> None:
-    bench = history()
+def test_a_missing_segment_is_damage(bench: Bench) -> None:
     bench.kill()
     middle = bench.disk.segments()[1]
     bench.disk.delete(middle)
@@ -191,8 +162,7 @@ def test_a_missing_segment_is_damage() -> None:
     assert any(log.damaged for log in bench.journal.groups.values())
 
 
-def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born() -> None:
-    bench = history()
+def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(bench: Bench) -> None:
     bench.kill()
     first = bench.disk.segments()[0]
     bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
@@ -207,8 +177,7 @@ def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(
     assert fresh.journal.groups[1].last_index == 3
 
 
-def test_one_copy_of_the_header_is_enough() -> None:
-    bench = history()
+def test_one_copy_of_the_header_is_enough(bench: Bench) -> None:
     truth = content(bench.journal.groups[1])
     bench.kill()
     for number in bench.disk.segments():
@@ -221,8 +190,7 @@ def test_one_copy_of_the_header_is_enough() -> None:
 def ended(*groups: int) -> Bench:
     """A journal whose end, with all of `groups` but the first, was cut off."""
     bench = Bench()
-    fill(bench.log(groups[0]), 3)
-    bench.settle()
+    bench.fill(bench.log(groups[0]), 3)
     _, start, _ = batches(bench.disk)[-1]
     for gid in groups[1:]:
         fill(bench.log(gid), 3)
@@ -252,8 +220,7 @@ def test_which_groups_a_journal_without_its_end_may_have_had_the_cluster_knows()
 
 def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_the_next_start() -> None:
     bench = ended(1, 9)
-    fill(bench.log(1), 3)
-    bench.settle()
+    bench.fill(bench.log(1), 3)
     again = bench.crash()
     assert not again.never_had(9)
     again.learn_top(11)
@@ -262,15 +229,11 @@ def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_
 
 def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> None:
     bench = Bench()
-    fill(bench.log(1), 3)
-    bench.settle()
-    fill(bench.log(7), 1)
-    bench.settle()
-    fill(bench.log(1), 3)
-    bench.settle()
+    bench.fill(bench.log(1), 3)
+    bench.fill(bench.log(7), 1)
+    bench.fill(bench.log(1), 3)
     bench.kill()
-    number, start, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    wipe(bench.disk, -2, b"\xee")
     bench.open()
     assert 7 not in bench.journal.groups
     assert [gid for gid in (1, 5, 7, 8) if bench.journal.never_had(gid)] == [8]
@@ -281,8 +244,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     assert not bench.crash().groups[8].damaged
 
 
-def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
-    bench = history()
+def test_where_nothing_tells_of_earlier_groups_all_are_distrusted(bench: Bench) -> None:
     bench.kill()
     bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
     bench.open()
@@ -291,16 +253,12 @@ def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
 
 
 def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
-    bench = Bench()
-    log = bench.log()
-    fill(log, 3)
-    bench.settle()
+    bench, log = filled(3)
     forged = records.batch_head(99, 98, 0, 0, records.salt(1, 0)) * 3
     log.append(0, 1, forged)
     bench.settle()
     bench.kill()
-    number, start, _ = batches(bench.disk)[-1]
-    bench.disk.corrupt(number, start + 4, b"\0\0")
+    spoil(bench.disk, -1, b"\0\0", 4)
     bench.open()
     assert bench.found.damage == []
     assert bench.journal.groups[1].last_index == 3
@@ -312,17 +270,14 @@ def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follow
         fill(bench.log(gid), 3)
     bench.settle()
     for _ in range(5):
-        fill(bench.log(3), 1)
-        bench.settle()
+        bench.fill(bench.log(3), 1)
     bench.kill()
-    number, _, end = batches(bench.disk)[-3]
-    bench.disk.corrupt(number, end - 3, b"\xee")
+    spoil(bench.disk, -3, b"\xee", -3)
     bench.open()
     assert bench.found.damage
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
     assert damaged == {3}, "one record is missing, and group 3 misses one"
-    fill(bench.log(3), 1)
-    bench.settle()
+    bench.fill(bench.log(3), 1)
 
 
 def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
@@ -330,21 +285,17 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     for gid in (1, 2, 3):
         fill(bench.log(gid), 3)
     bench.settle()
-    fill(bench.log(2), 1)
-    bench.settle()
-    fill(bench.log(3), 1)
-    bench.settle()
+    bench.fill(bench.log(2), 1)
+    bench.fill(bench.log(3), 1)
     bench.kill()
-    number, _, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, end - 3, b"\xee")
+    spoil(bench.disk, -2, b"\xee", -3)
     bench.open()
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
     assert damaged == {1, 2}, "it was of one of them"
 
 
-def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
+def test_a_segment_that_was_cut_is_no_torn_tail(bench: Bench) -> None:
     """At whatever length: what was vouched for is there, or the group says that it may be missing something."""
-    bench = history()
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
     bench.kill()
     number, start, end = batches(bench.disk)[-1]
@@ -362,12 +313,10 @@ def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
             assert all(log.damaged for log in again.journal.groups.values()), "nobody knows whose it was"
 
 
-def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
+def test_zeros_where_the_mark_knows_of_batches_are_damage(bench: Bench) -> None:
     """A disk that lied about a sync, or a file system that gave zeros back."""
-    bench = history()
     assert bench.mark.batch == 0
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
     bench.kill()
     assert bench.mark.batch == bench.journal.seq - 1
     number, start, _ = batches(bench.disk)[-2]
@@ -383,10 +332,8 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     assert all(log.damaged for log in third.journal.groups.values())
 
 
-def test_a_segment_of_which_nothing_is_left() -> None:
-    bench = history()
-    bench.journal.housekeep()
-    bench.settle()
+def test_a_segment_of_which_nothing_is_left(bench: Bench) -> None:
+    bench.housekeep()
     bench.kill()
     bench.disk.cut(bench.disk.segments()[-1], 0)
     again = reopened(bench, bench.disk)
@@ -394,12 +341,9 @@ def test_a_segment_of_which_nothing_is_left() -> None:
     assert all(log.damaged for log in again.journal.groups.values())
 
 
-def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
-    bench = history()
-    bench.journal.housekeep()
-    bench.settle()
-    fill(bench.journal.groups[1], 1, term=9)
-    bench.settle()
+def test_what_the_mark_does_not_know_of_is_a_torn_tail(bench: Bench) -> None:
+    bench.housekeep()
+    bench.fill(bench.journal.groups[1], 1, term=9)
     bench.kill()
     number, start, _ = batches(bench.disk)[-1]
     size = len(bench.disk.load(number))
@@ -415,11 +359,9 @@ def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> No
     bench = Bench(segment_bytes=4_096)
     log = bench.log()
     while bench.journal.segment < 3:
-        fill(log, 10, size=60)
-        bench.settle()
+        bench.fill(log, 10, size=60)
     bench.disk.capacity = bench.disk.used() + 3_000
-    fill(log, 60, size=60)
-    bench.settle()
+    bench.fill(log, 60, size=60)
     bench.disk.capacity = 1 << 40
     bench.settle(1.0)
     assert not bench.journal.stuck
@@ -436,7 +378,7 @@ def told(log: GroupLog) -> tuple[Any, ...]:
 
 
 def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
-    """As of a replica that was added, caught up and went on: its log begins with a state of before that, and its first
+    """A replica was added, caught up and went on, say: its log begins with a state of before that, and its first
     entries lie behind the one that says that it is whole."""
     bench = Bench(segment_bytes=2_000, node_retain_bytes=8_000)
     quiet, busy = bench.log(1), bench.log(2)
@@ -451,8 +393,7 @@ def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
         busy.compactable = max(busy.base_index, busy.last_index - 50)
         busy.compact(busy.compactable)
         bench.settle()
-        bench.journal.housekeep()
-        bench.settle()
+        bench.housekeep()
         found = scan(bench.disk).groups[1]
         assert (found.damaged, found.joining) == (quiet.damaged, quiet.joining), f"step {step}"
         carried = carried or found.entries[1].segment > bench.disk.segments()[0] > 1
@@ -469,8 +410,7 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
     term = 1
     for step, number in steps:
         if step == "a":
-            fill(log, number, term=term)
-            bench.settle()
+            bench.fill(log, number, term=term)
         elif step == "t" and log.last_index > log.base_index:
             log.truncate(max(log.base_index + 1, log.last_index - number))
             term += 1
@@ -479,8 +419,7 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
             log.compact(log.compactable)
         elif step == "r":
             bench.settle(1.0)
-            bench.journal.housekeep()
-            bench.settle()
+            bench.housekeep()
         elif step == "j":
             (log, quiet)[number % 2].mark_joining()
         elif step == "h":

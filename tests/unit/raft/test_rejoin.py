@@ -10,26 +10,20 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
 from testkit.twins.journal import JournalDisk, MemoryMark
-from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
-from tests.unit.raft.test_recovery import batches
+from tests.unit.raft.journal_rig import batches, forget, spoil
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led
 
 
 def damaged_c(net: Loopback) -> None:
     """C was down and comes back with a journal that lost something in its middle."""
     leader = net.start()
-    for i in range(30):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
-    net.run(1.2)
+    net.crowd(leader, 30, form=b"%d", each=0.002, after=1.2)
     net.crash("C")
-    number, start, _ = batches(net["C"].disk)[-12]
-    net["C"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["C"].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("C").create(1, ("A", "B", "C"))
 
 
-def test_a_damaged_replica_comes_back_through_the_leader() -> None:
-    net = Loopback()
+def test_a_damaged_replica_comes_back_through_the_leader(net: Loopback) -> None:
     damaged_c(net)
     assert net["C"].group().status().damaged
     net.connect_all()
@@ -37,23 +31,19 @@ def test_a_damaged_replica_comes_back_through_the_leader() -> None:
     assert ("repaired" in net["C"].reports[-1][1]) is True
     net.run(0.2)
     net.crash("B")
-    leader = net.leader()
-    assert leader is not None
-    index = leader.propose(b"with C again")
-    net.run(0.1)
+    leader = net.led_by()
+    index = net.propose(leader, b"with C again", after=0.1)
     assert leader.commit_index == index
 
 
-def test_it_does_not_vote_campaign_or_count_meanwhile() -> None:
-    net = Loopback()
+def test_it_does_not_vote_campaign_or_count_meanwhile(net: Loopback) -> None:
     damaged_c(net)
     net.crash("B")
     net.connect("A", "C")
     leader = net["A"].group()
     net.run(0.2)
     if leader.role is Role.LEADER:
-        index = leader.propose(b"no majority")
-        net.run(0.2)
+        index = net.propose(leader, b"no majority", after=0.2)
         assert leader.commit_index < index
     net.run(2.0)
     assert net["C"].group().status().damaged, "nobody else can vouch for it"
@@ -72,15 +62,11 @@ def test_it_does_not_vote_campaign_or_count_meanwhile() -> None:
 
 def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
     """A group of one with 11 entries in as many batches, one of which rots; its state is of index `applied`."""
-    net = Loopback("A")
-    leader = net.start()
-    for i in range(10):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
+    net, leader = led("A")
+    net.crowd(leader, 10, form=b"%d", each=0.002)
     state = [e for e in net["A"].machine().applied if e[0] <= applied]
     net.crash("A")
-    number, start, _ = batches(net["A"].disk)[cut]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["A"].disk, cut, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     member = net.restart("A")
     member.machines[1] = Recorder(state)
     group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0, sole=True)
@@ -97,8 +83,7 @@ def test_a_group_of_one_is_cut_at_the_damage_and_goes_on() -> None:
     assert 3 < len(kept) < 9
     assert "are lost" in net["A"].reports[0][1]
     assert "are lost" in net["A"].node.losses[0]
-    group.propose(b"new")
-    net.run(0.1)
+    net.propose(group, b"new", after=0.1)
     net.crash("A")
     again = net.restart("A").create(1, ("A",))
     net.run(0.1)
@@ -116,8 +101,7 @@ def test_a_group_of_one_whose_state_has_what_its_log_lost_loses_nothing() -> Non
 def test_a_group_of_one_keeps_a_state_above_the_cut() -> None:
     net, group = alone(applied=11, cut=-2)
     assert group.applied_index >= 11
-    group.propose(b"new")
-    net.run(0.1)
+    net.propose(group, b"new", after=0.1)
     assert net["A"].machine().commands() == [*(b"%d" % i for i in range(10)), b"new"]
 
 
@@ -131,8 +115,7 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
         net["A"].group(2).propose(b"%d" % i)
         net.run(0.002)
     net.crash("A")
-    number, start, _ = batches(net["A"].disk)[-3]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff")
+    spoil(net["A"].disk, -3, b"\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("A")
     for gid in (1, 2):
         net["A"].create(gid, ("A",), sole=True)
@@ -143,10 +126,8 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
 
 
 def test_a_store_ahead_of_its_log_means_that_the_log_lost_something() -> None:
-    net = Loopback()
-    leader = net.start()
-    leader.propose(b"x")
-    net.run(0.1)
+    net, leader = led()
+    net.propose(leader, b"x", after=0.1)
     net.crash("C")
     group = net.restart("C").create(1, ("A", "B", "C"), applied_index=500, applied_term=1)
     assert group.status().damaged
@@ -154,10 +135,8 @@ def test_a_store_ahead_of_its_log_means_that_the_log_lost_something() -> None:
 
 
 def test_a_crash_between_a_fetched_state_and_its_install_is_no_damage() -> None:
-    net = Loopback()
-    leader = net.start()
-    leader.propose(b"x")
-    net.run(0.1)
+    net, leader = led()
+    net.propose(leader, b"x", after=0.1)
     group = net["C"].group()
     group.receiver.on_message("A", codec.SnapOffer(leader.term, 500, 1, leader.log.config))
     assert net["C"].machine().snapshots == [("A", 500, 1)]
@@ -175,8 +154,7 @@ def changed_while_away(net: Loopback) -> Group:
         net[name].create(1, ("A", "B", "F"), campaign=name == "A", promotes=False)
     net.until(lambda: net.leader() is not None)
     leader = net["A"].group()
-    leader.propose(b"x")
-    net.run(0.3)
+    net.propose(leader, b"x", after=0.3)
     net.crash("F")
     net["D"].create(1, ("A", "B", "F"))
     leader.add_peer("D")
@@ -222,8 +200,7 @@ def test_a_fetched_state_whose_members_are_not_known_leads_to_no_second_majority
     assert group.role is Role.FOLLOWER
     assert net["B"].group().role is Role.FOLLOWER
     assert group.status().damaged
-    index = leader.propose(b"acknowledged")
-    net.run(0.1)
+    index = net.propose(leader, b"acknowledged", after=0.1)
     assert leader.applied_index == index, "A and D are the majority"
     net.connect_all()
     net.run(3.0)
@@ -242,14 +219,11 @@ def heals_late(net: Loopback) -> Group:
     net.connect_all()
     net.run(1.0)
     assert net["C"].group().log.damaged
-    leader = net.leader()
-    assert leader is not None
-    return leader
+    return net.led_by()
 
 
-def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
+def test_nobody_is_removed_that_a_damaged_voter_cannot_replace(net: Loopback) -> None:
     """A and C alone need C, and C needs a majority without it to count again: they would be stuck for ever."""
-    net = Loopback()
     leader = heals_late(net)
     assert [p.peer for p in leader.status().peers if p.recovering] == ["C"]
     with pytest.raises(MembershipError, match="C is away, or its journal damaged"):
@@ -259,25 +233,20 @@ def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
     net.run(0.1)
     leader.remove_peer("B")
     net.run(0.1)
-    index = leader.propose(b"two")
-    net.run(0.1)
+    index = net.propose(leader, b"two", after=0.1)
     assert leader.commit_index == index
 
 
-def test_the_damaged_voter_itself_may_be_removed() -> None:
-    net = Loopback()
+def test_the_damaged_voter_itself_may_be_removed(net: Loopback) -> None:
     leader = heals_late(net)
     leader.remove_peer("C")
-    index = leader.propose(b"two")
-    net.run(0.1)
+    index = net.propose(leader, b"two", after=0.1)
     assert leader.commit_index >= index
     assert leader.peers == ("A", "B")
 
 
 def test_a_voter_that_has_not_said_yet_how_its_journal_is_carries_nothing() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.cut("A", "C")
     net.filter = lambda source, target, gid, frame: not gid or source != "C"
     net.connect("A", "C")
@@ -286,13 +255,11 @@ def test_a_voter_that_has_not_said_yet_how_its_journal_is_carries_nothing() -> N
     with pytest.raises(MembershipError):
         leader.remove_peer("B")
     net.filter = None
-    leader.propose(b"something to answer")
-    net.run(3.0)
+    net.propose(leader, b"something to answer", after=3.0)
     leader.remove_peer("B")
 
 
-def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
-    net = Loopback()
+def test_an_idle_group_asks_again_for_an_answer_that_did_not_come(net: Loopback) -> None:
     leader = heals_late(net)
     net.filter = None
     end = leader.last_index
@@ -304,10 +271,8 @@ def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
 def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval: float | None, durable: bool) -> None:
     """Votes are on the disk whatever the interval and the kind of stream: this is no power failure, the journal is
     gone, and a second vote in the same term would be possible."""
-    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=sync_interval))
-    leader = net.start(durable=durable)
-    leader.propose(b"x")
-    net.run(0.2)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=sync_interval), durable=durable)
+    net.propose(leader, b"x", after=0.2)
     net.crash("C")
     net["C"].disk = JournalDisk()
     net.marks["C"] = MemoryMark()
@@ -319,11 +284,8 @@ def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval:
 
 def joining_d() -> Loopback:
     """D is being added, and was down before it had caught up."""
-    net = Loopback("ABCD")
-    leader = net.start(peers="ABC")
-    for i in range(30):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
+    net, leader = led("ABCD", peers="ABC")
+    net.crowd(leader, 30, form=b"%d", each=0.002)
     net.filter = lambda source, target, gid, frame: not gid or not isinstance(codec.decode(frame), codec.RejoinReply)
     group = net["D"].create(1, leader.peers)
     leader.add_peer("D")
@@ -348,23 +310,17 @@ def test_after_a_restart_a_replica_that_joins_is_not_taken_for_a_damaged_one() -
 
 def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
     net = joining_d()
-    number, start, _ = batches(net["D"].disk)[-4]
-    net["D"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["D"].disk, -4, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     group = net.restart("D").create(1, ("A", "B", "C"))
     assert group.status().damaged
 
 
 def damaged_b(names: str) -> Loopback:
     """B was down for a moment and comes back with a journal that lost something in its middle, and A still leads."""
-    net = Loopback(names)
-    leader = net.start()
-    for i in range(30):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
-    net.run(1.2)
+    net, leader = led(names)
+    net.crowd(leader, 30, form=b"%d", each=0.002, after=1.2)
     net.crash("B")
-    number, start, _ = batches(net["B"].disk)[-12]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["B"].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("B").create(1, tuple(names))
     assert net["B"].group().status().damaged
     return net
@@ -405,17 +361,11 @@ def test_a_read_that_waits_for_the_damaged_peer_does_not_keep_it_from_being_heal
 def test_one_of_two_leads_and_heals_the_other(longer: bool) -> None:
     """A stepped down while B was away. It was part of every decision, so B may vote for it, whatever it has forgotten.
     `longer`: B has more than A, of which nothing was ever decided."""
-    net = Loopback("AB")
-    leader = net.start(leader="B" if longer else "A")
-    for i in range(30):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
-    net.run(1.2)
+    net, leader = led("AB", leader="B" if longer else "A")
+    net.crowd(leader, 30, form=b"%d", each=0.002, after=1.2)
     if longer:
         net.isolate("A")
-        for i in range(100):
-            leader.propose(b"only at B %d" % i)
-            net.run(0.002)
+        net.crowd(leader, 100, form=b"only at B %d", each=0.002)
     net.run(1.2)
     net.crash("B")
     found = batches(net["B"].disk)
@@ -467,15 +417,13 @@ def test_a_leader_without_whom_others_may_have_decided_gets_no_vote_of_a_damaged
     net.until(lambda: leader.peers == ("A", "B", "C") and not leader.log.config.outgoing)
     net.isolate("A")
     net.filter = None
-    index = leader.propose(b"acknowledged by B and C")
-    net.run(0.1)
+    index = net.propose(leader, b"acknowledged by B and C", after=0.1)
     assert leader.applied_index >= index
     assert not net["A"].group().decisive
     net.crash("C")
     net.run(1.2)
     net.crash("B")
-    number, start, _ = batches(net["B"].disk)[1]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["B"].disk, 1, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     assert net.restart("B").create(1, ("A", "B")).log.damaged
     net.connect("A", "B")
     net.run(10.0)

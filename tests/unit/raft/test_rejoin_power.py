@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import SMALL, Loopback, Recorder
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led
 from tests.unit.raft.test_recovery import batches
 
 
@@ -16,12 +16,8 @@ from tests.unit.raft.test_recovery import batches
 def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> None:
     """The data store was flushed, the journal was not synced: that is what the operator chose, and no damage."""
     options = SMALL if kind == "memory" else dataclasses.replace(SMALL, sync_interval=120.0)
-    net = Loopback(options=options)
-    leader = net.start(leader="A", durable=kind != "memory")
-    net.run(1.05)
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.3)
+    net, leader = led(options=options, durable=kind != "memory", after=1.05)
+    net.crowd(leader, 20, form=b"%d", after=0.3)
     states = {name: list(net[name].machine().applied) for name in "ABC"}
     for name in "ABC":
         net.crash(name)
@@ -34,9 +30,7 @@ def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> 
         net[name].create(1, ("A", "B", "C"), applied_index=index, applied_term=1, durable=kind != "memory")
         assert not net[name].group().log.damaged
     net.connect_all()
-    net.until(lambda: net.leader() is not None)
-    found = net.leader()
-    assert found is not None
+    found = net.elected()
     index = found.propose(b"new")
     net.until(lambda: all(net[name].group().applied_index >= index for name in "ABC"))
     assert {tuple(net[name].machine().commands()) for name in "ABC"} == {(*(b"%d" % i for i in range(20)), b"new")}
@@ -44,11 +38,8 @@ def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> 
 
 def test_what_was_relaxed_is_known_when_it_is_strict_again() -> None:
     """The operator takes `sync_interval` out after the power failure."""
-    net = Loopback("ABC", dataclasses.replace(SMALL, sync_interval=120.0))
-    leader = net.start(leader="A")
-    net.run(1.05)
-    leader.propose(b"x")
-    net.run(0.3)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=120.0), after=1.05)
+    net.propose(leader, b"x", after=0.3)
     for name in "ABC":
         net.crash(name)
     net.journal_options = SMALL
@@ -71,13 +62,9 @@ def test_what_was_relaxed_is_known_when_it_is_strict_again() -> None:
 
 def test_a_journal_that_lost_its_end_elects_nobody() -> None:
     """C lags, B dies and the end of its journal is gone, A stands still: B and C lack what A and B acknowledged."""
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.2)
+    net, leader = led(after=0.2)
     net.isolate("C")
-    for number in range(72):
-        leader.propose(b"%d" % number)
-        net.run(0.002)
+    net.crowd(leader, 72, form=b"%d", each=0.002)
     assert leader.applied_index > 70
     net.crash("B", lose=False)
     number, start, _ = batches(net["B"].disk)[-40]
@@ -101,23 +88,15 @@ def test_a_journal_that_lost_its_end_elects_nobody() -> None:
 def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flushed: int) -> None:
     """With a sync interval the others have lost what C still knows as committed. They go on first, with other entries;
     `flushed`: how much of it C's state holds."""
-    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=120.0))
-    leader = net.start(leader="A")
-    net.run(1.05)
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.3)
+    net, leader = led(options=dataclasses.replace(SMALL, sync_interval=120.0), after=1.05)
+    net.crowd(leader, 20, form=b"%d", after=0.3)
     for name in "ABC":
         net.crash(name, lose=name != "C")
     for name in "AB":
         net.restart(name).create(1, ("A", "B", "C"))
     net.connect("A", "B")
-    net.until(lambda: net.leader() is not None)
-    found = net.leader()
-    assert found is not None
-    for i in range(5):
-        found.propose(b"after %d" % i)
-    net.run(0.3)
+    found = net.elected()
+    net.crowd(found, 5, form=b"after %d", after=0.3)
     net.restart("C")
     group = net["C"].create(1, ("A", "B", "C"), applied_index=flushed, applied_term=1 if flushed else 0)
     net.connect_all()

@@ -4,14 +4,11 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.core.peer_progress import FlowState
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import Loopback
-from tests.unit.raft.test_deviations import crowd
+from tests.unit.raft.loopback import Loopback, led
 
 
 def test_peers_that_stand_at_the_same_place_get_the_same_frame() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     frames: dict[str, list[bytes]] = {"B": [], "C": []}
 
     def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -20,16 +17,13 @@ def test_peers_that_stand_at_the_same_place_get_the_same_frame() -> None:
         return True
 
     net.filter = watch
-    crowd(net, leader, 50)
-    net.run(0.0)
+    net.crowd(leader, 50, after=0.0)
     assert len(frames["B"]) == 1, "one append carries everything of the turn"
     assert frames["B"][0] is frames["C"][0]
 
 
 def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     sizes: list[int] = []
 
     def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
@@ -38,25 +32,21 @@ def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
         return True
 
     net.filter = watch
-    crowd(net, leader, 40, size=60_000)
-    net.run(0.5)
+    net.crowd(leader, 40, size=60_000, after=0.5)
     assert max(sizes) <= leader.config.frame_bytes + 1_000
     assert net["B"].group().last_index == leader.last_index
 
 
 def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
     """Its answer takes a while (a slow disk); clients of its node are told of what the others commit."""
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.cut("A", "C")
     net.run(0.1)
     net.filter = lambda source, target, gid, frame: not (gid and source == "C")
     net.connect("A", "C")
     follower = net["C"].group()
     for _ in range(5):
-        crowd(net, leader, 3)
-        net.run(0.05)
+        net.crowd(leader, 3, after=0.05)
         assert leader.replicator.flows["C"].state is FlowState.PROBE
         assert leader.commit_index == leader.last_index == follower.told_index
     net.filter = None
@@ -65,24 +55,18 @@ def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
 
 
 def test_a_batch_that_was_swallowed_is_sent_again() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.filter = lambda source, target, gid, frame: not (gid and target == "B")
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net.crowd(leader, 5, after=0.2)
     net.filter = None
     net.run(2.5)
     assert net["B"].group().applied_index == leader.last_index
 
 
 def test_an_entry_the_leader_can_not_read_any_more_leads_to_a_snapshot() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(net, leader, 20)
-    net.run(0.1)
+    net.crowd(leader, 20, after=0.1)
     log = leader.log
     log.shrink(0)
     net["A"].disk.corrupt(log._runs.segment_of(6), log._offsets[5], b"ROT")
@@ -93,9 +77,7 @@ def test_an_entry_the_leader_can_not_read_any_more_leads_to_a_snapshot() -> None
 
 
 def test_a_commit_reaches_followers_at_once() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     leader.propose(b"x")
     net.until(lambda: net["A"].machine().commands() == [b"x"], step=0.0001)
     net.run(2 * net.latency)
@@ -105,19 +87,13 @@ def test_a_commit_reaches_followers_at_once() -> None:
 def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None:
     """A has uncommitted entries of its old term and has forgotten what is committed: its refusal skips the whole term,
     to below the new leader's base, though it lacks nothing of what is there."""
-    net = Loopback()
-    old = net.start(leader="A")
-    crowd(net, old, 20)
-    net.run(0.3)
+    net, old = led(commands=20, after=0.3)
     net.isolate("A")
-    crowd(net, old, 5)
-    net.run(0.05)
+    net.crowd(old, 5, after=0.05)
     net.crash("A", lose=False)
     net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=5.0)
-    new = net.leader()
-    assert new is not None
-    crowd(net, new, 10)
-    net.run(0.3)
+    new = net.led_by()
+    net.crowd(new, 10, after=0.3)
     forget(new.log, 18)
     again = net.restart("A").create(1, ("A", "B", "C"))
     again.engine.restore(0, 0)
@@ -129,12 +105,9 @@ def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None
 
 
 def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(net, leader, 20)
-    net.run(0.3)
+    net.crowd(leader, 20, after=0.3)
     forget(leader.log, 18)
     net.connect_all()
     net.run(0.3)
@@ -143,11 +116,8 @@ def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> N
 
 def test_nothing_that_an_earlier_log_of_a_peer_had_counts_for_the_next() -> None:
     """The peer deletes its log and begins anew over the same link; acks say which log they speak of."""
-    net = Loopback("ABC")
-    leader = net.start()
-    for i in range(20):
-        leader.propose(b"%d" % i)
-    net.run(0.1)
+    net, leader = led("ABC")
+    net.crowd(leader, 20, form=b"%d", after=0.1)
     flow = leader.flows["C"]
     assert flow.match == leader.last_index == leader.engine.matches["C"]
     net["C"].node.remove_group(1)
@@ -192,6 +162,5 @@ def test_a_term_that_the_disk_does_not_have_yet_is_not_led_to_others() -> None:
     again = net["A"].create(1, ("A",), promotes=False)
     net.run(2.0)
     assert again.term == term
-    again.propose(b"kept")
-    net.run(0.5)
+    net.propose(again, b"kept", after=0.5)
     assert net["B"].machine().commands() == [b"kept"]

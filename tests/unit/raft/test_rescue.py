@@ -11,18 +11,14 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError, is_lone
-from tests.unit.raft.loopback import Loopback, Recorder
-from tests.unit.raft.test_recovery import batches
+from tests.unit.raft.journal_rig import batches, spoil
+from tests.unit.raft.loopback import Loopback, Recorder, led
 
 
 def filled(names: str) -> Loopback:
     """Ten committed entries."""
-    net = Loopback(names)
-    leader = net.start()
-    for i in range(10):
-        leader.propose(b"%d" % i)
-        net.run(0.002)
-    net.run(1.5)
+    net, leader = led(names)
+    net.crowd(leader, 10, form=b"%d", each=0.002, after=1.5)
     return net
 
 
@@ -69,8 +65,7 @@ def test_the_survivors_go_on_with_all_that_was_committed() -> None:
     net.until(lambda: leads(net, "A", "B"))
     leader = net.leader()
     assert leader is not None and leader.commit_index >= index
-    leader.propose(b"after")
-    net.run(0.2)
+    net.propose(leader, b"after", after=0.2)
     for name in "AB":
         group = net[name].group()
         assert net[name].machine().commands()[-2:] == [b"rescued", b"after"]
@@ -93,8 +88,7 @@ def test_those_that_were_left_out_come_back_as_a_majority_and_change_nothing() -
     net.until(lambda: any(net[name].group().ready for name in "CDE"))  # by what they know that is their right
     net.run(3.0)
     theirs = next(net[name].group() for name in "CDE" if net[name].group().ready)
-    theirs.propose(b"theirs")
-    net.run(3.0)
+    net.propose(theirs, b"theirs", after=3.0)
     for name in "AB":
         assert b"theirs" not in net[name].machine().commands()
         assert not net[name].group().stopped
@@ -199,10 +193,8 @@ def test_an_election_of_the_old_majority_after_the_promises_is_not_undone() -> N
     for a, b in ("BC", "BD", "BE", "CD", "CE", "DE"):
         net.connect(a, b)
     net.until(lambda: leads(net, "B", "C", "D", "E"))
-    old = net.leader()
-    assert old is not None
-    index = old.propose(b"by the old majority")
-    net.run(0.3)
+    old = net.led_by()
+    index = net.propose(old, b"by the old majority", after=0.3)
     assert old.commit_index >= index
     net.connect_all()
     net.run(5.0)
@@ -218,8 +210,7 @@ def all_down(net: Loopback, names: str, damaged: str) -> None:
     for name in net.members:
         net.crash(name, lose=False)
     for name in damaged:
-        number, start, _ = batches(net[name].disk)[-12]
-        net[name].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+        spoil(net[name].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     for name in names:
         net.restart(name).create(1, tuple(net.members))
     net.connect_all()
@@ -254,22 +245,18 @@ def test_what_two_sides_have_written_can_be_told_apart() -> None:
     """The majority was not lost, but cut off, and had elected a leader: an entry of one side is never taken for one of
     the other, so that whoever meets the other one stops, and nothing is mixed."""
     net = filled("ABCDE")
-    leader = net.leader()
-    assert leader is not None
+    leader = net.led_by()
     minority = leader.me + next(name for name in "ABCDE" if name != leader.me)
     majority = [name for name in "ABCDE" if name not in minority]
     for one in minority:
         for other in majority:
             net.cut(one, other)
     net.until(lambda: leads(net, *majority) and all(net[name].group().leader is None for name in minority))
-    theirs = net.leader()
-    assert theirs is not None
-    theirs.propose(b"theirs")
-    net.run(0.5)
+    theirs = net.led_by()
+    net.propose(theirs, b"theirs", after=0.5)
     rescued(net, minority, minority[0])
     net.until(lambda: leads(net, *minority))
-    ours = net.leader()
-    assert ours is not None
+    ours = net.led_by()
     at = ours.commit_index - 1
     assert {ours.log.term_at(i) for i in range(at, at + 2)}.isdisjoint(
         {theirs.log.term_at(i) for i in range(1, theirs.log.last_index + 1)}
@@ -277,9 +264,7 @@ def test_what_two_sides_have_written_can_be_told_apart() -> None:
 
 
 def test_refusals() -> None:
-    net = Loopback()
-    leader = net.start()
-    net.run(0.5)
+    net, leader = led(after=0.5)
     follower = net["B"].group()
     for group in (leader, follower):
         with pytest.raises(RescueError, match="leader is known"):
@@ -357,17 +342,12 @@ def grown() -> tuple[Loopback, list[int]]:
     net["A"].create(1, ("A",), campaign=True)
     net.until(lambda: net["A"].group().ready)
     leader = net["A"].group()
-    for n in range(20):
-        leader.propose(b"alone %d" % n)
-        net.run(0.002)
+    net.crowd(leader, 20, form=b"alone %d", each=0.002)
     for peer in "BC":
         net[peer].create(1, ("A",))
         leader.add_peer(peer)
         net.until(lambda peer=peer: peer in leader.peers and leader.commit_index == leader.last_index)  # type: ignore[misc]
-    for n in range(20):
-        leader.propose(b"of three %d" % n)
-        net.run(0.002)
-    net.run(1.5)
+    net.crowd(leader, 20, form=b"of three %d", each=0.002, after=1.5)
     return net, [index for index, _ in leader.log.configs if index]
 
 
@@ -378,8 +358,7 @@ def test_a_log_without_the_entries_that_made_others_voters_does_not_lead() -> No
     net.until(lambda: net.leader() is not None)
     leader = net.leader()
     assert leader is not None and leader.peers == ("A", "B", "C")
-    leader.propose(b"without A")
-    net.run(0.1)
+    net.propose(leader, b"without A", after=0.1)
     member = net.restart("A")
     group = member.create(1, ("A",))
     assert group.peers == ("A",) and member.node.in_doubt(1)
@@ -394,11 +373,8 @@ def test_a_log_without_the_entries_that_made_others_voters_does_not_lead() -> No
 
 @pytest.mark.parametrize("applied", [0, 9, 11])
 def test_by_the_word_of_all_others_it_goes_on_with_what_it_has(applied: int) -> None:
-    net = Loopback("A")
-    leader = net.start()
-    for n in range(10):
-        leader.propose(b"%d" % n)
-        net.run(0.002)
+    net, leader = led("A")
+    net.crowd(leader, 10, form=b"%d", each=0.002)
     state = [entry for entry in net["A"].machine().applied if entry[0] <= applied]
     net.crash("A")
     rot(net, "A", [7])
@@ -417,8 +393,7 @@ def test_by_the_word_of_all_others_it_goes_on_with_what_it_has(applied: int) -> 
 
 def follows(net: Loopback, group: Group) -> None:
     """Entries that come now are there after the next start."""
-    group.propose(b"new")
-    net.run(0.1)
+    net.propose(group, b"new", after=0.1)
     assert net["A"].machine().commands()[-1] == b"new"
     place = group.log.base_index, group.log.base_term
     net.crash("A")

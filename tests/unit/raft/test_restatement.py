@@ -41,8 +41,7 @@ def test_a_roll_with_many_groups_holds_no_turn_for_long() -> None:
     busy = bench.journal.groups[17]
     before = bench.journal.segment
     while bench.journal.segment == before:
-        fill(busy, 10, size=10_000)
-        bench.settle()
+        bench.fill(busy, 10, size=10_000)
     fill(busy, 1)
     assert not bench.journal.restatement.left
     after = [found for number, found in contents(bench.disk) if number > before]
@@ -82,7 +81,7 @@ def test_older_segments_stay_until_every_group_is_stated_again() -> None:
     before = journal.segment
     assert not journal.restatement.left
     fill(logs[0], 1, size=1 << 20)
-    journal._submit(journal._seal())  # the disk has it; the loop has not heard of that
+    journal._kick()  # the disk has it; the loop has not heard of that
     assert journal.segment == before + 1
     assert journal.restatement.left
     logs[0].written_index = logs[0].compactable = logs[0].last_index
@@ -125,7 +124,7 @@ class Moments:
 
 
 def vouched(journal: Journal) -> dict[int, Any]:
-    """By group: the entries that count as stored, and the term and the vote if nothing of it is on its way."""
+    """The entries that count as stored, and the term and the vote if nothing of them is on its way, by group."""
     return {
         log.gid: (
             [(i, log.term_at(i)) for i in range(log.base_index + 1, log.durable_index + 1)],
@@ -159,8 +158,7 @@ def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch
         log.compactable = log.durable_index - 2
         if step % 20 == 19:
             bench.journal.forget_old()
-        bench.journal.housekeep()
-        bench.settle()
+        bench.housekeep()
     assert bench.journal.counters.deleted_segments > 5
     assert len(moments.kept) > 200
     for number, (disk, mark, truth) in enumerate(moments.kept):

@@ -14,8 +14,8 @@ from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import JournalDisk
-from tests.unit.raft.journal_rig import Bench, content, fill
-from tests.unit.raft.loopback import Loopback, Recorder
+from tests.unit.raft.journal_rig import Bench, content, fill, filled
+from tests.unit.raft.loopback import Loopback, Recorder, led
 
 SCALED = JournalOptions(
     segment_bytes=32 << 10, retain_bytes=8 << 10, retain_entries=64, node_retain_bytes=64 << 10, reserve_bytes=0
@@ -143,8 +143,7 @@ def test_a_follower_that_takes_entries_slowly_is_not_sent_the_whole_state() -> N
     leader = net.start(leader="A")
     net.run(0.1)
     net.latency = 0.02
-    for number in range(400):
-        leader.propose(b"%d" % number)
+    net.crowd(leader, 400, form=b"%d")
     net.until(lambda: leader.replicator.flows["B"].match > 100, step=0.001)
     net.run(0.001)
     leader.compact(leader.machine_index)
@@ -163,16 +162,19 @@ def test_a_follower_that_takes_entries_slowly_is_not_sent_the_whole_state() -> N
 def written(bench: Bench, log: GroupLog, segments: int) -> None:
     end = bench.journal.segment + segments
     while bench.journal.segment < end:
-        fill(log, 5, size=50)
-        bench.settle()
+        bench.fill(log, 5, size=50)
 
 
-def pinned(**options: Any) -> tuple[Bench, GroupLog]:
+def pinned(turns: int = 0, **options: Any) -> tuple[Bench, GroupLog]:
+    """A log with a pin, which is written and flushed so many times."""
     bench = Bench(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
     bench.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
     log = bench.log(1)
     fill(log, 1)
     log.pin = 1
+    for _ in range(turns):
+        written(bench, log, 1)
+        flushed(bench, log)
     return bench, log
 
 
@@ -181,15 +183,11 @@ def flushed(bench: Bench, *logs: GroupLog) -> None:
         log.compactable = log.last_index
         bench.journal.retention.trim(log)
     bench.settle(1.0)
-    bench.journal.housekeep()
-    bench.settle()
+    bench.housekeep()
 
 
 def test_what_a_large_catch_up_needs_stays_where_it_is() -> None:
-    bench, log = pinned()
-    for _ in range(20):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(20)
     assert len(bench.disk.segments()) >= 20
     assert bench.journal.counters.carried_entries == 0
     assert log.base_index <= 1
@@ -262,10 +260,7 @@ def test_what_pins_hold_is_bounded_on_any_disk(limits: PinLimits) -> None:
 
 
 def test_a_full_disk_ends_all_pins() -> None:
-    bench, log = pinned()
-    for _ in range(10):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(10)
     bench.disk.reported_free = 1_000
     bench.journal.housekeep()
     flushed(bench, log)
@@ -274,10 +269,7 @@ def test_a_full_disk_ends_all_pins() -> None:
 
 def test_what_pins_hold_does_not_ask_for_flushes_but_what_is_not_flushed_does() -> None:
     """A flush per second, for as long as a transfer takes, would free nothing."""
-    bench, log = pinned()
-    for _ in range(10):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(10)
     retention = bench.journal.retention
     assert not retention.wants_compaction
     written(bench, log, 8)
@@ -315,10 +307,8 @@ def test_a_large_log_forgets_its_head_in_large_steps() -> None:
     assert len(bases) < 40
 
 
-def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> None:
-    bench = Bench()
-    fill(bench.log(2), 5)
-    bench.settle(2.0)
+def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing(bench: Bench) -> None:
+    bench.fill(bench.log(2), 5, seconds=2.0)
     bench.journal.remove(2)
     for _ in range(3):
         for _ in range(3):
@@ -328,24 +318,19 @@ def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> 
         bench.crash()
         assert bench.found.damage == [] and bench.found.groups == {}
         assert bench.journal.open_seq == bench.mark.batch + 1, "the open one tells of the group that left"
-    fill(bench.log(3), 5)
-    bench.settle(2.0)
-    bench.journal.housekeep()
-    bench.settle(2.0)
+    bench.fill(bench.log(3), 5, seconds=2.0)
+    bench.housekeep(2.0)
     assert len(bench.disk.segments()) == 1, "what is not needed goes with the next batch"
     bench.crash()
     assert bench.found.damage == [] and bench.journal.groups[3].last_index == 5
 
 
-def test_a_roll_after_the_last_group_went_takes_nothing_away() -> None:
-    bench = Bench()
+def test_a_roll_after_the_last_group_went_takes_nothing_away(bench: Bench) -> None:
     for gid in range(2, 40):
-        fill(bench.log(gid), 5)
-        bench.settle()
+        bench.fill(bench.log(gid), 5)
         bench.journal.remove(gid)
         bench.settle(1.0)
-        bench.journal.housekeep()
-        bench.settle(1.0)
+        bench.housekeep(1.0)
         bench.crash()
         assert bench.found.damage == []
 
@@ -365,8 +350,7 @@ def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk
     told: list[tuple[int, str]] = []
     bench.journal.retention.report = lambda gid, text: told.append((gid, text))
     quiet, busy = bench.log(1), bench.log(2)
-    fill(quiet, 4)
-    bench.settle()
+    bench.fill(quiet, 4)
     rot(bench.disk, quiet, b"000003")
     for _ in range(20):
         written(bench, busy, 1)
@@ -387,8 +371,7 @@ def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk
 def test_nobody_keeps_an_entry_that_cannot_be_read() -> None:
     """It is pinned for a peer, to which it cannot be sent."""
     bench, log = pinned()
-    fill(log, 3)
-    bench.settle()
+    bench.fill(log, 3)
     rot(bench.disk, log, b"000002")
     with pytest.raises(JournalDamageError):
         log.slice(2, 1 << 20, 100)
@@ -398,10 +381,7 @@ def test_nobody_keeps_an_entry_that_cannot_be_read() -> None:
 
 
 def test_an_entry_that_is_replaced_need_not_be_readable() -> None:
-    bench = Bench()
-    log = bench.log(1)
-    fill(log, 4)
-    bench.settle()
+    bench, log = filled(4)
     rot(bench.disk, log, b"000003")
     with pytest.raises(JournalDamageError):
         log.command(3)
@@ -413,11 +393,8 @@ def test_an_entry_that_is_replaced_need_not_be_readable() -> None:
 
 def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
     """Its journal carries entries forward all the time, and the state is not flushed."""
-    net = Loopback("ABC", SCALED)
-    leader = net.start(leader="A")
-    for number in range(20):
-        leader.propose(b"number %03d" % number)
-    net.run(0.5)
+    net, leader = led(options=SCALED)
+    net.crowd(leader, 20, form=b"number %03d", after=0.5)
     group = net["C"].group()
     rot(net["C"].disk, group.log, b"number 007")
     net.cut("A", "B")
@@ -427,8 +404,7 @@ def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
         fill(other, 200, size=50)
         other.compactable = other.last_index
         net["C"].journal.retention.trim(other)
-        index = leader.propose(b"more")
-        net.run(1.0)
+        index = net.propose(leader, b"more", after=1.0)
         assert leader.commit_index >= index and not leader.replicator.flows["C"].recovering
         assert not group.log.damaged
     assert group.log.unreadable
@@ -440,10 +416,8 @@ def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_who_lacks_an_entry_that_it_has_not_applied_does_not_stand(applied: bool) -> None:
-    net = Loopback()
-    leader = net.start(leader="A")
-    leader.propose(b"x")
-    net.run(0.3)
+    net, leader = led()
+    net.propose(leader, b"x", after=0.3)
     group = net["C"].group()
     group.log.unreadable = group.last_index
     group.applied_index -= not applied

@@ -9,12 +9,11 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journal_rig import forget
-from tests.unit.raft.loopback import SMALL, Loopback
-from tests.unit.raft.test_deviations import compacted, crowd
+from tests.unit.raft.loopback import SMALL, Loopback, led, running
+from tests.unit.raft.test_deviations import compacted
 
 
-def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap() -> None:
-    net = Loopback()
+def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(net: Loopback) -> None:
     compacted(net)
     net.connect_all()
     net.run(0.05)
@@ -29,30 +28,25 @@ def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(
     _, index, term = net["B"].machine().snapshots[0]
     net["B"].machine().applied = list(net["A"].machine().applied)
     replica.install(index, term, Config(replica.peers))
-    leader = net.leader()
-    assert leader is not None
-    leader.propose(b"after")
-    net.run(0.3)
+    leader = net.led_by()
+    net.propose(leader, b"after", after=0.3)
     assert net["B"].machine().commands()[-1] == b"after"
     assert not replica.status().needs_snapshot
 
 
-def test_an_offer_is_repeated_until_the_state_is_there() -> None:
-    net = Loopback()
+def test_an_offer_is_repeated_until_the_state_is_there(net: Loopback) -> None:
     compacted(net)
     net.connect_all()
     net.run(7.0)
     assert len(net["C"].machine().snapshots) >= 3
 
 
-def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
-    net = Loopback()
+def test_the_log_is_pinned_while_a_peer_fetches_and_released_after(net: Loopback) -> None:
     leader = compacted(net)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
     offered = leader.replicator.flows["C"].offered
-    crowd(net, leader, 100)
-    net.run(0.1)
+    net.crowd(leader, 100, after=0.1)
     leader.compact(leader.machine_index)
     leader.node.journal.retention.trim(leader.log)
     assert leader.log.pin == offered
@@ -67,9 +61,8 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
     assert net["C"].group().applied_index == leader.last_index
 
 
-def test_the_offered_index_is_one_that_the_state_machine_knows() -> None:
+def test_the_offered_index_is_one_that_the_state_machine_knows(net: Loopback) -> None:
     """No-ops and configurations are not told to it: an export of the present state must satisfy the offer."""
-    net = Loopback()
     leader = compacted(net)
     assert leader.transfer("B")
     net.until(lambda: net["B"].group().ready)
@@ -81,10 +74,7 @@ def test_the_offered_index_is_one_that_the_state_machine_knows() -> None:
 
 
 def test_a_leader_without_state_hands_over() -> None:
-    net = Loopback("AB")
-    leader = net.start()
-    crowd(net, leader, 30)
-    net.run(0.1)
+    net, leader = led("AB", commands=30, after=0.1)
     for name in "AB":
         group = net[name].group()
         group.log.compactable = group.machine_index
@@ -95,10 +85,7 @@ def test_a_leader_without_state_hands_over() -> None:
 
 
 def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
-    net = Loopback("A")
-    leader = net.start()
-    crowd(net, leader, 30)
-    net.run(0.1)
+    net, leader = led("A", commands=30, after=0.1)
     leader.log.compactable = leader.machine_index
     forget(leader.log, leader.machine_index)
     base = leader.log.base_index
@@ -120,14 +107,10 @@ RELAXED = replace(SMALL, sync_interval=3600.0)
 @pytest.mark.parametrize("options", [SMALL, RELAXED], ids=["strict", "relaxed"])
 def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options: JournalOptions) -> None:
     """A confirmation made meanwhile is not taken back, however the log is synced."""
-    net = Loopback(options=options)
-    leader = net.start()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net, leader = led(options=options, commands=10, after=0.1)
     group = net["C"].group()
     group.suspend()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net.crowd(leader, 10, after=0.1)
     assert len(net["C"].machine().applied) == 10
     assert group.last_index == leader.last_index
     source, index, term = net["C"].machine().snapshots[0]
@@ -142,16 +125,12 @@ def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options
 
 def forked(more: int) -> Loopback:
     """C has `more` entries that the others, of whom one leads, have lost with their power."""
-    net = Loopback(options=RELAXED)
-    leader = net.start(leader="A")
-    net.run(1.05)
-    crowd(net, leader, 5)
-    net.run(0.2)
+    net, leader = led(options=RELAXED, after=1.05)
+    net.crowd(leader, 5, after=0.2)
     for name in "AB":
         net[name].journal.barrier(lambda: None)
     net.run(0.1)
-    crowd(net, leader, more)
-    net.run(0.2)
+    net.crowd(leader, more, after=0.2)
     net.isolate("C")
     for name in "AB":
         net.crash(name)
@@ -185,10 +164,7 @@ def test_of_a_log_that_the_leader_contradicts_what_is_known_to_be_its_stays(know
 
 
 def test_a_contradiction_that_a_later_leader_does_not_share_takes_nothing() -> None:
-    net = Loopback(options=RELAXED)
-    leader = net.start(leader="A")
-    crowd(net, leader, 10)
-    net.run(0.2)
+    net = running(options=RELAXED, commands=10, after=0.2)
     group = net["C"].group()
     group.snapshots.contradict(8)  # by somebody who leads no more
     net.cut("A", "C")
@@ -203,10 +179,7 @@ def test_a_contradiction_that_a_later_leader_does_not_share_takes_nothing() -> N
 
 
 def test_a_state_of_somebody_whom_the_log_has_left_behind_is_not_gone_on_from() -> None:
-    net = Loopback(options=RELAXED)
-    leader = net.start(leader="A")
-    crowd(net, leader, 10)
-    net.run(0.2)
+    net = running(options=RELAXED, commands=10, after=0.2)
     group = net["C"].group()
     confirmed, asked = group.last_index, len(net["C"].machine().snapshots)
     group.install(8, 77, Config(group.peers))
@@ -215,24 +188,17 @@ def test_a_state_of_somebody_whom_the_log_has_left_behind_is_not_gone_on_from() 
 
 
 def test_a_suspended_leader_hands_over_first() -> None:
-    net = Loopback()
-    leader = net.start()
-    crowd(net, leader, 10)
-    net.run(0.1)
+    net, leader = led(commands=10, after=0.1)
     leader.suspend()
     net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=2.0)
     net.until(lambda: bool(net["A"].machine().snapshots), seconds=5.0)
 
 
 def test_a_state_travels_with_the_members_of_its_index() -> None:
-    net = Loopback("ABCDE")
-    leader = net.start(peers="ABC")
-    crowd(net, leader, 5)
-    net.run(0.1)
+    net, leader = led("ABCDE", peers="ABC", commands=5, after=0.1)
     leader.add_peer("D")  # a learner that never answers: its node has no such group
     net.run(0.1)
-    crowd(net, leader, 5)
-    net.run(0.1)
+    net.crowd(leader, 5, after=0.1)
     at = leader.machine_index
     net.isolate("A")
     net.filter = lambda source, target, gid, frame: gid == 0
@@ -257,8 +223,7 @@ def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_mo
     group = net["C"].group()
     assert group.lacks_state
     _, index, term = net["C"].machine().snapshots[0]
-    crowd(net, leader, 20)
-    net.run(0.2)
+    net.crowd(leader, 20, after=0.2)
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
     late = codec.encode_snap_offer(leader.term, leader.machine_index, leader.term, leader.log.config)
     group.install(index, term, Config(leader.peers))
@@ -272,12 +237,10 @@ def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_mo
     assert not group.lacks_state, "it holds that entry"
 
 
-def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_from() -> None:
+def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_from(net: Loopback) -> None:
     """The leader offered a newer one than what the replica was fetching from the leader before."""
-    net = Loopback()
     leader = compacted(net)
-    crowd(net, leader, 20)
-    net.run(0.1)
+    net.crowd(leader, 20, after=0.1)
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
     offered = leader.replicator.flows["C"].offered
@@ -292,12 +255,9 @@ def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_
 
 def test_an_offer_that_the_next_leader_makes_needless_is_no_excuse_later() -> None:
     """A log behind its state is taken for the trace of a fetch while the journal says that there is one."""
-    net = Loopback()
-    leader = net.start()
-    net.run(0.1)
+    net, leader = led(after=0.1)
     net.isolate("C")
-    crowd(net, leader, 30)
-    net.run(0.1)
+    net.crowd(leader, 30, after=0.1)
     leader.log.compactable = leader.machine_index
     leader.log.compact(leader.machine_index)  # B's log still reaches back
     net.connect("A", "C")
@@ -312,8 +272,7 @@ def test_an_offer_that_the_next_leader_makes_needless_is_no_excuse_later() -> No
 
 
 def test_neither_is_it_for_a_leader() -> None:
-    net = Loopback()
-    leader = net.start()
+    net, leader = led()
     leader.log.set_fetching(True)
     assert leader.transfer("B")
     net.until(lambda: net["B"].group().ready)

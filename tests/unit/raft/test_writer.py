@@ -15,7 +15,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import ThreadWriter
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.raft.journal_rig import ABC, OPTIONS, Bench, fill
+from tests.unit.raft.journal_rig import ABC, OPTIONS, Bench, barrier, fill, filled
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:
@@ -104,21 +104,17 @@ def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when:
     elif when == "written":
         bench.settle()
         assert log.durable_index == 5, "it counts, and would not outlive the power"
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
+    called = barrier(bench, 1)
     assert called == []
     bench.settle()
     assert called == [1]
     assert bench.crash().groups[1].last_index == 5
 
 
-def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn() -> None:
-    bench = Bench()
-    fill(bench.log(), 5)
-    bench.settle()
+def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn(bench: Bench) -> None:
+    bench.fill(bench.log(), 5)
     writes = bench.journal.counters.batches
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
+    called = barrier(bench, 1)
     bench.settle()
     assert called == [1]
     assert bench.journal.counters.batches == writes
@@ -128,19 +124,16 @@ def test_a_barrier_covers_the_segment_before() -> None:
     bench = Bench(sync_interval=120.0, segment_bytes=4_096)
     log = bench.log()
     for _ in range(12):
-        fill(log, 20)
-        bench.settle()
+        bench.fill(log, 20)
     assert bench.journal.segment > 2
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
+    called = barrier(bench, 1)
     bench.settle()
     assert called == [1]
     assert bench.crash().groups[1].last_index == 240
 
 
-def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
+def test_a_barrier_does_not_wait_for_a_full_disk(bench: Bench) -> None:
     """A flush frees the journal's space."""
-    bench = Bench()
     log = bench.log()
     bench.settle()
     bench.disk.capacity = bench.disk.used()
@@ -158,17 +151,13 @@ def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
 
 def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
+    bench, log = filled(5)
     synced = bench.journal.synced
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
         fill(log, 5)
         bench.journal._kick()
         bench.settle(0.01)
-        called: list[int] = []
-        bench.journal.barrier(lambda: called.append(1))
+        called = barrier(bench, 1)
         bench.settle(0.02)
         assert called == [1]
         assert (bench.journal.synced, log.durable_index) == (synced, 5)
@@ -177,16 +166,20 @@ def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     assert found.groups[1].last_index == 5
 
 
-def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
-    bench = Bench()
+def hanging(bench: Bench, seconds: float) -> list[int]:
+    """A barrier behind entries for a disk that hangs for so long: none was called."""
     log = bench.log()
     bench.settle()
     bench.writer.hold()
     fill(log, 5)
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle(60.0)
+    called = barrier(bench, 1)
+    bench.settle(seconds)
     assert called == []
+    return called
+
+
+def test_a_barrier_waits_for_a_disk_that_hangs(bench: Bench) -> None:
+    hanging(bench, 60.0)
     assert bench.journal.in_flight
 
 
@@ -224,8 +217,7 @@ def test_a_sync_without_a_file_descriptor_is_tried_again(monkeypatch: pytest.Mon
     bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
     log = bench.log()
     bench.settle()
-    fill(log, 5)
-    bench.settle()
+    bench.fill(log, 5)
     synced, called, sync = bench.journal.synced, list[int](), bench.disk.sync
 
     def none_left(number: int) -> None:
@@ -246,24 +238,15 @@ def test_a_sync_that_fails_is_the_end() -> None:
     bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
     log = bench.log()
     bench.settle()
-    fill(log, 5)
-    bench.settle()
+    bench.fill(log, 5)
     bench.disk.delete(bench.journal.segment)  # behind the journal's back
     bench.journal.barrier(lambda: None)
     bench.settle(0.05)
     assert isinstance(bench.journal.failed, OSError) and bench.fatal == [bench.journal.failed]
 
 
-def test_nobody_waits_for_a_journal_that_is_closed() -> None:
+def test_nobody_waits_for_a_journal_that_is_closed(bench: Bench) -> None:
     """The last flush of a node that stops, beside a disk that hangs."""
-    bench = Bench()
-    log = bench.log()
-    bench.settle()
-    bench.writer.hold()
-    fill(log, 5)
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle(1.0)
-    assert called == []
+    called = hanging(bench, 1.0)
     bench.journal.close()
     assert called == [1]

@@ -92,7 +92,7 @@ class Node:
         return replica
 
     def taken(self, replica: Any, size: int, most: int = 1000) -> int:
-        """How many of `size` bytes get in, stored at once."""
+        """Number of messages of `size` bytes that get in, each stored at once."""
         for count in range(most):
             try:
                 self.take(replica, size)

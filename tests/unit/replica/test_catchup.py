@@ -442,7 +442,7 @@ async def test_a_crash_in_the_middle_of_a_transfer(monkeypatch: pytest.MonkeyPat
 
 @virtual_time
 async def test_a_crash_after_any_range_of_a_stream_with_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on disk then has rows of two histories: of consumers here and there, and of what is pending for them."""
+    """The disk then has rows of two histories: of consumers here and there, and of what is pending for them."""
     slow(monkeypatch)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
     async with Cluster(options=SMALL_LOG) as cluster:

@@ -166,7 +166,7 @@ async def test_a_turn_that_a_full_leader_refuses_is_tried_again() -> None:
 
 @virtual_time
 async def test_a_turn_that_nobody_could_apply_does_not_get_into_the_log() -> None:
-    """Of a node of another version, say. In the log it would stop all replicas of the stream, for good."""
+    """A node of another version may send one, say. In the log it would stop all replicas of the stream, for good."""
     async with Cluster() as cluster:
         await filled(cluster, 10)
         leader = await cluster.led("S")

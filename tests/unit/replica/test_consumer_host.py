@@ -173,7 +173,7 @@ async def test_on_a_single_server() -> None:
 
 @virtual_time
 async def test_a_node_that_stood_still_serves_nobody_before_it_knows_that_it_is_still_the_owner() -> None:
-    """As after SIGSTOP and SIGCONT: its clock jumps, what it reads first may be a client's pull."""
+    """SIGSTOP and SIGCONT do this: its clock jumps, and what it reads first may be a client's pull."""
     async with Cluster() as cluster:
         await filled(cluster, 20)
         leader = await cluster.led("S")
@@ -227,7 +227,7 @@ async def test_a_replica_that_has_stopped_gives_its_consumers_away() -> None:
 
 @virtual_time
 async def test_owners_that_were_let_go_with_turns_in_flight_pass_over_nothing_when_they_come_back() -> None:
-    """As when a disk hangs for a second and is well again before the last turn is applied."""
+    """A disk hangs for a second, say, and is well again before the last turn is applied."""
     async with Cluster() as cluster:
         await filled(cluster, 12)
         leader = await cluster.led("S")

@@ -100,7 +100,7 @@ def test_the_lost_peer_goes_in_one_step_with_the_coming_of_its_successor() -> No
 
 
 def test_a_group_grows_and_shrinks_in_one_step() -> None:
-    """Of one to three, back, and from one server to another, without a stage of two voters."""
+    """Steps from one to three, back, and from one server to another, without a stage of two voters."""
     assert steps(FakeGroup("A", learners="B", up="B", able="B"), "ABC", "ABC") == [("add", "C")]
     assert steps(FakeGroup("A", learners="BC", up="BC", able="B"), "ABC", "ABC") == []
     assert steps(FakeGroup("A", learners="BC", up="BC", able="BC"), "ABC", "ABC") == [("change", "ABC")]

@@ -168,13 +168,13 @@ async def test_damage_is_no_answer_and_the_replica_leaves() -> None:
         def damaged(seq: int) -> None:
             raise DamagedError(1, 5)
 
-        replica.store.get = damaged  # type: ignore[method-assign]
+        sound, replica.store.get = replica.store.get, damaged
         _, headers, payload = await node.get(b"S", 3)
         assert (headers, payload) == (b"NATS/1.0 503\r\n\r\n", b"")
         assert not node.reads("S") and replica.damaged and not replica.sound
         assert (await node.get(b"S", 3))[2] == b"3", "another replica answers"
         assert not node.reads("S")
-        del replica.store.get
+        replica.store.get = sound
         await cluster.until(lambda: node.reads("S"), what="it is rebuilt")
         assert replica.repair.repaired == 1 and (await node.get(b"S", 3))[2] == b"3"
 
@@ -205,9 +205,9 @@ async def test_a_store_that_cannot_be_read_for_now_answers_503_and_stays() -> No
         def fails(seq: int) -> None:
             raise KvError("Input/output error")
 
-        store.get = fails  # type: ignore[method-assign]
+        store.get = fails
         assert (await node.get(b"S", 3))[1] == b"NATS/1.0 503\r\n\r\n"
-        store.get = real  # type: ignore[method-assign]
+        store.get = real
         assert (await node.get(b"S", 3))[2] == b"3"
         assert not node.replica("S").damaged
 
@@ -453,7 +453,7 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
 
 
 async def addressed_get(node: Node, subject: bytes) -> Message:
-    """What comes for a batch from beyond the end."""
+    """The answer to a batch from beyond the end."""
     inbox = b"_INBOX.addressed"
     got: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     subscription = node.bus.subscribe(inbox, lambda s, r, h, p, o: got.set_result((s, h, p)))

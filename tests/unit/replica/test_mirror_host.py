@@ -193,7 +193,7 @@ def answers(node: Node) -> bool:
 
 
 async def tell_lag(cluster: Cluster, lag: int) -> None:
-    """As a link does after it found its upstream again."""
+    """Tells the mirror its lag, as a link does after it found its upstream again."""
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
     body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)

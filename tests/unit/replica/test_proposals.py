@@ -13,7 +13,7 @@ from tests.unit.cluster.virtual_loop import virtual_time
 
 
 class Group:
-    """As much of a `RaftGroup` as is asked of it."""
+    """The part of a `RaftGroup` that is asked for here."""
 
     def __init__(self) -> None:
         self.index = 0

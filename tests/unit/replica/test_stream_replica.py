@@ -33,7 +33,7 @@ async def test_a_configuration_reaches_all_replicas_at_the_same_place_in_the_log
 
 @virtual_time
 async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
-    """Who was fenced off, and how often: in what is given, and in what the receiver writes down."""
+    """Fenced servers and the number of rescues are in what is given, and in what the receiver writes down."""
     async with Cluster("AB") as cluster:
         await cluster.create("S", 1)
         await cluster["A"].publish(b"s", b"1")

@@ -144,7 +144,7 @@ async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken
 
 @virtual_time
 async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
-    """Of streams: what the meta group decides counts still."""
+    """Replicas of streams wait: what the meta group decides counts still."""
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster["A"].publish(b"s")

@@ -84,7 +84,7 @@ def test_several_takers_get_everything_in_order(bench: Bench) -> None:
 
 
 def wary() -> Authenticator:
-    """Of a user who may publish nothing and must not see orders.3."""
+    """Login of a user who may publish nothing and must not see orders.3."""
     rules = PermissionOptions(SubjectLists(allow=[]), SubjectLists(deny=["orders.3"]))
     return Authenticator(Options(authorization=AuthorizationOptions(user="u", password="p", default_permissions=rules)))
 

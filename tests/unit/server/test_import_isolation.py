@@ -1,4 +1,5 @@
-"""What an import does not say does not cross: every API subject and kind of traffic, with an import beside it.
+"""Isolation of accounts with an import between them: nothing that the import does not name crosses, for every API
+subject and kind of traffic.
 
 The general table of attempts across accounts is elsewhere; here one account has a foot in the other's door.
 """

@@ -1,5 +1,5 @@
-"""What is wanted on a node: counted by subject and queue, and told to those who have to know, among them watches of
-literal subjects, however these are subscribed to.
+"""Interest of a node: counted by subject and queue, and told to those who have to know, among them watches of literal
+subjects, however these are subscribed to.
 """
 
 from __future__ import annotations

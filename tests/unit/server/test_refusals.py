@@ -14,20 +14,16 @@ from typing import Any
 import pytest
 
 from tests.signer import USER, Key
-from tests.unit.server.rig import configured
+from tests.unit.server.serving import configured
 from tests.unit.server.wire import Wire, close_all, errors, messages
+
+pytestmark = pytest.mark.usefixtures("closed_wires")
 
 VIOLATION = "Authorization Violation"
 OK = ""
 KEY, STRANGER = Key(USER), Key(USER)
 BCRYPT = "$2a$04$ldytrnQn5lcUDBLMFg8yueK95lJ2mJzJceW4O3h0BGLvhJKbiPoge"
-"""Of "right"."""
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+"""Hash of the password "right"."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +186,8 @@ Start = Callable[[Path], AbstractAsyncContextManager[tuple[int, object]]]
 
 
 async def outcomes(file: Path, start: Start, tries: int = 1) -> dict[str, tuple[str, str]]:
-    """Of the whole table, at servers that `start` makes of a configuration file: (attempt, twin). `tries`: how often an
-    end without a word is tried again; nats-server's resets can overtake its last words."""
+    """Outcomes of the whole table, at servers that `start` makes of a configuration file: (attempt, twin). `tries`: how
+    often an end without a word is tried again; nats-server's resets can overtake its last words."""
     found: dict[str, tuple[str, str]] = {}
     for text in dict.fromkeys(row[1] for row in ROWS):
         file.write_text(text)
@@ -219,7 +215,7 @@ async def test_attempts_that_must_fail_and_their_twins(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_done_for_who_is_refused(tmp_path: Path) -> None:
-    """What comes in one piece with a CONNECT that is refused does not count; with one that is good it does."""
+    """Commands that come in one piece with a refused CONNECT do not count; with a good one they do."""
     (tmp_path / "server.conf").write_text(USERS)
     async with configured(tmp_path / "server.conf") as (server, _):
         ann = await Wire.open(server.port)

@@ -213,7 +213,7 @@ def test_a_router_knows_which_requests_it_imports() -> None:
 
 
 def test_who_hears_a_response_may_ask_again_at_once() -> None:
-    """As mirrors do: what a callback publishes is no part of the message that it hears."""
+    """Mirrors do so: a message that a callback publishes is no part of the one that it hears."""
     nodes = Nodes(1, A, B)
     exporter, importer = (nodes.benches[0].server.account(name) for name in "AB")
     exporter.subscribe(b"req.x", lambda s, r, h, p, o: exporter.publish(r, p))

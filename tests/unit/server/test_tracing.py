@@ -21,7 +21,7 @@ def connect(**more: Any) -> bytes:
 
 
 def traced(caplog: pytest.LogCaptureFixture, *lines: bytes, **options: Any) -> list[str]:
-    """What the trace says of a client that sends `lines` behind its CONNECT."""
+    """Trace of a client that sends `lines` behind its CONNECT."""
     caplog.set_level(TRACE, logger="jetcluster.server")
     bench = Bench(trace=True, **options)
     peer = bench.client(connect=connect())

@@ -1,5 +1,5 @@
-"""Who comes in over TLS, and as whom: one table for our server (tests/unit/server/test_tls_port.py) and for nats-server
-(tests/interop/test_tls.py)."""
+"""Logins over TLS, and the user that each of them becomes: one table for our server
+(tests/unit/server/test_tls_port.py) and for nats-server (tests/interop/test_tls.py)."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def by_config(certificates: Certificates) -> dict[str, list[Case]]:
 
 
 async def outcome(port: int, case: Case, certificates: Certificates) -> str:
-    """What has come of it."""
+    """The account that `case` comes into (IN: the default one), or the reason why it does not."""
     context = None if case.plain else certificates.context(case)
     try:
         async with asyncio.timeout(5):

@@ -30,7 +30,7 @@ class Wire:
     writer: asyncio.StreamWriter
     info: dict[str, Any] = field(default_factory=dict)
     inbox: str = ""
-    """Where its requests are answered, for tests that make some."""
+    """Subject of the answers to its requests, for tests that make some."""
     over: bool = False
     """The server has closed the connection."""
 
@@ -51,7 +51,7 @@ class Wire:
         return wire
 
     async def log_in(self, **connect: Any) -> list[Frame]:
-        """What came up to the PONG, or to the end of the connection."""
+        """Sends CONNECT and PING; returns all that came up to the PONG, or to the end of the connection."""
         told = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 0, **connect}
         self.send(f"CONNECT {json.dumps(told)}")
         return await self.settle()
@@ -128,6 +128,6 @@ _opened: list[Wire] = []
 
 
 async def close_all() -> None:
-    """What a test has opened: to be called at its end."""
+    """Closes the connections that a test has opened: to be called at its end."""
     while _opened:
         await _opened.pop().close()

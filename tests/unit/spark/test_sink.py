@@ -14,7 +14,7 @@ from tests.unit.spark.test_publish import Server, numbers
 
 
 def make_sink(url: str) -> Sink:
-    """As the driver sends it to a task."""
+    """A sink such as the driver sends to a task."""
     sink = Sink.__new__(Sink)
     sink.options = sink_options.parse({"servers": url, "stream": "S", "subject": "s"})
     sink.patterns, sink.window, sink.default_job, sink.start_after = [b">"], 120.0, "j", None

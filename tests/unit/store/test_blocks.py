@@ -50,7 +50,7 @@ def live_of(table: BlockTable) -> list[int]:
 
 
 def delete(table: BlockTable, seq: int) -> None:
-    """As the store does it."""
+    """Deletes one row, as the store does."""
     at = table.find(seq)
     first = table.firsts[at]
     if table.lives[at] == 1:

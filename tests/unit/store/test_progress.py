@@ -1,4 +1,4 @@
-"""What ails a data store, and for how long.
+"""Progress of a data store: what ails it, and for how long.
 
 The probe of a data store's disk asks the disk that the store is on.
 """

@@ -250,7 +250,7 @@ async def test_any_order_of_writes_commits_flushes_failures_and_crashes(
     kv = RocksKv(tmp_path / "db", owner_flushes=True)
     model: dict[bytes, bytes] = {}
     states: list[dict[bytes, bytes]] = [{}]
-    """By commit."""
+    """Content of the store after each commit."""
     snapshots: list[tuple[Any, list[tuple[bytes, bytes]]]] = []
     flushes: list[asyncio.Task[None]] = []
     gate = asyncio.Event()

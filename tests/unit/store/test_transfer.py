@@ -340,7 +340,7 @@ def test_what_the_store_below_cannot_read_of_ones_own_is_replaced(small: int) ->
     source = filled(source_kv)
     target = BlockStore(target_kv, OWN, memory=False)
     ship(source.export(), target, target_kv)
-    bad = keys.block(OWN, target._blocks.firsts[5])
+    bad = keys.block(OWN, target.blocks.firsts[5])
     target_kv.put(bad, b"nobody can read this")
     taker = target.import_begin()
     giver = source.export()
@@ -542,7 +542,7 @@ async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) ->
         return store.export()
 
     async def take(giver: Giver) -> int:
-        """How often something had to be freed."""
+        """Counts how often something had to be freed."""
         taker = target.import_begin()
         room = Room(kv, target, taker, "S")
         for one in all_ranges(giver):

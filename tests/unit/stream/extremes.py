@@ -118,7 +118,7 @@ class Extremes:
         self.counting = False
         """The last configuration is that of a counter with sources."""
         self.read: dict[bytes, int] = {}
-        """How far its links have come, if nothing was wrong with what they brought."""
+        """Link key -> sequence up to which it has read, if nothing was wrong with what it brought."""
 
     def odd(self, chance: float = 0.3) -> bool:
         return self.random.random() < chance
@@ -330,7 +330,7 @@ def _sourced(x: Extremes) -> list[bytes]:
 
 
 def _counted(x: Extremes) -> bytes:
-    """What follows on."""
+    """Sourced messages that follow on those before."""
     key = x.pick((b"UP > >", b"UP a >"))
     after = x.read.get(key)
     if after is None:

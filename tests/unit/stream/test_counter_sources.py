@@ -197,7 +197,8 @@ def test_batches_of_all_kinds_carry_what_is_counted() -> None:
 
 
 def test_what_is_no_counter_waits_at_the_door() -> None:
-    """As upstream: nothing of it is stored, and nothing behind it. Put right, all comes."""
+    """It is refused as upstream refuses it: nothing of it is stored, and nothing behind it. Once it is put right, all
+    comes."""
     s = Counters()
     key = link_key(ONE)
     s.feed("UP1", 1, "a.x", "c.x", 5)
@@ -249,8 +250,8 @@ def test_nobody_breaks_a_counter_for_others(value: str) -> None:
 
 
 def test_without_sources_headers_are_kept_as_they_come() -> None:
-    """As in versions that know no counters with sources, and may have replicas of the stream. Once it has some, what
-    cannot be read is an error."""
+    """Versions that know no counters with sources do the same, and may have replicas of the stream. Once it has some,
+    headers that cannot be read are an error."""
     s = Counters(sources=[])
     s.own("c.x", "+1", "Nats-Counter-Sources: junk")
     s.own("c.x", "+1")
@@ -283,7 +284,7 @@ def test_a_header_grows_so_far() -> None:
 
 
 def test_a_command_makes_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of small messages large ones are made: they are stored in pieces, and the counter goes on over them."""
+    """Small messages make large ones: they are stored in pieces, and the counter goes on over them."""
     monkeypatch.setattr(staging, "MAX_STAGED_TOTALS_BYTES", 60_000)
     s = Counters()
     s.feed("UP1", 1, "a." + "x" * 20_000, "c.x", 5)

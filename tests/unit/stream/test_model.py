@@ -50,9 +50,9 @@ class Model:
     ids: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     last_id: bytes = b""
     ends: dict[int, int] = field(default_factory=dict)
-    """When messages with a TTL expire."""
+    """Sequence of a message with a TTL -> the time when it expires."""
     schedules: dict[int, int] = field(default_factory=dict)
-    """When schedules are due."""
+    """Sequence of a schedule -> the time when it is due."""
 
     def limit(self, key: str) -> int:
         return max(self.config.get(key) or 0, 0)
@@ -288,7 +288,7 @@ PROFILES = {
     "counter": ({"allow_msg_counter": True}, ["Nats-Incr"]),
     "schedules": ({"allow_msg_schedules": True}, ["Nats-Schedule"]),
 }
-"""What a history is about: part of every configuration, and headers that its messages mostly have."""
+"""Name of a theme -> a part of every configuration of the history, and headers that its messages mostly have."""
 
 
 SMALL = [str(number) for number in range(13)]

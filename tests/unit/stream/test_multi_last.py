@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.stream.read.direct_get import Answer, DirectGet
-from tests.unit.stream.direct_get_rig import T0, WHEN, ask, field, frames_of, numbered, pages, status
+from tests.unit.stream.direct_gets import T0, WHEN, ask, field, frames_of, numbered, pages, status
 from tests.unit.stream.fake_store import NaiveStore
 
 # multi_last: acceptance check 5
@@ -74,7 +74,8 @@ def test_multi_last_up_to_a_sequence_that_older_messages_of_some_subjects_reach(
 
 
 def test_multi_last_up_to_time_without_the_instant() -> None:
-    """As nats-server 2.15.2; the choice is asked for with every request, since a reload may change it."""
+    """nats-server 2.15.2 leaves the instant out. The choice is asked for with every request, since a reload may change
+    it."""
     store, excludes = numbered(6, ("a", "b")), [True]
     getter = DirectGet("S", store, excludes_instant=lambda: excludes[0])
 

@@ -90,7 +90,7 @@ class Replica:
 
 
 class Observer:
-    """What looks on in one process alone, as on a leader, and fails now and then."""
+    """Observes the stream in one process alone, as on a leader, and fails now and then."""
 
     def __init__(self, replica: Replica, random: Random) -> None:
         self._replica = replica

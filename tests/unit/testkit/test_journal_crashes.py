@@ -49,7 +49,7 @@ class Lives:
         self.gids = 0
         self.lives = 0
         self.cut_off = 0
-        """So many of the next starts are."""
+        """The number of coming starts that are cut off."""
         self.fatal: list[BaseException] = []
         make_folder(FOLDER, self.disk.files)
         self.open()

@@ -38,7 +38,7 @@ def damaged_store(seed: int) -> SimDisk:
 
 
 def start(disk: SimDisk, now: float) -> RocksKv:
-    """As a node does."""
+    """Opens the data store as a node does."""
     settle(STORE, disk.files)
     load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(1), clock=ManualTime(), files=disk.files)
     opened = partial(RocksKv, files=disk.files, rocks=RocksModule(disk))

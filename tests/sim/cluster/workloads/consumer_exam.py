@@ -1,4 +1,5 @@
-"""What is done to consumers (pauses, resets, updates, moves, purges), and push consumers with heartbeats and groups."""
+"""Exam of changes of consumers (pauses, resets, updates, moves, purges), and of push consumers with heartbeats and
+groups."""
 
 from __future__ import annotations
 
@@ -155,7 +156,7 @@ class ConsumerExam(Exam):
         self.equal("an ack of what was delivered before", (await self._info("moved"))["num_ack_pending"], 4)
 
     async def _purged(self, session: Session) -> None:
-        """What waits for its ack goes with its message."""
+        """Purges of messages that wait for their acks, which go with them."""
         await self._new_stream(session, "PURGED")
         await self._consumer("short", "PURGED", ack_wait=2 * SECOND)
         await self._pull_some("short", 4, stream="PURGED")
@@ -182,7 +183,7 @@ class ConsumerExam(Exam):
         await self.ask(session, "STREAM.DELETE.PURGED")
 
     async def _redelivered(self, session: Session) -> None:
-        """What comes again comes first."""
+        """Redeliveries, which come before new messages."""
         await self._consumer("again", max_ack_pending=4)
         found = await self._pull_some("again", 4)
         for at in (2, 0):

@@ -1,5 +1,5 @@
-"""What streams take from others, and what leaves them: filters, starts and transforms of mirrors and sources, counters
-of sources, work queues, interest."""
+"""Exam of what streams take from others, and what leaves them: filters, starts and transforms of mirrors and sources,
+counters of sources, work queues, interest."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class CoreExam(Exam):
             self.require(False, f"server {at}: a request that nobody answers is not refused")
 
     async def _unsubscribed(self, session: Session) -> None:
-        """What is over gets nothing; a subscription with a maximum ends by itself."""
+        """Ends of subscriptions: one that is over gets nothing, one with a maximum ends by itself."""
         one, other = self.rng.sample(self.sessions, 2)
         got: list[Msg] = []
         sid = one.subscribe("gone", got.append)
@@ -144,7 +144,7 @@ class CoreExam(Exam):
         self.require(all(set(msg.payload) <= {at} for at, msg in enumerate(got)), "contents of large messages")
 
     async def _services(self, session: Session) -> None:
-        """What the server itself says of an account, and who is connected."""
+        """Answers of the server itself about an account, and about who is connected."""
         answer: dict[str, Any] = json.loads((await session.request("$JS.API.INFO")).payload)
         names = (await self.ask(session, "STREAM.NAMES"))["streams"] or []
         self.equal("streams of the account", answer["streams"], len(names))

@@ -22,11 +22,11 @@ class Large(Workload):
 
     async def prepare(self) -> None:
         self.kept: dict[int, str] = {}
-        """By sequence: the texts that are there now."""
+        """The texts that are there now, by sequence."""
         self.most = self.per_subject = 0
         """Limits, once they are there."""
         self.kind = self.rng.randrange(3)
-        """Of the purge."""
+        """The kind of the purge."""
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["large.*"])
         for start in range(1, COUNT + 1, AT_ONCE):
@@ -41,8 +41,7 @@ class Large(Workload):
         await asyncio.sleep(self.rng.uniform(0.0, 6.0))
         await self.insist("the cut", self.rng.choice([self._purge, self._limit, self._limit_subjects]))
         number = COUNT
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(2.0))
+        async for _ in self.turns(2.0):
             number += 1
             await self._write(number)
 

@@ -36,7 +36,7 @@ class PriorityExam(Exam):
         await self.examine(parts)
 
     def _pull(self, session: Session, name: str, **request: Any) -> asyncio.Queue[Msg]:
-        """Where what it gets comes."""
+        """Sends a pull request; returns the queue of what it gets."""
         got: asyncio.Queue[Msg] = asyncio.Queue()
         inbox = session.new_inbox()
         session.subscribe(inbox, lambda msg: None if msg.status.startswith("100") else got.put_nowait(msg))

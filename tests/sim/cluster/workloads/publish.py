@@ -8,7 +8,7 @@ import math
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
 
 CONSUMER = "reader"
 PUBLISHERS = 2
@@ -38,7 +38,7 @@ class Publish(Workload):
 
     @property
     def window(self) -> float:
-        """Of acks that a loss of power may take (`judges.Log`)."""
+        """Seconds of acks that a loss of power may take (`judges.Log`)."""
         return 0.0
 
     async def prepare(self) -> None:
@@ -53,14 +53,10 @@ class Publish(Workload):
     async def _create_consumer(self) -> None:
         await self.create_consumer(self.admin, self.stream, CONSUMER, ack_wait=5_000_000_000, max_ack_pending=PENDING)
         self.consumer_known = self.now
-        """When somebody was last told that the consumer is there."""
+        """The time at which somebody was last told that the consumer is there."""
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(PUBLISHERS):
-                group.create_task(self._publish(number))
-            group.create_task(self._consume())
-            group.create_task(self._read())
+        await together(*(self._publish(number) for number in range(PUBLISHERS)), self._consume(), self._read())
 
     # ---- publishing
 
@@ -75,17 +71,14 @@ class Publish(Workload):
         await session.close()
 
     async def _publish_one(self, session: Session, text: str) -> None:
-        self.log.send(text)
-        ack = await self.store(session, f"{self.subject}.{text}", text)
-        self.log.ack(int(ack["seq"]), text, self.now)
+        await self.store_logged(self.log, session, f"{self.subject}.{text}", text)
 
     # ---- reading
 
     async def _read(self) -> None:
-        """What was acknowledged is there, wherever one asks."""
+        """Reads what was acknowledged, which must be there wherever one asks."""
         session = await self.session("get")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
+        async for _ in self.turns(4.0):
             acked = self.log.acked
             if not acked:
                 continue
@@ -186,5 +179,5 @@ class Relaxed(Publish):
 
     @property
     def window(self) -> float:
-        """What waits for a sync, and one that takes as long as disks of the simulation hang."""
+        """Seconds until the next sync, and of one that takes as long as disks of the simulation hang."""
         return max(server.sync_interval for server in self.deployment.servers.values()) + SYNC

@@ -6,7 +6,7 @@ import asyncio
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "KV_sim"
 CLIENTS = 3
@@ -29,9 +29,9 @@ class RegistersWorkload(Workload):
     async def prepare(self) -> None:
         self.judge = Registers()
         self.expected: dict[str, int] = {}
-        """By text: the revision that a compare-and-set names."""
+        """The revision that a compare-and-set names, by its text."""
         self.revisions: dict[str, int] = {}
-        """Of texts whose compare-and-set was acknowledged."""
+        """Revisions of texts whose compare-and-set was acknowledged."""
         self.won: dict[tuple[str, int], str] = {}
         admin = await self.session("admin")
         # A key is never written often enough for its oldest revisions to go.
@@ -41,9 +41,7 @@ class RegistersWorkload(Workload):
         )  # fmt: skip
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(CLIENTS):
-                group.create_task(_Client(self, number).run())
+        await together(*(_Client(self, number).run() for number in range(CLIENTS)))
 
     async def check(self) -> None:
         await self.everywhere(STREAM, max(map(self.judge.newest, KEYS)), self._look)

@@ -83,7 +83,7 @@ class TimeExam(Exam):
             )
 
     async def _fired(self, session: Session, target: str) -> list[float]:
-        """When, in seconds of the stream's own time."""
+        """The times at which a schedule fired, in seconds of the stream's own time."""
         found = await self.contents(session, "PLAN", f"plan.to.{target}")
         return [_seconds(found[seq].headers["Nats-Time-Stamp"]) for seq in sorted(found)]
 

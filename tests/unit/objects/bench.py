@@ -21,7 +21,7 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import NaiveStore, RecordingBus, block
+from tests.unit.stream.fake_store import FakeBus, NaiveStore, block
 
 Json = dict[str, Any]
 
@@ -40,11 +40,11 @@ def digest(data: bytes) -> str:
     return "sha-256=" + urlsafe_b64encode(sha256(data).digest()).decode()
 
 
-class Rig:
+class Bench:
     def __init__(self, *subjects: str, limits: ObjectLimits | None = None, **config: object) -> None:
         self.time = ManualTime()
         self.store = NaiveStore()
-        self.bus = RecordingBus()
+        self.bus = FakeBus()
         self.machine = StreamMachine("OBJ_b", StreamRules.from_config({}), self.store)
         self.index = 0
         self.log: list[tuple[int, bytes]] = []
@@ -170,7 +170,7 @@ class Rig:
         return answer and json.loads(answer)
 
     def seen(self, prefix: bytes = b"$OBJ.b.info.") -> list[Json]:
-        """What core subscribers of the bucket's infos see, since the last call."""
+        """Infos that core subscribers of the bucket's infos have seen since the last call."""
         found = [json.loads(body) for subject, body, _ in self.bus.sent if subject.startswith(prefix)]
         self.bus.sent = [message for message in self.bus.sent if not message[0].startswith(prefix)]
         return found

@@ -26,7 +26,7 @@ def numbered(n: int, subjects: tuple[str, ...] = ("foo",)) -> NaiveStore:
 
 
 def frames_of(answer: Answer, slice_bytes: int = 1000) -> Iterator[Frame]:
-    """As the read group takes them, slice by slice."""
+    """Takes the frames as the read group does, slice by slice."""
     if isinstance(answer, tuple):
         yield from answer
         return

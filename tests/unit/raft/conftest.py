@@ -1,0 +1,18 @@
+"""Fixtures of the tests of groups and journals."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.raft.journal_rig import Bench
+from tests.unit.raft.loopback import Loopback
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def net() -> Loopback:
+    return Loopback()
