@@ -71,14 +71,14 @@ INFO_TOKENS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 
 
 class JetStreamApi:
-    """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
+    """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels requests under way."""
 
     def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False, max_queued: int = MAX_QUEUED) -> None:
         """`system`: of the system account."""
         self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
-        """False: the account has no JetStream, and every request is refused for that reason."""
+        """False when the account has no JetStream: every request is refused for that reason."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
         self.counters = RequestCounters()

@@ -30,16 +30,16 @@ class S2Error(PeerError):
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli), the standard library has none.
+    """Return CRC-32C (Castagnoli), which the standard library lacks.
 
     Segments of LANE bytes are worked on side by side, one byte of each per step: `bytes.translate` looks all of them up
-    at once. What the segments give is put together by shifting a checksum over LANE zero bytes (both are linear).
+    at once. The segments' checksums are combined by shifting one over LANE zero bytes (both are linear).
     """
     return _carried(0xFFFFFFFF, data) ^ 0xFFFFFFFF
 
 
 def _carried(crc: int, data: bytes) -> int:
-    """The checksum's inner value `crc` of what came before, behind `data`."""
+    """Return the checksum's inner value after `data`, which follows bytes of the inner value `crc`."""
     lanes = len(data) // LANE
     if lanes:
         shift = _shift_tables()
@@ -138,7 +138,7 @@ class Decoder:
 
     @property
     def between_chunks(self) -> bool:
-        """No chunk is incomplete."""
+        """True when no chunk is incomplete."""
         return not self._pending
 
     @property
@@ -153,7 +153,7 @@ class Decoder:
                 yield content
 
     def steps(self, data: bytes) -> Iterator[bytes | None]:
-        """As `feed`; None where a millisecond's work is done and others may go on."""
+        """Like `feed`; yields None after each millisecond of work, where others may go on."""
         pending = self._pending
         pending += data
         while len(pending) >= 4:
@@ -216,7 +216,7 @@ def decode_block(block: bytes) -> Generator[None, None, bytes]:
 
 
 def _element(block: bytes, at: int, out: bytearray, last: int) -> tuple[int, int]:
-    """Decodes one literal or copy; where the next one begins, and the offset that a repeat would use."""
+    """Decodes one literal or copy; returns where the next one begins, and the offset that a repeat would use."""
     tag = block[at]
     kind, value = tag & 3, tag >> 2
     at += 1

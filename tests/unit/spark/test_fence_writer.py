@@ -113,7 +113,7 @@ def _error(code: int, **fields: object) -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(publish, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 def rows(count: int, start: int = 0) -> list[Message]:
