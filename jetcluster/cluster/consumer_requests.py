@@ -401,14 +401,11 @@ class ConsumerExpiry:
         self._background = background
         self._running: set[int] = set()
 
-    def watch(self, replica: StreamReplica) -> None:
-        """Expires reported consumers at once: a threshold may be shorter than the time between ticks."""
-        gid = replica.assignment.gid
-        replica.consumers.tell_unused = lambda: self.look(gid, replica)
-
-    def look(self, gid: int, replica: StreamReplica) -> None:
-        """Begins to delete the reported consumers, unless that is under way."""
-        if replica.consumers.unused and gid not in self._running:
+    def look(self, gid: int) -> None:
+        """Begins to delete the reported consumers, unless that is under way. Called at once when there are some: a
+        threshold may be shorter than the time between ticks."""
+        replica = self._replicas.get(gid)
+        if replica is not None and replica.consumers.unused and gid not in self._running:
             self._running.add(gid)
             self._background.spawn(self._expire(gid, replica))
 

@@ -51,10 +51,10 @@ class LocalStreams:
         self.broken = broken
         self.owners = network.catchup.owners
         self.orphans = orphans
-        self.exchange = ConsumerExchange(runtime, network, commits, self._consumer_host)
+        self.expiry = ConsumerExpiry(self.replicas, ask_stream, background)
+        self.exchange = ConsumerExchange(runtime, network, commits, self._consumer_host, self.expiry.look)
         votes = HashVotes(runtime, network, self.replicas, background)
         self.drift = DriftCheck(runtime, network, self.replicas, votes)
-        self.expiry = ConsumerExpiry(self.replicas, ask_stream, background)
         self.rescues = StreamRescues(runtime, network, known, meta, service, ask_meta, background, self.broken)
         self.lone = LoneReplicas(runtime, network, known, meta, self.replicas, background)
         self._services = services
@@ -93,7 +93,7 @@ class LocalStreams:
         if replica.retiring and gid not in self._retiring:
             self._retiring.add(gid)
             self._background.spawn(self._retire(replica))
-        self.expiry.look(gid, replica)
+        self.expiry.look(gid)
         self._runtime.rounds.rest(gid, self._runtime.clock.monotonic(), rest)
 
     def take(self, effect: Effect) -> None:
@@ -135,7 +135,6 @@ class LocalStreams:
         self.owners[gid] = replica
         self._runtime.rounds.add(gid, replica.set_resting)
         self.lone.watch(gid)
-        self.expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:
         replica = self.replicas.get(gid)

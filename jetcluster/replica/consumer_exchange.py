@@ -24,6 +24,7 @@ from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.stream.log.commands import CONSUMER_TURN, HEAD
 
 Body = dict[str, Any]
+FindHost = Callable[[int], ConsumerHost | None]
 
 TURN_NOTICE = "consumer.turn"
 REFUSED_NOTICE = "consumer.refused"
@@ -42,13 +43,14 @@ _ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
-    """These messages for all streams of a node. `host` returns the consumer host of a group's replica here."""
+    """The messages of all streams of a node. `host`: a group's consumer host here. `unused`: `ConsumerExpiry.look`."""
 
     def __init__(
-        self, runtime: Runtime, network: Network, commits: TurnCommit, host: Callable[[int], ConsumerHost | None]
+        self, runtime: Runtime, network: Network, commits: TurnCommit, host: FindHost, unused: Callable[[int], None]
     ) -> None:
         self._runtime, self._network, self._commits = runtime, network, commits
         self._host = host
+        self.unused = unused
         self._peer = network.me.encode()
         mesh = network.mesh
         mesh.on_notice(TURN_NOTICE, self._on_turn)

@@ -86,6 +86,7 @@ class ConsumerHost:
         infos: ReplicaInfos,
         send_turn: SendTurn,
         tell_leaving: TellLeaving,
+        tell_unused: Callable[[int], None],
         when_known: Callable[[Origin, Callable[[], None]], None] | None = None,
     ) -> None:
         runtime, network, table = replica.runtime, replica.network, replica.table
@@ -97,8 +98,7 @@ class ConsumerHost:
         self.moves = ConsumerBalancer(replica, self.policy)
         self.unused: dict[int, ConsumerState] = {}
         """Consumers whose owners found them inactive; `ConsumerExpiry` deletes them."""
-        self.tell_unused: Callable[[], None] | None = None
-        """Called when a consumer is added to `unused`."""
+        self._tell_unused = tell_unused
         self._me = network.me
         self._peer = network.me.encode()
         self._send_turn = send_turn
@@ -424,8 +424,7 @@ class ConsumerHost:
     def _unused(self, state: ConsumerState) -> None:
         if len(self.unused) < MAX_UNUSED:  # the owner of a consumer without room asks again
             self.unused[state.cid] = state
-            if self.tell_unused is not None:
-                self.tell_unused()
+            self._tell_unused(self.replica.assignment.gid)
 
     def _configured(self, state: ConsumerState) -> None:
         hosted = self.running.get(state.cid)

@@ -103,9 +103,8 @@ class StreamReplica(ReplicaState):
         self.duties = LeaderDuties(
             self.machine, self.bus, runtime.clock, self.try_propose, soon, later, self.failures.failed
         )
-        self.consumers = ConsumerHost(
-            self, settings, self.infos, exchange.send_turn, exchange.tell_leaving, self.reads.own.when_known
-        )
+        calls = exchange.send_turn, exchange.tell_leaving, exchange.unused
+        self.consumers = ConsumerHost(self, settings, self.infos, *calls, self.reads.own.when_known)
         self.applying = Applying(
             self,
             self.failures,

@@ -197,7 +197,7 @@ class Membership:
     @property
     def _leaderless(self) -> bool:
         """True when this replica would not hear of commits: it has had no leader for long while others could have one
-        (it may have been removed), its leader leaves it out, or the others' leader has a log that contradicts it."""
+        (it may have been removed), its leader leaves it out, or the others' leader has a log that contradicts this."""
         group = self._replica.group
         if group.refused:
             return True
