@@ -35,8 +35,8 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
-REQUEST_COST = 0.0004
-BYTE_COST = 2e-8
+SECONDS_PER_REQUEST = 0.0004
+SECONDS_PER_BYTE = 2e-8
 """Seconds of the loop that a request, and a byte of its payload, probably need: they limit the number begun in a
 turn."""
 MAX_SESSIONS = 64
@@ -174,7 +174,7 @@ class JetStreamApi:
 
     def _start_some(self) -> Work[None]:
         while self._queue and len(self._running) < MAX_RUNNING:
-            yield REQUEST_COST + self._start_next() * BYTE_COST
+            yield SECONDS_PER_REQUEST + self._start_next() * SECONDS_PER_BYTE
 
     def _start_next(self) -> int:
         """Bytes of its payload."""

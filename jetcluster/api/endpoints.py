@@ -104,7 +104,7 @@ RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
 _EMPTY_BODIES = (b"", b"{}")
 MAX_RESCUER_LENGTH = 256
 """The most characters of the requester's name that a rescue keeps in the meta log."""
-PURGE_AT_ONCE = 100
+MAX_PURGED_AT_ONCE = 100
 """Streams that are listed at a time."""
 ACCOUNT_PURGE_SECONDS = 60.0
 """Seconds without a deleted stream after which the rest is left: then no server leads the meta group."""
@@ -165,7 +165,7 @@ async def purge_account(context: ApiContext, request: Request) -> Fields:
 async def _delete_streams(context: ApiContext, account: str) -> None:
     """Deletes streams until none is left. Raises ApiError when the meta group refuses to delete one, or has no leader
     for long."""
-    page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
+    page = {"account": account, "offset": 0, "limit": MAX_PURGED_AT_ONCE, "subject": ""}
     end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
     while True:
         try:

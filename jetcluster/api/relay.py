@@ -8,7 +8,6 @@ comes back by the interest in its reply subject. While no peer has JetStream the
 
 The requester's connection does not cross, so its permissions are checked here: a request that makes the server publish
 where the client may not is answered with the refusal that it would get there.
-
 A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
 members hand over requests of the system account and those about the cluster itself: such requests are for the clients
 of a node with JetStream.
@@ -21,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from jetcluster.api.request import GUARDED, MAX_BODY
+from jetcluster.api.request import GUARDED, MAX_BODY_BYTES
 from jetcluster.clock import Rng
 from jetcluster.errors import (
     CONSUMER_DELIVER_SUBJECT,
@@ -131,7 +130,7 @@ def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) ->
     """Returns the refusal of a request whose deliver subject the requester may not publish to (`allowed` decides, see
     `Request.may_deliver_to`), else None, also for one that cannot be decoded: it is refused where it is decoded."""
     _, code, kind, keys = _delivering(subject)
-    if not code or len(payload) > MAX_BODY or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
+    if not code or len(payload) > MAX_BODY_BYTES or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
         return None
     try:
         found = [loads(payload)]

@@ -32,7 +32,7 @@ from jetcluster.protocol.bus import Bus, Origin
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
 
-MAX_BODY = 1024 * 1024
+MAX_BODY_BYTES = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
 REQUEST_SECONDS = 3.9
 """Seconds within which a request is answered, also when other nodes must be asked: stock clients give up after 5 s.
@@ -143,8 +143,8 @@ def check_api_level(headers: bytes) -> None:
 
 def check_size(payload: bytes) -> None:
     """ApiError 400/10025 for a body that is too large to be worth decoding."""
-    if len(payload) > MAX_BODY:
-        raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY} bytes")
+    if len(payload) > MAX_BODY_BYTES:
+        raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY_BYTES} bytes")
 
 
 def renumbered(error: ApiError) -> ApiError:

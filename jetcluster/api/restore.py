@@ -43,7 +43,7 @@ IDLE_SECONDS: Final = 5.0
 """Seconds that a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Bytes of chunks that wait for their turn; a client that waits for the answers has one chunk."""
-CHUNK_OVERHEAD: Final = 512
+CHUNK_OVERHEAD_BYTES: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
@@ -63,7 +63,7 @@ MAX_CONSUMER_BYTES: Final = 8 << 20
 CONSUMER_SECONDS: Final = 20.0
 """Seconds for which the creation of each consumer of an archive is retried, as while the stream has no leader."""
 AGAIN_SECONDS: Final = 0.25
-MAX_IGNORED: Final = 1000
+MAX_IGNORED_ENTRIES: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries of unknown kinds, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
@@ -189,7 +189,7 @@ class RestoreReceiver:
         self._subscription = self._bus.subscribe(self.subject, self._on_chunk)
 
     def _on_chunk(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
+        self._waiting_bytes += len(payload) + CHUNK_OVERHEAD_BYTES
         self._waiting.put_nowait(_Chunk(reply, payload))
         self._count()
         if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD_BYTES:
@@ -247,7 +247,7 @@ class RestoreReceiver:
                     self._context.log.warning("restore was not continued", stream=self._assignment.name)
                     return False
                 reply = chunk.reply
-                self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD
+                self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD_BYTES
                 if not reply:
                     self._context.log.warning("restore chunk without a reply subject", stream=self._assignment.name)
                     return False
@@ -335,7 +335,7 @@ class RestoreReceiver:
                 raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
         elif entry.name.startswith(restoring.CONSUMER_PREFIX):
-            self._consumers_bytes += size + CHUNK_OVERHEAD
+            self._consumers_bytes += size + CHUNK_OVERHEAD_BYTES
             if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
                 raise restoring.ArchiveError("too many consumers, or one of them is too large")
             name = entry.name[len(restoring.CONSUMER_PREFIX) :].decode("utf-8", "replace")
@@ -343,7 +343,7 @@ class RestoreReceiver:
         else:
             self._ignored += 1
             self._ignored_bytes += size
-            if self._ignored > MAX_IGNORED or self._ignored_bytes > MAX_IGNORED_BYTES:
+            if self._ignored > MAX_IGNORED_ENTRIES or self._ignored_bytes > MAX_IGNORED_BYTES:
                 raise restoring.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:

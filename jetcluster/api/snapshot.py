@@ -22,10 +22,10 @@ from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
 
-DEFAULT_CHUNK: Final = 128 * 1024
-CHUNK_RANGE: Final = (1024, 1024 * 1024)
-DEFAULT_WINDOW: Final = 8 * 1024 * 1024
-MAX_WINDOW: Final = 32 * 1024 * 1024
+DEFAULT_CHUNK_BYTES: Final = 128 * 1024
+CHUNK_BYTES_RANGE: Final = (1024, 1024 * 1024)
+DEFAULT_WINDOW_BYTES: Final = 8 * 1024 * 1024
+MAX_WINDOW_BYTES: Final = 32 * 1024 * 1024
 INTEREST_SECONDS: Final = 2.0
 WILDCARD_SECONDS: Final = 0.5
 """Seconds in which interest by wildcard alone does not count: clients receive all their replies through one wildcard,
@@ -64,9 +64,9 @@ class Sender:
         self._opened = opened
         self._client = request.client()
         self._deliver = wanted.deliver_subject.encode()
-        low, high = CHUNK_RANGE
-        self._chunk = min(max(wanted.chunk_size or DEFAULT_CHUNK, low), high)
-        self._window = min(max(wanted.window_size or DEFAULT_WINDOW, self._chunk), MAX_WINDOW)
+        low, high = CHUNK_BYTES_RANGE
+        self._chunk = min(max(wanted.chunk_size or DEFAULT_CHUNK_BYTES, low), high)
+        self._window = min(max(wanted.window_size or DEFAULT_WINDOW_BYTES, self._chunk), MAX_WINDOW_BYTES)
         self._ack_prefix = f"$JS.SNAPSHOT.ACK.{assignment.name}.{context.rng.token(4).hex()}"
         self._unacked = 0
         self._acked = asyncio.Event()

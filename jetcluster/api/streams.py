@@ -35,7 +35,7 @@ NAMES_LIMIT = 1024
 LIST_LIMIT = 256
 LIST_SECONDS = 3.0
 """Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
-LIST_AT_ONCE = 64
+MAX_LISTED_AT_ONCE = 64
 STANDING_SECONDS = 2.0
 """Seconds in which a stream's leader must confirm itself; the request to the meta group then has its own time."""
 
@@ -338,7 +338,7 @@ async def _page(context: ApiContext, kind: str, request: Request, wanted: PageRe
 async def _gather_info(context: ApiContext, assignments: list[Assignment], seconds: float) -> dict[int, Fields]:
     """Leaders' `info` answers by gid; streams that refused or did not answer in time are left out."""
     answers: dict[int, Fields] = {}
-    gate = asyncio.Semaphore(LIST_AT_ONCE)
+    gate = asyncio.Semaphore(MAX_LISTED_AT_ONCE)
 
     async def ask(assignment: Assignment) -> None:
         async with gate:

@@ -20,11 +20,11 @@ from jetcluster.protocol import subjects
 MAX_CACHED = 32_768
 """Answers per cache; a cache that is full is emptied (nats-server sweeps its cache of 1,024 at random)."""
 
-LONGEST_CACHED = 256
+MAX_CACHED_BYTES = 256
 """Bytes of a subject; the answers for longer ones are found each time. Clients choose subjects, of 4 KB and more, and a
 cache that counts its entries would hold hundreds of megabytes of them."""
 
-DEEP = 5
+ACK_TOKENS = 5
 """Last tokens of an ack's subject, a consumer's numbers, which only wildcards match."""
 
 _DOT = b"."
@@ -105,7 +105,7 @@ class Sublist(Generic[S, A]):
         self._heads: dict[bytes, set[bytes]] = {}
         """All tokens but the last -> cached literals, to find what a new `head.*` changes."""
         self._deep: dict[bytes, A] = {}
-        """All tokens but the last DEEP -> answer, where those are taken by wildcards only."""
+        """All tokens but the last ACK_TOKENS -> answer, where those are taken by wildcards only."""
         self._deep_roots = {_STAR, _FULL}
         """First tokens of subscriptions that may change one of these."""
         self.literals: dict[bytes, A] = {}
@@ -207,13 +207,13 @@ class Sublist(Generic[S, A]):
         return answer
 
     def match_deep(self, subject: bytes) -> A:
-        """Like `match`, for subjects that are used once and differ only in their last DEEP tokens: acks."""
-        parts = subject.rsplit(_DOT, DEEP)
+        """Like `match`, for subjects that are used once and differ only in their last ACK_TOKENS tokens: acks."""
+        parts = subject.rsplit(_DOT, ACK_TOKENS)
         answer = self._deep.get(parts[0])
-        if answer is not None and len(parts) > DEEP and b"" not in parts:
+        if answer is not None and len(parts) > ACK_TOKENS and b"" not in parts:
             return answer
         answer, free = self._compiled(subject)
-        if free >= DEEP and len(parts) > DEEP and len(parts[0]) <= LONGEST_CACHED:
+        if free >= ACK_TOKENS and len(parts) > ACK_TOKENS and len(parts[0]) <= MAX_CACHED_BYTES:
             if len(self._deep) >= MAX_CACHED:
                 self._deep.clear()
             self._deep[parts[0]] = answer
@@ -222,7 +222,7 @@ class Sublist(Generic[S, A]):
 
     def remember(self, subject: bytes, answer: A) -> None:
         """Caches by subject an answer that came by prefix: worth it for a subject that is published to repeatedly."""
-        if len(subject) > LONGEST_CACHED:
+        if len(subject) > MAX_CACHED_BYTES:
             return
         literals = self.literals
         if len(literals) >= MAX_CACHED:
@@ -233,7 +233,7 @@ class Sublist(Generic[S, A]):
 
     def _walk(self, subject: bytes, head: bytes) -> A:
         answer, free = self._compiled(subject)
-        if len(subject) > LONGEST_CACHED:
+        if len(subject) > MAX_CACHED_BYTES:
             return answer
         if free and head:
             if len(self.prefixes) >= MAX_CACHED:

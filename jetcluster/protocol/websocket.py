@@ -35,8 +35,7 @@ Place = tuple[str, str, int]
 
 
 class HandshakeError(PeerError):
-    """A request that this server does not answer with 101. The text goes to the log, and to the client after the
-    status."""
+    """A request that this server refuses. The text goes to the log, and to the client after the status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -215,25 +214,25 @@ POLICY_VIOLATION = 1008
 TOO_BIG = 1009
 INTERNAL_ERROR = 1011
 
-MAX_CONTROL = 125
+MAX_CONTROL_BYTES = 125
 """Bytes of payload of a ping, a pong or a close frame."""
-PIECE = 64 * 1024
+PIECE_BYTES = 64 * 1024
 """Bytes that are inflated at a time."""
-PACKED = 8 * 1024
+PACKED_BYTES = 8 * 1024
 """Compressed bytes that are read at a time: they may hold any number of empty blocks."""
-MAX_ENDS = 16
+MAX_DEFLATE_STREAMS = 16
 """Deflate streams within one message. A sender may end one anywhere; no sender needs to do so more than once."""
-MAX_INFLATED = 8 * 1024 * 1024
+MAX_INFLATED_BYTES = 8 * 1024 * 1024
 """Bytes a compressed message may inflate to, unless the reader is told otherwise."""
-COMPRESS_ABOVE = 64
-"""Bytes; a longer message is compressed."""
-BROWSER_FRAME = 4096
+COMPRESS_ABOVE_BYTES = 64
+"""A longer message is compressed."""
+BROWSER_FRAME_BYTES = 4096
 """Payload of a frame to a browser, at most: it hands a frame on only when it is whole."""
 
 _FIN, _RSV1, _RSV23, _MASK = 0x80, 0x40, 0x30, 0x80
 _TAIL = b"\x00\x00\xff\xff"
 """The end of a deflated message, which senders leave out."""
-_BY_TABLE = 1536
+_TABLE_BYTES = 1536
 """Bytes from which on four passes with tables are quicker than one XOR of long integers (measured)."""
 
 Event = tuple[int, bytes]
@@ -256,7 +255,7 @@ class WebSocketReader:
     bounded amount of work, so that a caller may stop in between. `deflate`: permessage-deflate was
     agreed on; a compressed message inflates to `most` bytes and no more."""
 
-    def __init__(self, *, deflate: bool, most: int = MAX_INFLATED) -> None:
+    def __init__(self, *, deflate: bool, most: int = MAX_INFLATED_BYTES) -> None:
         self._deflate = deflate
         self._most = most
         self._data = b""
@@ -346,7 +345,7 @@ class WebSocketReader:
         if first & _RSV23:
             raise WebSocketError(PROTOCOL_ERROR, "RSV2 and RSV3 must be clear")
         if opcode in (CLOSE, PING, PONG):
-            if second & 0x7F > MAX_CONTROL:
+            if second & 0x7F > MAX_CONTROL_BYTES:
                 raise WebSocketError(PROTOCOL_ERROR, "control frame length bigger than maximum allowed of 125 bytes")
             if not first & _FIN:
                 raise WebSocketError(PROTOCOL_ERROR, "control frame does not have final bit set")
@@ -401,9 +400,9 @@ class WebSocketReader:
     def _inflate(self) -> bytes:
         inflater = self._inflater
         assert inflater is not None
-        packed = self._packed[self._packed_at : self._packed_at + PACKED]
+        packed = self._packed[self._packed_at : self._packed_at + PACKED_BYTES]
         try:
-            piece = inflater.decompress(packed, PIECE)
+            piece = inflater.decompress(packed, PIECE_BYTES)
         except zlib.error as error:
             raise WebSocketError(INVALID_PAYLOAD, "corrupt compressed message") from error
         if inflater.eof:  # a sender may end its deflate stream anywhere; what follows is another one
@@ -414,9 +413,9 @@ class WebSocketReader:
             left = inflater.unconsumed_tail
         self._packed_at += len(packed) - len(left)
         self._inflated += len(piece)
-        if self._ends > MAX_ENDS or self._inflated > self._most:
+        if self._ends > MAX_DEFLATE_STREAMS or self._inflated > self._most:
             raise WebSocketError(TOO_BIG, "compressed message is too large")
-        self._more = self._packed_at < len(self._packed) or len(piece) == PIECE
+        self._more = self._packed_at < len(self._packed) or len(piece) == PIECE_BYTES
         if not self._more:
             self._packed, self._packed_at = b"", 0
         if not self._more and self._final and not self._left:
@@ -459,7 +458,7 @@ class FrameWriter:
         return b"".join([self._message(data[at : at + limit]) for at in range(0, len(data), limit)])
 
     def _message(self, data: bytes) -> bytes:
-        if self._deflate and len(data) > COMPRESS_ABOVE:
+        if self._deflate and len(data) > COMPRESS_ABOVE_BYTES:
             deflater = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, -15)
             packed = (deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
             if len(packed) < len(data):
@@ -469,13 +468,13 @@ class FrameWriter:
 
 def control(opcode: int, payload: bytes) -> bytes:
     """A ping, pong or close frame of a server."""
-    assert len(payload) <= MAX_CONTROL
+    assert len(payload) <= MAX_CONTROL_BYTES
     return _frame(_FIN | opcode, payload)
 
 
 def close_payload(code: int, text: str) -> bytes:
     """The payload of a close frame; the text is cut to what fits."""
-    body = text.encode()[: MAX_CONTROL - 2].decode(errors="ignore").encode()
+    body = text.encode()[: MAX_CONTROL_BYTES - 2].decode(errors="ignore").encode()
     return code.to_bytes(2) + body
 
 
@@ -491,7 +490,7 @@ def _frame(first: int, payload: bytes) -> bytes:
 def unmasked(data: bytes, key: bytes) -> bytes:
     """XOR with the four bytes of `key`, over and over; masks as well as it unmasks."""
     length = len(data)
-    if length < _BY_TABLE:
+    if length < _TABLE_BYTES:
         mask = (key * (length // 4 + 1))[:length]
         return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(length, "little")
     plain = bytearray(length)

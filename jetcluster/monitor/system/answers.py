@@ -31,7 +31,7 @@ from jetcluster.server.client.connection import ClientConnection
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions
 
-MAX_BODY = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 
 
 def _same(*names: str) -> Mapping[str, str]:
@@ -76,8 +76,8 @@ def decode(body: bytes) -> Json:
     """Returns options and filter as they came. Raises QueryError for a body that is no JSON object."""
     if not body.strip():
         return {}
-    if len(body) > MAX_BODY:
-        raise QueryError(f"request of more than {MAX_BODY} bytes")
+    if len(body) > MAX_BODY_BYTES:
+        raise QueryError(f"request of more than {MAX_BODY_BYTES} bytes")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -143,9 +143,9 @@ def is_for(node: Node, options: Mapping[str, Any]) -> bool:
 
 log = get_logger("monitor")
 
-MAX_REPLY = 8 * 1024 * 1024
+MAX_REPLY_BYTES = 8 * 1024 * 1024
 """Bytes; pages (`offset`, `limit`) get at the rest."""
-TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with offset and limit, or for one account"
+TOO_LARGE = f"the reply has more than {MAX_REPLY_BYTES} bytes: ask for a page with offset and limit, or for one account"
 
 
 class SystemRequestError(CallerError):
@@ -190,7 +190,7 @@ class SystemAnswers:
         except Exception:
             log.exception("system request failed", kind=request.kind)
             return self._error(500, "internal error, see the log")
-        return encoded if len(encoded) <= MAX_REPLY else self._error(500, TOO_LARGE)
+        return encoded if len(encoded) <= MAX_REPLY_BYTES else self._error(500, TOO_LARGE)
 
     def _error(self, code: int, text: str) -> bytes:
         return dumps({"server": self._block.make(), "error": {"code": code, "description": text}})

@@ -157,7 +157,7 @@ def test_a_bomb_comes_in_pieces_and_can_be_left_at_any_time() -> None:
     for _ in range(3):
         event = reader.next()
         assert event is not None
-        assert 0 < len(event[1]) <= websocket.PIECE
+        assert 0 < len(event[1]) <= websocket.PIECE_BYTES
 
 
 @pytest.mark.parametrize(
