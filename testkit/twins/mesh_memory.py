@@ -58,7 +58,7 @@ class MemoryNetwork:
         return InMemoryMesh(self, info)
 
     def cut(self, a: str, b: str) -> None:
-        """Both sides are told that the link is down, at once; frames under way are lost."""
+        """Cuts a link: both sides are told at once that it is down, and frames under way are lost."""
         self._cut.add(frozenset((a, b)))
         self._disconnect(a, b)
 
@@ -90,7 +90,7 @@ class MemoryNetwork:
             self.cut(peer_id, other)
 
     def heal_all(self) -> None:
-        """Also connects nodes that were cut off before they started."""
+        """Heals all links; also connects nodes that were cut off before they started."""
         self._cut.clear()
         peers = sorted(self.meshes)
         for number, a in enumerate(peers):
