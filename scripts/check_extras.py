@@ -198,7 +198,8 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
 def reason_to_skip(folder: Path) -> str:
     """Why no wheel can be built here, "" if one can."""
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "1", "--timeout", "10"]
-    done = subprocess.run([*words, "--dest", str(folder), "hatchling"], capture_output=True, text=True, check=False)  # noqa: S603
+    words += ["--dest", str(folder), "hatchling", "cython>=3.1", "setuptools>=75"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
     return "" if done.returncode == 0 else (done.stderr.strip() or "pip does not run").splitlines()[-1]
 
 

@@ -19,7 +19,8 @@ TOP = Path(native.__file__).parents[2]
 def described(folder: Path, **env: str) -> str:
     code = "from jetcluster import native; print(native.described)"
     words = [sys.executable, "-c", code]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(folder), **env}, capture_output=True, text=True)
+    env = {**os.environ, "PYTHONPATH": str(folder), **env}
+    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True)
     return done.stdout.strip()
 
 
