@@ -21,7 +21,7 @@ UNIT_WORKERS ?= 3
 FILES ?= 3
 CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image clean
+.PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -80,6 +80,10 @@ endif
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark
+
+wheel: install ## a binary wheel in dist/ for machines without a compiler (all Python where this one has none)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/jetcluster-*.whl
 
 extras: install ## the wheel with each extra and nothing else, in environments of their own
 	@$(BIN)/python -m scripts.check_extras

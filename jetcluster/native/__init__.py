@@ -43,10 +43,10 @@ def _load() -> tuple[str, dict[str, Any]]:
 
 
 why_pure, _found = _load()
-"""Why Python runs alone; "" when the compiled loops run."""
+"""The reason why Python runs alone; "" when the compiled loops run."""
 
 publish: Callable[..., None] | None = None if why_pure else _found["publishes"].publish
 """`publishes.publish`; its twin is `server.client.commands.Commands`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
-"""What runs, for `-v`, the log and /varz."""
+"""The loops that run, as `-v`, the log and /varz show it."""
