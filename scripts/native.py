@@ -42,7 +42,7 @@ def compile_all(folder: Path) -> str:
     before = Path.cwd()
     os.chdir(top)
     try:
-        made = cythonize(modules, build_dir=str(work), quiet=True, compiler_directives=_DIRECTIVES)
+        made = cythonize(modules, build_dir=str(work), quiet=True, force=True, compiler_directives=_DIRECTIVES)
         command = build_ext(Distribution({"ext_modules": made}))
         command.build_temp, command.build_lib, command.force = str(work), str(top), True
         command.ensure_finalized()

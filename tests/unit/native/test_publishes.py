@@ -1,6 +1,6 @@
 """Compiled publishes do what Python does: two servers get the same random input, cut at the same places.
 
-`NATIVE_INPUTS` says how many random inputs are compared (default: 480); each is up to 60 commands, many of them several
+`NATIVE_INPUTS` says how many random inputs are compared (default: 3000); each is up to 60 commands, many of them several
 times. `NATIVE_FIRST` is the first seed.
 """
 
@@ -18,7 +18,7 @@ from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.client import commands
 from testkit.server_rig import Bench, FakePeer, Peer
 
-INPUTS = int(os.environ.get("NATIVE_INPUTS", "480"))
+INPUTS = int(os.environ.get("NATIVE_INPUTS", "3000"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
 PARTS = 4
 SUBJECTS = [b"a", b"a.b", b"a.b.c", b"orders.1", b"orders.2", b"deep.one.two.three", b"svc", b"_GR_.x", b"$JS.ACK.x.1"]
@@ -35,12 +35,13 @@ class Inputs:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.subject = self.rng.choice(SUBJECTS)
+        self.subjects = self.rng.sample(SUBJECTS, self.rng.choice([1, 2, 9]))
+        self.subject = self.rng.choice(self.subjects)
 
     def message(self) -> bytes:
         rng = self.rng
         if rng.random() < 0.4:
-            self.subject = rng.choice(SUBJECTS)
+            self.subject = rng.choice(self.subjects)
         reply = [rng.choice(REPLIES)] if rng.random() < 0.3 else []
         payload = rng.randbytes(rng.choice([0, 1, 5, 16, 16, 128, 600, 40, 70_000 if rng.random() < 0.05 else 5000]))
         headers = rng.choice(
@@ -93,7 +94,7 @@ class Inputs:
     def pieces(self) -> Iterator[bytes]:
         """The input as reads bring it."""
         rng, data = self.rng, b"".join(self.commands())
-        largest = rng.choice([1, 7, 60, 500, 5_000, 100_000])
+        largest = rng.choice([7, 60, 500, 5_000, 100_000, 100_000])
         while data:
             size = rng.randrange(1, largest + 1)
             yield data[:size]
@@ -112,7 +113,7 @@ class World:
         self.peers = [self._client() for _ in range(rng.randrange(1, 4))]
         self.subscriptions = {
             filter: self.bench.router.subscribe(filter, self._callback(filter), local_only=rng.random() < 0.5)
-            for filter in rng.sample(FILTERS, rng.randrange(0, 4))
+            for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
         }
         self.node = FakePeer("node")
         if rng.random() < 0.3:
@@ -120,13 +121,13 @@ class World:
 
     def _client(self) -> Peer:
         rng = self.rng
-        flags = [rng.choice(["true", "false", "false", "false"]) for _ in range(3)]
+        flags = ["true" if rng.random() < chance else "false" for chance in (0.1, 0.1, 0.3)]
         connect = (
             f'CONNECT {{"verbose":{flags[0]},"pedantic":{flags[1]},"echo":{"false" if flags[2] == "true" else "true"},'
             f'"headers":{rng.choice(["true", "true", "false"])},"no_responders":true,"protocol":1}}\r\n'
         )
         peer = self.bench.client(connect=connect.encode())
-        for sid in range(1, rng.randrange(1, 4)):
+        for sid in range(1, rng.choice([1, 2, 2, 4])):
             peer.send(b"SUB %b %d" % (rng.choice(FILTERS), sid))
         peer.read()
         return peer
