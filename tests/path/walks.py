@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.path.counter import Call, Recorder
 from tests.unit.cluster.nodes import Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
+from testkit.sim.shared import virtual_time
 from tests.unit.node.rig import running
 
 TIMES = 8

@@ -13,10 +13,10 @@ from jetcluster.clock import SystemClock
 from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
+from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.mesh_memory import MemoryNetwork
 from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import ListLog
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 SUBJECTS = {f"s.\u00e9{number}": number for number in range(5 * LONG)}
 

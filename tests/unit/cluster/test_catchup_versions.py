@@ -10,11 +10,11 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import OPEN, RANGES, REPEAT_SECONDS, TROUBLE_SECONDS, Opened
+from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 OTHER = "a state waits until both nodes run the same version"
 

@@ -15,10 +15,10 @@ from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
+from testkit.sim.shared import virtual_time
 from testkit.twins.mesh_memory import MemoryNetwork
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 HOUR = 3600.0
 

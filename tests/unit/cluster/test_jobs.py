@@ -10,9 +10,9 @@ import pytest
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream.log import commands
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
-from tests.unit.cluster.virtual_loop import virtual_time
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
 

@@ -37,10 +37,10 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 GID = 7
 

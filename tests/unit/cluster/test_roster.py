@@ -16,9 +16,9 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
+from testkit.sim.shared import virtual_time
 from testkit.twins.mesh_memory import InMemoryMesh
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 OTHER_KEY = encode_key("N", b"x" * 32)
 

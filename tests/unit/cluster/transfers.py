@@ -14,11 +14,11 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from testkit.sim.shared import VirtualLoop
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import Cluster, ListLog
-from tests.unit.cluster.virtual_loop import VirtualLoop
 
 GID = 5
 CONFIG = Config(("A", "B"), ("L",), 3, ("X", "Y"))

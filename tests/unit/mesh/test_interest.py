@@ -14,11 +14,11 @@ from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, AnnouncedValv
 from jetcluster.mesh.peer_link import Traffic
 from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.accounts.accounts import Accounts
+from testkit.sim.shared import virtual_time
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 

@@ -15,10 +15,10 @@ import pytest
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT_SECONDS, MAX_WAITING, ReadConfirmations, ReadWaits
+from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 
 class Slow:

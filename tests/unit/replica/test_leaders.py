@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.replica.leaders import MAX_ENTRIES_PER_NOTICE, LeaderTable
+from testkit.sim.shared import virtual_time
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.virtual_loop import virtual_time
 
 A, B, C = (name * 8 for name in "ABC")
 

@@ -14,8 +14,8 @@ from jetcluster.replica.catchup import Pull, Transfer, _spans
 from jetcluster.replica.exports import OPEN
 from jetcluster.store import transfer
 from jetcluster.store.transfer import Range, WantedRange
+from testkit.sim.shared import VirtualLoop, virtual_time
 from tests.unit.cluster.transfers import GID, Answers, Others, Owner, Pair
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 RTT = 0.05
 

@@ -14,6 +14,7 @@ import pytest
 from jetcluster.replica import catchup, exports
 from jetcluster.replica.replica_info import all_replicas, consumer_cluster, replica_infos
 from jetcluster.store import transfer
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     consumer,
     filled,
@@ -21,7 +22,6 @@ from tests.unit.cluster.consumers import (
     state,
 )
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

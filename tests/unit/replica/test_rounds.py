@@ -16,9 +16,9 @@ from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
 from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
 from jetcluster.replica.rounds import MAX_REST_SECONDS, TICK, Background, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import consumer, owned_by
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 LATE = TICK + 0.1
 SECOND = 1_000_000_000
