@@ -66,6 +66,7 @@ class Repair:
         self._context = replica.context
         self._replica = replica
         self._at = 0.0
+        self._transfers = 0
         self.in_store = False
         """The store below reported the damage: its files are bad, so new records beside them would not last."""
         self.found = 0
@@ -95,7 +96,10 @@ class Repair:
         self._at = now + RETRY_SECONDS
         leader = group.leader
         if leader == context.me:
-            group.transfer()
+            # The most advanced voter first. It may be damaged, too: it would hand the leadership back, and so on.
+            heirs = [None, *(peer for peer in sorted(group.peers) if peer != leader)]
+            group.transfer(heirs[self._transfers % len(heirs)])
+            self._transfers += 1
         elif leader is not None:
             context.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 

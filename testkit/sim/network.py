@@ -489,10 +489,13 @@ class Network:
         self._severed: set[tuple[str, str]] = set()
 
     def sever(self, one: str, other: str) -> None:
-        """Ends all connections of two machines, of which both hear at once, and lets them make no other until
-        `rejoin`. What is under way is lost."""
+        """Ends all connections of two machines as `reset` does, and lets them make no other until `rejoin`."""
+        self._severed |= {(one, other), (other, one)}
+        self.reset(one, other)
+
+    def reset(self, one: str, other: str) -> None:
+        """Ends all connections of two machines, of which both hear at once. What is under way is lost."""
         for machine, far in ((one, other), (other, one)):
-            self._severed.add((machine, far))
             for server in [server for address, server in self.ports.items() if address[0] == machine]:
                 for transport in list(server.endpoints.transports):
                     if transport.other[0] == far and transport.peer is not None:

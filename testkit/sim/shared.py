@@ -7,6 +7,7 @@ at the same moment unless somebody waits for the network or for a timer in betwe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import math
@@ -25,7 +26,7 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from testkit.sim.layout import ROUTE_PORT
 from testkit.sim.loop import Scheduler, SimLoop
-from testkit.sim.network import Endpoints, Host, Network
+from testkit.sim.network import Endpoints, Host, Link, Network
 from testkit.twins.time import SeededRng
 
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -126,7 +127,8 @@ class VirtualLoop(SimLoop):
         try:
             return await test
         finally:
-            left = asyncio.all_tasks(self) - {asyncio.current_task()}
+            running = asyncio._get_running_loop() is self  # not when what hangs is collected
+            left = asyncio.all_tasks(self) - {asyncio.current_task()} if running else set()
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -173,7 +175,7 @@ class SimMesh(NodeMesh):
         await super().start()
 
     def stop_now(self) -> None:
-        """As the kernel does when the process is gone."""
+        """The process is gone: all peers are told, at once."""
         self.network.loop.within(self._die)
 
     def _die(self) -> None:
@@ -184,9 +186,7 @@ class SimMesh(NodeMesh):
         for target in self.dialer.targets.values():
             if target.task is not None:
                 target.task.cancel()
-        for link in list(self._connections):
-            link.close("killed", abort=True)
-        self.network.loop.homes[self.options.host].drop(tell=True)
+        self.network.die(self.options.host)
 
     async def stop(self) -> None:
         self.network.meshes.pop(self.me.peer_id, None)
@@ -231,6 +231,10 @@ class MeshNetwork:
         info = NodeInfo(peer_id or new_id(rng), name, new_id(rng), "", **more)
         return SimMesh(self, info, sign, rng)
 
+    def link(self, source: str, target: str) -> Link:
+        """The direction from one node to another."""
+        return self.tcp.link(self.address(source), self.address(target))
+
     def is_cut(self, a: str, b: str) -> bool:
         return frozenset((a, b)) in self._cut
 
@@ -240,16 +244,34 @@ class MeshNetwork:
         self.loop.within(self.tcp.sever, self.address(a), self.address(b))
 
     def heal(self, a: str, b: str) -> None:
-        """Lets the nodes reach each other when they dial next."""
+        """Lets the nodes reach each other; they need not wait for the time at which they dial next."""
         self._cut.discard(frozenset((a, b)))
         self.tcp.rejoin(self.address(a), self.address(b))
+        self.dial(a, b)
+
+    def dial(self, a: str, b: str) -> None:
+        """The first of the two dials the other once more if both run and are not linked."""
+        mesh = self.meshes.get(a)
+        if mesh is not None and b in self.meshes and b not in mesh.links:
+            self.loop.create_task(self._dial(mesh, self.address(b)))
+
+    async def _dial(self, mesh: SimMesh, address: str) -> None:
+        link = mesh.new_link(b"", dialer=True)
+        with contextlib.suppress(OSError):
+            await self.loop.create_connection(lambda: link, address, ROUTE_PORT)
+
+    def die(self, address: str) -> None:
+        """Ends what the process at this address has on the network."""
+        for other in self._addresses.values():
+            self.tcp.reset(address, other)
+        self.loop.homes[address].drop(tell=True)
 
     def isolate(self, peer_id: str) -> None:
         for other in [other for other in self.meshes if other != peer_id]:
             self.cut(peer_id, other)
 
     def heal_all(self) -> None:
-        for a, b in map(tuple, list(self._cut)):
+        for a, b in sorted(map(sorted, self._cut)):
             self.heal(a, b)
 
     def hold(self, peer_id: str) -> None:

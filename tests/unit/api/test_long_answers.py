@@ -13,8 +13,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
-from testkit.sim.shared import VirtualLoop, virtual_time
-from testkit.twins.mesh_memory import MemoryNetwork
+from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
 from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import ListLog
 
@@ -85,7 +84,7 @@ async def test_leader_sends_many_subjects_in_steps() -> None:
         counted = Counted(monkeypatch)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        mesh = MemoryNetwork(loop, clock=loop).mesh("A", "A" * 8)
+        mesh = MeshNetwork(loop).mesh("A", "A" * 8)
         leaders = LeaderTable(mesh, lambda gid: None)
         answers: list[dict[str, Any]] = [{"state": {"subjects": SUBJECTS}}, {"state": {"subjects": {"s": 1}}}]
 

@@ -485,9 +485,11 @@ class Cluster:
 
     async def equal(self, stream: str, *names: str) -> None:
         """Until the replicas (of `names`, or all) hold the same."""
-        chosen = [self.nodes[name] for name in names] or [node for node in self if node.has(stream)]
+        chosen = [self.nodes[name] for name in names] or self.holders(stream)
 
         def same() -> bool:
+            if not all(node.has(stream) for node in chosen):
+                return False
             found = {
                 (r.machine.applied_index, r.machine.hash, r.store.state, r.installing)
                 for r in (node.replica(stream) for node in chosen)
@@ -497,5 +499,11 @@ class Cluster:
         await self.until(same, what=f"equal replicas of {stream}")
 
     async def all_read(self, stream: str) -> None:
-        members = [node for node in self if node.has(stream)]
+        members = self.holders(stream)
         await self.until(lambda: all(node.reads(stream) for node in members), what=f"all replicas of {stream} answer")
+
+    def holders(self, stream: str) -> list[Node]:
+        """The running nodes that have a replica, or will have one once they know of it."""
+        known = [found for node in self if (found := node.js.assignment(ACCOUNT, stream)) is not None]
+        peers = max(known, key=lambda found: found.revision).peers
+        return [node for node in self if node.has(stream) or node.me in peers]

@@ -102,6 +102,7 @@ async def test_a_replica_that_comes_back_in_the_middle_takes_the_job_over_with_t
         leader.group.propose(commands.encode_purge(1, b"s.*"))
         await cluster.until(lambda: leader.store.messages < 50, what="some pieces")
         cluster.restart(away)
+        await cluster.until(lambda: not leader.store.messages, what="all pieces")
         await cluster.equal("S")
         assert cluster[away].replica("S").store.messages == 0
 

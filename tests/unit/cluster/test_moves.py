@@ -92,6 +92,7 @@ async def test_a_cancelled_move_goes_back() -> None:
             cluster.isolate(name)  # the move cannot end
         cluster.heal()
         cluster.isolate("F")
+        await cluster.until(lambda: all(node.mesh.settled for node in cluster), what="links of those that came back")
         await cluster.update("S", placement={"tags": ["new"]}, ask="A")
         await cluster.until(lambda: len(holders(cluster, "S")) > 3)
         await cancel(cluster, "S")

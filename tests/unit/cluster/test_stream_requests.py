@@ -37,6 +37,7 @@ async def test_every_node_gets_the_leaders_answers() -> None:
         await cluster.create("S", subjects=["s.>"])
         for number in range(1, 11):
             await cluster["A"].publish(b"s.%d" % (number % 2), b"%d" % number)
+        await cluster.equal("S")
         leader = cluster.leader("S").name
         for node in cluster:
             info = await ask(node, "info", subjects_filter=">")

@@ -126,6 +126,7 @@ async def test_replicas_of_before_come_back_as_a_majority_and_are_given_up() -> 
         await cluster.equal("S")
         cluster.isolate(kept.name)
         await publish(cluster, leader, b"lost 1", b"lost 2")
+        await cluster.until(lambda: all(node.replica("S").store.messages == 4 for node in gone), what="both know more")
         for node in gone:
             cluster.crash(node.name)
         cluster.heal()

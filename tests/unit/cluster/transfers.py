@@ -14,9 +14,8 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
-from testkit.sim.shared import VirtualLoop
+from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop
 from testkit.twins.mem_kv import MemKv
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import Cluster, ListLog
 
@@ -117,8 +116,8 @@ class Pair:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
-        self.network = MemoryNetwork(timers or loop, clock=loop)
-        self.meshes: list[InMemoryMesh] = []
+        self.network = MeshNetwork(loop)
+        self.meshes: list[SimMesh] = []
         self.sides: list[CatchUp] = []
         self.logs = [ListLog(), ListLog()]
         for name, owner, log in (("A", a, self.logs[0]), ("B", b, self.logs[1])):

@@ -18,7 +18,7 @@ from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Latency, Node
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Node
 from tests.unit.cluster.transfers import GID, Owner, Pair, begun
 
 
@@ -318,13 +318,6 @@ SCALED = replace(SMALL_LOG, segment_bytes=32 << 10, node_retain_bytes=64 << 10, 
 SCALED_RAFT = RaftConfig(pin_seconds=0.12, pin_bytes=256 << 10, offer_retry=0.05, stall=0.1)
 
 
-class Slow(Latency):
-    """A link on which each message takes 10 ms."""
-
-    def call_soon(self, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        return self._loop.call_later(0.01, callback, *args)
-
-
 @virtual_time
 async def test_catch_up_of_a_stream_that_is_written_without_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """All limits are a thousandth of the default ones, and a transfer takes longer than any pin: some 4 s, for which
@@ -332,7 +325,8 @@ async def test_catch_up_of_a_stream_that_is_written_without_pause_ends(monkeypat
     slow(monkeypatch)
     async with Cluster(options=SCALED, config=SCALED_RAFT) as cluster:
         node = await far_behind(cluster)
-        cluster.network.timers = Slow(cluster.loop)
+        for _, link in cluster.network.tcp.links():
+            link.delay = 0.01
         written = 0
 
         async def load() -> None:
