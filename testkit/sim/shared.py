@@ -31,6 +31,8 @@ from testkit.twins.time import SeededRng
 
 EPOCH_NS = 1_700_000_000_000_000_000
 START = 1000.0
+DELAY = 0.0005
+"""Seconds that each segment takes at least."""
 
 T = TypeVar("T")
 
@@ -39,9 +41,9 @@ class FreeClock:
     """The clock of a machine on which nothing takes time but waiting."""
 
     spent = 0.0
-    slowness = 0.0
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self.slowness = 0.0
         self._scheduler = scheduler
 
     def monotonic(self) -> float:
@@ -77,7 +79,7 @@ class VirtualLoop(SimLoop):
     def __init__(self) -> None:
         scheduler = Scheduler()
         scheduler.now = START
-        clock = FreeClock(scheduler)
+        clock = self.clock = FreeClock(scheduler)
         super().__init__(scheduler, clock, self._at_once, self._note)
         self.monotonic, self.time_ns = clock.monotonic, clock.time_ns
         self.failures: list[str] = []
@@ -121,7 +123,8 @@ class VirtualLoop(SimLoop):
         main.add_done_callback(lambda _: self.kill())
         self.scheduler.run(math.inf)
         assert main.done(), "nothing is left that could happen: the test would hang"
-        return main.result()
+        result: T = main.result()
+        return result
 
     async def _with_its_tasks(self, test: Coroutine[Any, Any, T]) -> T:
         try:
@@ -140,7 +143,7 @@ def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        loop = VirtualLoop()
+        loop = VirtualLoop()  # type: ignore[abstract]
         loop.run(test(*args, **kwargs))  # type: ignore[arg-type]
         gc.collect()
         assert not loop.failures, loop.failures
@@ -219,6 +222,8 @@ class MeshNetwork:
             ip = self._addresses[peer_id] = f"10.0.0.{len(self._addresses) + 1}"
             host = self.tcp.hosts[ip] = Host(ip)
             self.loop.homes[ip] = Endpoints(self.tcp, host, self.loop)
+            for other in self._addresses.values():
+                self.tcp.link(ip, other).delay = self.tcp.link(other, ip).delay = DELAY
         return ip
 
     def mesh(

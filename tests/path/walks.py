@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from testkit.sim.shared import virtual_time
 from tests.path.counter import Call, Recorder
 from tests.unit.cluster.nodes import Cluster
-from testkit.sim.shared import virtual_time
 from tests.unit.node.rig import running
 
 TIMES = 8

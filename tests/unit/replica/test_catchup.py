@@ -37,6 +37,7 @@ async def test_the_state_comes_whole_and_nothing_is_left() -> None:
     pair = Pair(source, target)
     await pair.pull()
     assert (target.values, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
+    await asyncio.sleep(0.01)  # the giver is told
     assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 

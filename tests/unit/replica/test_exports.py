@@ -52,7 +52,7 @@ class Asker:
 
 async def opened(owner: Owner) -> Asker:
     pair = Pair(owner, Owner())
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0.1)
     asker = Asker(pair)
     await asker.open()
     return asker
