@@ -164,11 +164,6 @@ async def create_bucket(url: str, replicas: int = 1, bucket: str = BUCKET) -> No
         await client.api(f"STREAM.CREATE.KV_{bucket}", config)
 
 
-async def delete_bucket(url: str, bucket: str = BUCKET) -> None:
-    async with await Client.connect(url) as client:
-        await client.api(f"STREAM.DELETE.KV_{bucket}")
-
-
 async def kv_put(
     url: str, *, keys: int = 1000, size: int = 128, window: int = 500, seconds: float = 3.0, bucket: str = BUCKET,
     pids: dict[str, int] | None = None,

@@ -17,8 +17,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scripts import flights
 from testkit.client import Client, ClientError
-from testkit.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server
+from testkit.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server, frozen
 
 console = Console()
 STREAM = "FLIGHTS"
@@ -255,17 +253,6 @@ async def check_copy(node: Node, client: Client, state: Ingest, payloads: list[b
         raise DemoError(f"{node.name} LOST {len(flight_at)} acked flights, first sequence {min(flight_at)}")
     if extra:
         raise DemoError(f"{node.name} holds {len(extra)} messages twice or changed, first {extra[0]!r}")
-
-
-@contextmanager
-def frozen(nodes: list[Node]) -> Iterator[None]:
-    for node in nodes:
-        node.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for node in nodes:
-            node.signal(signal.SIGCONT)
 
 
 def bar() -> Progress:

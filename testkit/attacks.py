@@ -266,7 +266,7 @@ def leaf_interest(target: Target) -> None:
 # ---- archives
 
 
-def _uvarint(value: int) -> bytes:
+def uvarint(value: int) -> bytes:
     out = b""
     while value >= 128:
         out += bytes((value & 127 | 128,))
@@ -274,25 +274,28 @@ def _uvarint(value: int) -> bytes:
     return out + bytes((value,))
 
 
-def _chunk(block: bytes, data: bytes | None = None) -> bytes:
+def chunk(block: bytes, data: bytes | None = None) -> bytes:
     checksum = s2.masked(at_once(s2.decode_block(block)) if data is None else data).to_bytes(4, "little")
     return b"\x00" + (len(block) + 4).to_bytes(3, "little") + checksum + block
+
+
+def compressed(pattern: bytes, size: int) -> bytes:
+    """A chunk that holds `pattern` again and again: `size` bytes of it in some twenty."""
+    block = uvarint(size) + bytes((60 << 2, len(pattern) - 1)) + pattern
+    block += bytes((2 | 3 << 2,)) + len(pattern).to_bytes(2, "little")
+    return chunk(block + bytes((1 | 7 << 2, 0)) + (size - len(pattern) - 4 - 65_540).to_bytes(3, "little"))
 
 
 def bombs() -> dict[str, bytes]:
     """Archives by what is wrong with them."""
     entry = restoring.encode(b"N", 0, 0, b"", b"p" * 58)
-    size = 4 << 20
-    block = _uvarint(size) + bytes((60 << 2, len(entry) - 1)) + entry
-    block += bytes((2 | 3 << 2,)) + len(entry).to_bytes(2, "little")
-    block += bytes((1 | 7 << 2, 0)) + (size - len(entry) - 4 - 65_540).to_bytes(3, "little")
     state = restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"{}")
     head = s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + state))
-    literals = _uvarint(400_000) + b"\x00A" * 400_000
+    literals = uvarint(400_000) + b"\x00A" * 400_000
     small = b"".join(restoring.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
     return {
-        "ignored": head + _chunk(block) * 40,
-        "literals": head + _chunk(literals, b"A" * 400_000),
+        "ignored": head + compressed(entry, 4 << 20) * 40,
+        "literals": head + chunk(literals, b"A" * 400_000),
         "small": head + b"".join(s2.encode(small)),
         "skipped": head + b"\x80\x00\x00\x00" * 100_000,
     }

@@ -114,7 +114,7 @@ class ForkServer:
 
 
 def die_with_parent() -> None:
-    """In the child: SIGKILL when the test process goes, so that no server outlives it."""
+    """Asks for SIGKILL, in the child, when the test process goes, so that no server outlives it."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

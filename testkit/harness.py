@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,8 +79,12 @@ def _claim_block() -> None:
     raise HarnessError(f"all ports from {PORTS.start} to {PORTS.stop} are claimed by other test processes ({folder})")
 
 
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
 def free_ports(count: int) -> list[int]:
-    """On 127.0.0.1. No other test process is given them."""
+    """Ports on 127.0.0.1. No other test process is given them."""
     found: list[int] = []
     while len(found) < count:
         for _ in range(len(_mine)):
@@ -173,7 +177,7 @@ class Node:
             )  # fmt: skip
 
     async def wait_ready(self, within: float = START_TIMEOUT) -> None:
-        """Until the log of this start says it is ready. Raises HarnessError with the log's end."""
+        """Waits until the log of this start says it is ready. Raises HarnessError with the log's end."""
         deadline = time.monotonic() + within
         while READY not in self.log(self._log_start):
             if not self.alive:
@@ -373,7 +377,8 @@ class ProcessCluster:
         return found[-1]
 
     async def wait_current(self, stream: str, within: float = 30.0, replicas: int = 2) -> dict[str, Any]:
-        """Until the leader reports `replicas` followers, all current and without lag; returns that STREAM.INFO."""
+        """Waits until the leader reports `replicas` followers, all current and without lag; returns that
+        STREAM.INFO."""
         last: dict[str, Any] = {}
 
         async def current() -> bool:
@@ -393,6 +398,18 @@ class ProcessCluster:
         return last
 
 
+@contextlib.contextmanager
+def frozen(nodes: Collection[Node]) -> Iterator[None]:
+    """Stops the processes meanwhile: they keep their connections and answer nothing."""
+    for node in nodes:
+        node.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.signal(signal.SIGCONT)
+
+
 async def _answers_api(node: Node) -> bool:
     try:
         async with await node.connect() as client:
@@ -403,11 +420,11 @@ async def _answers_api(node: Node) -> bool:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[bool]], within: float, what: str, node: Node | None = None, every: float = 0.02
+    check: Callable[[], Awaitable[bool] | bool], within: float, what: str, node: Node | None = None, every: float = 0.02
 ) -> float:
     """Polls; returns the seconds it took. Raises HarnessError(what) after `within` seconds."""
     start = time.monotonic()
-    while not await check():
+    while not (await found if isinstance(found := check(), Awaitable) else found):
         if time.monotonic() - start > within:
             raise HarnessError(f"{what} after {within:.0f} s" + (f":\n{node.tail()}" if node else ""))
         await asyncio.sleep(every)

@@ -148,11 +148,7 @@ async def load(cluster: ProcessCluster, subject: str = "s") -> AsyncIterator[Led
 async def until_acked(ledger: Ledger, more: int, within: float = 30.0) -> float:
     """Seconds until `more` further messages are acked."""
     goal = len(ledger.acked) + more
-
-    async def reached() -> bool:
-        return len(ledger.acked) >= goal
-
-    return await eventually(reached, within, f"{more} more acks")
+    return await eventually(lambda: len(ledger.acked) >= goal, within, f"{more} more acks")
 
 
 async def read_all(
@@ -178,7 +174,8 @@ def check_exactly_once(ledger: Ledger, stored: dict[int, bytes]) -> None:
 
 
 async def wait_direct(client: Client, stream: str, last: int, within: float = 20.0) -> None:
-    """Until this connection's Direct Gets see sequence `last` (a member that is back joins once it is current)."""
+    """Waits until this connection's Direct Gets see sequence `last` (a member that is back joins once it is
+    current)."""
     deadline = time.monotonic() + within
     while True:
         with contextlib.suppress(ClientError, TimeoutError):
@@ -190,8 +187,8 @@ async def wait_direct(client: Client, stream: str, last: int, within: float = 20
 
 
 async def wait_newest(client: Client, stream: str, within: float = 20.0) -> None:
-    """Until this connection's Direct Gets see the last message that the leader has now: followers apply a little later,
-    and an ack promises nothing about what they answer. At once for a stream that is empty, or gone."""
+    """Waits until this connection's Direct Gets see the last message that the leader has now: followers apply a little
+    later, and an ack promises nothing about what they answer. At once for a stream that is empty, or gone."""
     try:
         newest = (await client.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": ">"}, within=5.0))["message"]
     except ClientError:

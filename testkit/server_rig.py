@@ -21,7 +21,7 @@ QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responder
 
 
 def options_of(*, cluster_name: str = "", domain: str = "", jetstream: bool = False, **fields: Any) -> Options:
-    """Without a configuration file. With a domain there is JetStream, too."""
+    """Options without a configuration file. With a domain there is JetStream, too."""
     return Options(
         cluster=ClusterOptions(name=cluster_name),
         jetstream=JetStreamOptions(enabled=jetstream or bool(domain), domain=domain),

@@ -34,7 +34,7 @@ def build(folder: Path) -> Path:
 @dataclass(slots=True)
 class _File:
     size: int | None = None
-    """At its last sync; None: never synced."""
+    """The size at its last sync; None: never synced."""
     dirty: list[tuple[int, int]] = field(default_factory=list)
     """(offset, length) of what was written since."""
 

@@ -48,12 +48,8 @@ async def _rot(trouble: Trouble, names: list[str]) -> None:
         trouble.detail += f" {name} {path.name} {flip_near(path, 0.3 + 0.3 * place)}"
         trouble.rotten.append(name)
     await target.start(*names)
-
-    async def renewed() -> bool:
-        return all(_renewed(target.log(name)) for name in names)
-
     with contextlib.suppress(HarnessError):
-        await eventually(renewed, WITHIN, "not renewed", every=0.2)
+        await eventually(lambda: all(_renewed(target.log(name)) for name in names), WITHIN, "not renewed", every=0.2)
     for name in target.names:  # also those that are found at the start, before anybody could listen
         if RENEWED in target.log(name):
             trouble.history.note("-", "damaged", "log", replica=name, error=RENEWED)

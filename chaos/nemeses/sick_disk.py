@@ -33,10 +33,6 @@ async def failing_store(trouble: Trouble) -> None:
     await _sick(trouble, "store.write")
 
 
-async def _ended(trouble: Trouble, name: str) -> bool:
-    return not trouble.target.alive(name)
-
-
 async def failing_journal(trouble: Trouble) -> None:
     """After a failed sync nothing can be vouched for: the process has to end, and comes back."""
     victim = await trouble.leader() if trouble.dice.random() < 0.5 else trouble.one()
@@ -44,7 +40,9 @@ async def failing_journal(trouble: Trouble) -> None:
     drill = trouble.target.drill(victim)
     drill.begin("journal.synced")
     try:
-        await eventually(lambda: _ended(trouble, victim), ENDS_WITHIN, f"{victim} goes on though its journal failed")
+        await eventually(
+            lambda: not trouble.target.alive(victim), ENDS_WITHIN, f"{victim} goes on though its journal failed"
+        )
     finally:
         drill.end("journal.synced")
     await trouble.hold(0.2, 1.0)

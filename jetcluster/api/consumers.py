@@ -1,9 +1,9 @@
 """Handlers of `$JS.API.CONSUMER.>`: one coroutine per endpoint, request in, fields of the success reply out.
 
-The leader of the stream's group decides (`cluster.consumer_requests`); here are the checks that need the request, the
-stream's configuration and the account's limits only. Order of checks, shapes and texts are nats-server's.
+The leader of the stream's group decides (`cluster.consumer_requests`); this module makes the checks that need only the
+request, the stream's configuration and the account's limits. Order of checks, shapes and texts are nats-server's.
 
-Mirrors and sources of nats-server ask for one and the same consumer, without acks, for any retention of the upstream;
+Mirrors and sources of nats-server ask for the same consumer, without acks, for any retention of the upstream;
 with `workqueue` or `interest` the upstream makes a durable one of it, which waits for acknowledgements by flow control
 (ADR-60). Without that a message would be gone as soon as it was sent.
 """
@@ -42,8 +42,8 @@ def waits_for_acks(wanted: ConsumerConfig, stream: Mapping[str, Any]) -> bool:
 
 
 def make_durable(wanted: ConsumerConfig) -> int:
-    """Changes the request to the consumer that it gets. Returns the sequence that it wanted to begin at, 0:
-    the first."""
+    """Changes the request to the consumer that it gets. Returns the sequence that it asked to begin at, 0 for the
+    first."""
     start = wanted.opt_start_seq
     wanted.durable_name = wanted.name
     wanted.deliver_policy, wanted.opt_start_seq, wanted.opt_start_time = "all", 0, ""
@@ -54,8 +54,8 @@ def make_durable(wanted: ConsumerConfig) -> int:
 
 
 async def rewind(context: ApiContext, request: Request, name: str, start: int) -> dict[str, Any] | None:
-    """The consumer of an earlier attempt goes back to `start`, what lies before that is acknowledged; to what was
-    acknowledged for 0. None when there is no such consumer."""
+    """Sets the consumer of an earlier attempt back to `start` and acknowledges all before it; for 0, sets it back to
+    what was acknowledged. Returns None when there is no such consumer."""
     try:
         _, result = await on_leader(context, request, "consumer_reset", {"name": name, "seq": start, "done": True})
     except ApiError as error:
@@ -131,7 +131,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
         consumer_rules.check_pedantic(given, stream.config)
     name = wanted.config.name or _random_name(context)
     if wanted.config.sourcing and wanted.config.direct and wanted.config.name and not wanted.config.durable_name:
-        # A nats-server's mirror asks for the same name again and again; its consumer of before goes when unused.
+        # A nats-server's mirror asks for the same name again and again; its previous consumer goes when unused.
         name = wanted.config.name = f"{name}-{_random_name(context)}"
         given = wanted.config.to_wire()
     config = consumer_rules.with_defaults(given, stream.config, limits, pedantic=wanted.pedantic)
@@ -160,7 +160,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
 async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
     start = make_durable(wanted.config)
     name = wanted.config.name
-    known = await rewind(context, request, name, start)  # nobody listens on the old deliver subject any more
+    known = await rewind(context, request, name, start)  # the old deliver subject has no subscriber any more
     made = await _create(context, request, wanted)
     if known is None and start > 1:
         moved = await rewind(context, request, name, start)
@@ -189,7 +189,8 @@ def _letters(random: bytes) -> str:
 
 
 def _max_consumers(stream: Assignment, limits: AccountLimits) -> int:
-    """Most consumers that the stream may have, 0: any number. The account's limit is per stream, as upstream."""
+    """Returns the most consumers that the stream may have, 0 for any number. The account's limit is per stream, as
+    upstream."""
     bounds = [limit for limit in (stream.config["max_consumers"], limits.max_consumers) if limit > 0]
     return min(bounds, default=max(limits.default_max_consumers, 0))
 

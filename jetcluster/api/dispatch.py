@@ -35,8 +35,8 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
-REQUEST_COST = 0.0004
-BYTE_COST = 2e-8
+SECONDS_PER_REQUEST = 0.0004
+SECONDS_PER_BYTE = 2e-8
 """Seconds of the loop that a request, and a byte of its payload, probably need: they limit the number begun in a
 turn."""
 MAX_SESSIONS = 64
@@ -71,14 +71,14 @@ INFO_TOKENS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 
 
 class JetStreamApi:
-    """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
+    """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels requests under way."""
 
     def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False, max_queued: int = MAX_QUEUED) -> None:
         """`system`: of the system account."""
         self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
-        """False: the account has no JetStream, and every request is refused for that reason."""
+        """False when the account has no JetStream: every request is refused for that reason."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
         self.counters = RequestCounters()
@@ -174,7 +174,7 @@ class JetStreamApi:
 
     def _start_some(self) -> Work[None]:
         while self._queue and len(self._running) < MAX_RUNNING:
-            yield REQUEST_COST + self._start_next() * BYTE_COST
+            yield SECONDS_PER_REQUEST + self._start_next() * SECONDS_PER_BYTE
 
     def _start_next(self) -> int:
         """Bytes of its payload."""

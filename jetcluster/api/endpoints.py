@@ -1,8 +1,8 @@
 """The table of API endpoints: subject, response type, handler, and the further fields of an error reply.
 
-Here too: the handlers of accounts, of buckets, and of `$JS.API.META.>`, `$JS.API.SERVER.>` and `ACCOUNT.PURGE.*`: whole
-servers and accounts, for the system account alone. Imports the handlers and with them pydantic: loaded on the first
-request, not at start (see `api.dispatch`).
+Also holds the handlers of accounts, of buckets, and of `$JS.API.META.>`, `$JS.API.SERVER.>` and `ACCOUNT.PURGE.*`
+(whole servers and accounts, for the system account alone). The module imports the handlers and with them pydantic, so
+it is loaded on the first request, not at start (see `api.dispatch`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from jetcluster.objects.request import decode
 
 
 async def object_request(context: ApiContext, request: Request) -> bytes:
-    """Hands a request to `$OBJ.<bucket>` to the leader of the bucket's stream, which answers a get itself, in front of
-    the chunks and on the same way, so that the client sees them in that order. Raises ApiError: 404/10059 when there is
-    no such bucket."""
+    """Hands a request to `$OBJ.<bucket>` to the leader of the bucket's stream, which answers a get itself, before the
+    chunks and on the same path, so that the client sees them in that order. Raises ApiError: 404/10059 when there is no
+    such bucket."""
     asked = decode(request.payload, request.headers)
     if asked.deliver and asked.action == "get" and not request.may_deliver_to(asked.deliver):
         raise by_code(OBJECT_DELIVER_SUBJECT)
@@ -79,7 +79,7 @@ async def account_info(context: ApiContext, request: Request, counters: RequestC
 
 
 def _tiers(own: AccountLimits, used: Mapping[int, tuple[int, int, int]], claimed: Mapping[str, Any]) -> dict[str, Any]:
-    """Tiers by name: those that have limits and those that have streams."""
+    """Returns the tiers that have limits or streams, by name."""
     names = {*(own.tiers or ()), *(f"R{replicas}" for replicas in (*used, *claimed))}
     found: dict[str, Any] = {}
     for name in sorted(names):
@@ -104,10 +104,10 @@ RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
 _EMPTY_BODIES = (b"", b"{}")
 MAX_RESCUER_LENGTH = 256
 """The most characters of the requester's name that a rescue keeps in the meta log."""
-PURGE_AT_ONCE = 100
+MAX_PURGED_AT_ONCE = 100
 """Streams that are listed at a time."""
 ACCOUNT_PURGE_SECONDS = 60.0
-"""Seconds since the last stream was deleted after which the rest is left: then no server leads the meta group."""
+"""Seconds without a deleted stream after which the rest is left: then no server leads the meta group."""
 AGAIN_SECONDS = 0.25
 
 
@@ -120,14 +120,14 @@ async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
 
 
 async def remove_server(context: ApiContext, request: Request) -> Fields:
-    """Success says that the meta group does without the server now."""
+    """Removes a server. Success says that the meta group continues without it."""
     await context.cluster.meta_request("server_remove", _server(context, request))
     return {"success": True}
 
 
 async def evacuate_server(context: ApiContext, request: Request) -> Fields:
-    """The server takes nothing new and gives away what it has; asked again, the reply says what is left. With `cancel`
-    it is in use again."""
+    """Marks a server: it takes nothing new and gives away what it has; a repeated request returns what is left. With
+    `cancel` it is in use again."""
     answer = await context.cluster.meta_request("server_evacuate", _server(context, request))
     return {"success": True, **answer}
 
@@ -165,7 +165,7 @@ async def purge_account(context: ApiContext, request: Request) -> Fields:
 async def _delete_streams(context: ApiContext, account: str) -> None:
     """Deletes streams until none is left. Raises ApiError when the meta group refuses to delete one, or has no leader
     for long."""
-    page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
+    page = {"account": account, "offset": 0, "limit": MAX_PURGED_AT_ONCE, "subject": ""}
     end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
     while True:
         try:
@@ -215,11 +215,11 @@ class Endpoint:
     """Type of the reply without its prefix; "" for replies without a type."""
     handler: Callable[[ApiContext, Request, RequestCounters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that an error reply holds too: nats-server renders Go's zero values there."""
+    """Fields that an error reply also holds: nats-server renders Go's zero values there."""
     seconds: float | None = None
-    """The longest that an answer may take, where it is not that of all others (`request.REQUEST_SECONDS`)."""
+    """The longest that an answer may take; None for the usual time (`request.REQUEST_SECONDS`)."""
     decodes: bool = True
-    """False: the handler refuses what is no JSON object itself, with an error or in a way of its own."""
+    """False when the handler itself refuses a body that is no JSON object."""
 
 
 PURGE_SECONDS: Final = 3600.0

@@ -1,5 +1,5 @@
 """`ObjectClaims`: hands messages that clients of this node publish to `$OBJ.<b>.info.>` and its like to the object
-service instead of subscribers. Those see the results of the service, finished objects only.
+service instead of subscribers, which see only the results of the service: finished objects.
 
 There is one exclusive subscription per subject and account. The bucket is looked up for each message; a message of no
 bucket goes on to all subscribers.

@@ -1,12 +1,12 @@
 """The API for clients of a node without JetStream: it hands their requests to a node that has it.
 
-Such a node is usual as the front of a cluster whose other nodes store. API subscriptions are local to each node
+Such a node is often the front of a cluster whose other nodes store. API subscriptions are local to each node
 (`dispatch`), so clients here would find no responders. A request crosses the mesh as a notice on the ordered link,
 after the requester's own subscription, and is published on the other node as if it had been made there; the answer
 comes back by the interest in its reply subject. While no peer has JetStream there is no subscriber, and clients see
 503.
 
-The requester's connection does not cross, so its permissions are checked here: a request that has the server publish
+The requester's connection does not cross, so its permissions are checked here: a request that makes the server publish
 where the client may not is answered with the refusal that it would get there.
 A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
 members hand over requests of the system account and those about the cluster itself: such requests are for the clients
@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from jetcluster.api.request import GUARDED, MAX_BODY
+from jetcluster.api.request import GUARDED, MAX_BODY_BYTES
 from jetcluster.clock import Rng
 from jetcluster.errors import (
     CONSUMER_DELIVER_SUBJECT,
@@ -89,8 +89,8 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
 
 
 def is_ordinary(account: str, subject: bytes, *, domain: str, system_account: str) -> bool:
-    """May anybody's clients ask this? What is no API request is no matter of the relay, whose word is taken for a
-    client's of this node."""
+    """True for an API request that clients of any node may make. The relay's word counts as that of a client of this
+    node, so it takes API requests alone."""
     if subject.startswith(OBJECTS):
         return account != system_account and subject.count(b".") == 1
     own = f"$JS.{domain}.API.".encode() if domain else API
@@ -108,7 +108,7 @@ def serve_relayed(
     domain: str,
     system_account: str,
 ) -> None:
-    """On a node with JetStream: takes what others hand over, of accounts that there are."""
+    """Takes requests that other nodes hand over, on a node with JetStream, for existing accounts."""
 
     def take(peer: str, notice: bytes) -> None:
         try:
@@ -127,10 +127,10 @@ def serve_relayed(
 
 
 def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) -> bytes | None:
-    """The answer to a request whose deliver subject the requester may not publish to (`Request.may_deliver_to`), which
-    `allowed` says; None for any other, one that cannot be decoded included: that is refused where it is decoded."""
+    """Returns the refusal of a request whose deliver subject the requester may not publish to (`allowed` decides, see
+    `Request.may_deliver_to`), else None, also for one that cannot be decoded: it is refused where it is decoded."""
     _, code, kind, keys = _delivering(subject)
-    if not code or len(payload) > MAX_BODY or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
+    if not code or len(payload) > MAX_BODY_BYTES or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
         return None
     try:
         found = [loads(payload)]
@@ -150,12 +150,12 @@ def _delivering(subject: bytes) -> tuple[bytes, int, str, tuple[str, ...]]:
 
 
 def _values(body: Any, key: str) -> list[Any]:
-    """All that a request's decoder may take for the key: it does not care for case."""
+    """Returns all values that a request's decoder may take for the key, whose case it ignores."""
     return [value for name, value in body.items() if name.lower() == key] if isinstance(body, dict) else []
 
 
 class ApiRelay:
-    """On a node without JetStream."""
+    """Hands over the requests of clients of a node without JetStream."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class ApiRelay:
         system_account: str,
         elsewhere: Callable[[str, bytes], bool],
     ) -> None:
-        """`elsewhere(account, subject)`: True for what the account imports as a service."""
+        """`elsewhere(account, subject)` is True for a subject that the account imports as a service."""
         self._mesh = mesh
         self._elsewhere = elsewhere
         self._bus_of = bus_of
@@ -180,7 +180,7 @@ class ApiRelay:
         mesh.on_peers(self._up, self._down)
 
     def serve(self, accounts: Iterable[str]) -> None:
-        """These as well as those before."""
+        """Adds the relay of these accounts to the existing ones."""
         new = sorted({*accounts} - self._accounts)
         self._accounts.update(new)
         if self._peers:
@@ -202,7 +202,7 @@ class ApiRelay:
                 self._subscriptions.clear()
 
     def _listen(self, accounts: Iterable[str]) -> None:
-        # not before there is somebody to ask
+        # not before there is a node to ask
         from jetcluster.api.dispatch import OBJECTS, SUBJECTS, SYSTEM_SUBJECTS
 
         prefixes = ["$JS.API.", *([f"$JS.{self._domain}.API."] if self._domain else [])]
@@ -215,8 +215,8 @@ class ApiRelay:
 
     def _hand_over(self, account: str) -> Callable[[bytes, bytes, bytes, bytes, Origin], None]:
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            # Without a reply subject nobody would see the outcome.
-            # What is imported as a service is asked in the account that exports it, and handed over there.
+            # Without a reply subject no client would see the outcome.
+            # A service import is asked in the account that exports it, and handed over there.
             if is_no_request(origin):
                 return
             peers = [peer for peer in self._peers if peer in self._mesh.peers]
@@ -226,7 +226,7 @@ class ApiRelay:
                     if refused is not None and _delivering(subject)[0] != _UPDATE:
                         self._bus_of(account).publish(reply, refused)
                         return
-                    # What is in the archive, and where the stream republishes to already, is known over there.
+                    # What is in the archive, and where the stream republishes to already, is known at the other node.
                     if refused is not None or (_RESTORE in subject and not origin.may_deliver_to(b">")):
                         headers = set_header(headers, GUARDED, b"1")
                 peer = peers[int(self._rng.random() * len(peers))]

@@ -32,7 +32,7 @@ from jetcluster.protocol.bus import Bus, Origin
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
 
-MAX_BODY = 1024 * 1024
+MAX_BODY_BYTES = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
 REQUEST_SECONDS = 3.9
 """Seconds within which a request is answered, also when other nodes must be asked: stock clients give up after 5 s.
@@ -44,11 +44,11 @@ SEED_CODES: Final = {
     10105: 10071,  # the consumer of that name is active
     errors.CONSUMER_EXISTS: 10071,
 }
-"""Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
-clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
+"""Error numbers of the specification, which nats-server gives to other errors. They are for answers of the API only:
+clients know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
 GUARDED: Final = b"Nats-Deliver-Guarded"
-"""Header of a request that another node hands on for a client which may not publish everywhere: nothing is delivered to
-a subject that is guarded (`Router.is_guarded`)."""
+"""Header of a request that another node hands on for a client with restricted publishing: nothing is delivered to a
+guarded subject (`Router.is_guarded`)."""
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -80,24 +80,23 @@ class Request:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of the body, decoded once; {} without a body. Raises ApiError 10025 for a body that is no JSON
-        object: the demand is not known then, and no default may stand for it (a PURGE without a filter purges
-        everything)."""
+        """Returns the fields of the body, decoded once; {} without a body. Raises ApiError 10025 for a body that is no
+        JSON object: no default may stand for it (a PURGE without a filter purges everything)."""
         if self._fields is None:
             self._fields = _object(self.payload) if self.payload.strip() else {}
         return self._fields
 
     def may_deliver_to(self, subject: str) -> bool:
-        """False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, which the client
-        may not publish to: deliveries would be published there in its place. `subject` may be a filter that takes all
-        that is delivered to. Who asks from another account is judged by what that exports."""
+        """Returns False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, which the
+        client may not publish to: the server would publish deliveries there in its place. `subject` may be a filter
+        of all deliver subjects. A client of another account is judged by what its account exports."""
         if GUARDED in self.headers and self.bus.is_guarded(subject.encode("utf-8", "replace")):
             return False
         return self.origin.account != self.account or self.origin.may_deliver_to(subject.encode("utf-8", "replace"))
 
     def may_republish(self, config: dict[str, Any], known: Mapping[str, Any] | None = None) -> bool:
-        """Like `may_deliver_to`, for the subjects that a stream of this configuration republishes to. It may go on with
-        those of its previous configuration (`known`)."""
+        """Like `may_deliver_to`, for the subjects that a stream of this configuration republishes to. Those of its
+        previous configuration (`known`) stay allowed."""
         given = config.get("republish")
         if not given or (known is not None and known.get("republish") == given):
             return True
@@ -114,7 +113,7 @@ class Request:
         self.events.append(consumer_pause(stream, consumer, state))
 
     def client(self) -> dict[str, Any]:
-        """The asker, for advisories: its account, and what is known of a client of this node."""
+        """Returns the requester, for advisories: its account, and the details of a client of this node."""
         return {"acc": self.account, **self.origin.client_info()}
 
 
@@ -126,7 +125,7 @@ def _object(payload: bytes) -> dict[str, Any]:
 
 
 def check_target(request: Request, deliver_subject: str) -> None:
-    """ApiError 400/10112 for a consumer's deliver subject, "" included, that is not the client's to use."""
+    """Returns ApiError 400/10112 for a consumer's deliver subject, "" included, that the client may not use."""
     if deliver_subject and not request.may_deliver_to(deliver_subject):
         raise by_code(errors.CONSUMER_DELIVER_SUBJECT)
 
@@ -144,8 +143,8 @@ def check_api_level(headers: bytes) -> None:
 
 def check_size(payload: bytes) -> None:
     """ApiError 400/10025 for a body that is too large to be worth decoding."""
-    if len(payload) > MAX_BODY:
-        raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY} bytes")
+    if len(payload) > MAX_BODY_BYTES:
+        raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY_BYTES} bytes")
 
 
 def renumbered(error: ApiError) -> ApiError:
@@ -164,7 +163,7 @@ class RequestCounters:
 
 @dataclass(slots=True)
 class RestoreRoom:
-    """The restores that clients of this node do, of all accounts."""
+    """The restores by clients of this node, of all accounts."""
 
     restores: int = 0
     held: int = 0
@@ -179,7 +178,7 @@ class ApiContext:
     log: Log
     server_name: str
     budget: LoopBudget
-    """For what may take longer than a request may keep the loop; by account."""
+    """Runs work that would keep the loop too long, by account."""
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
     """Limits of an account, by name: its own limits and what the servers hold."""
@@ -188,12 +187,12 @@ class ApiContext:
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     compat: CompatOptions = field(default_factory=CompatOptions)
-    """Settings of what this node decides for requests that it takes; a reload puts another one here."""
+    """Settings of this node's decisions about requests; a reload replaces them."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)
 
     def request_id(self) -> str:
-        """Unique for ever: the meta group answers a repeated id with the first verdict."""
+        """Returns an id that is unique for ever: the meta group answers a repeated id with the first verdict."""
         return self.rng.token(12).hex()

@@ -1,4 +1,4 @@
-"""STREAM.RESTORE: taking a stream's archive in chunks and making a stream of it.
+"""STREAM.RESTORE: takes a stream's archive in chunks and makes a stream of it.
 
 The stream is assigned at once with `restoring` set, so that its name and subjects are taken, and becomes an ordinary
 one with the last chunk. A restore that fails, or is not continued, deletes it again.
@@ -42,8 +42,8 @@ T = TypeVar("T")
 IDLE_SECONDS: Final = 5.0
 """Seconds that a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
-"""Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
-CHUNK_OVERHEAD: Final = 512
+"""Bytes of chunks that wait for their turn; a client that waits for the answers has one chunk."""
+CHUNK_OVERHEAD_BYTES: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
@@ -61,12 +61,11 @@ MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
 """Bytes of one consumer."""
 CONSUMER_SECONDS: Final = 20.0
-"""Seconds for which the creation of each consumer of an archive is tried again, while the stream has no leader, and the
-like."""
+"""Seconds for which the creation of each consumer of an archive is retried, as while the stream has no leader."""
 AGAIN_SECONDS: Final = 0.25
-MAX_IGNORED: Final = 1000
+MAX_IGNORED_ENTRIES: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
-"""Entries that are no message and nothing that we know, and their bytes."""
+"""Entries of unknown kinds, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Bytes of all consumers in an archive: they are created when the messages are there."""
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
@@ -88,7 +87,7 @@ async def restore(context: ApiContext, request: Request) -> Fields:
 
 
 async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
-    """The stream is assigned, and what receives its archive listens."""
+    """Assigns the stream and starts the receiver of its archive."""
     if await _exists(context, request):
         raise by_code(errors.STREAM_NAME_TAKEN)
     assignment = await _assign(context, request, config)
@@ -156,7 +155,7 @@ class RestoreReceiver:
     """A restore: the chunks of its client, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
-        """`declared`: bytes of the stream, as the client says."""
+        """`declared` is the number of bytes of the stream according to the client."""
         self._context = context
         self._room = context.restore_room
         self._declared = declared
@@ -190,14 +189,14 @@ class RestoreReceiver:
         self._subscription = self._bus.subscribe(self.subject, self._on_chunk)
 
     def _on_chunk(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
+        self._waiting_bytes += len(payload) + CHUNK_OVERHEAD_BYTES
         self._waiting.put_nowait(_Chunk(reply, payload))
         self._count()
         if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD_BYTES:
             self._bus.unsubscribe(self._subscription)
 
     def _count(self, *, over: bool = False) -> None:
-        """Tells the room what this restore holds now."""
+        """Reports to the room the bytes that this restore holds now."""
         parts = (self._waiting_bytes, self._frames.held, self._reader.held, self._messages_bytes, self._consumers_bytes)
         held = 0 if over else sum(parts)
         self._room.held += held - self._held
@@ -225,7 +224,8 @@ class RestoreReceiver:
             tell_transfer(self._bus, name, "restore_complete", event)
 
     async def _beat(self) -> None:
-        """Without this the meta leader gives the restore up (`RestoreWatch`), as it must when this node dies."""
+        """Keeps the restore alive: without this the meta leader gives it up (`RestoreWatch`), as when this node
+        dies."""
         while True:
             await asyncio.sleep(ALIVE_SECONDS)
             try:
@@ -234,7 +234,7 @@ class RestoreReceiver:
                 self._context.log.debug("nobody leads the cluster", error=str(error))
 
     async def _take_all(self) -> bool:
-        """True when the stream stands. The client has its answer then, as after an error."""
+        """Returns True when the stream is complete. The client has its answer then, as after an error."""
         reply = b""
         try:
             # The replicas must know that the stream is being restored before its first message comes.
@@ -247,7 +247,7 @@ class RestoreReceiver:
                     self._context.log.warning("restore was not continued", stream=self._assignment.name)
                     return False
                 reply = chunk.reply
-                self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD
+                self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD_BYTES
                 if not reply:
                     self._context.log.warning("restore chunk without a reply subject", stream=self._assignment.name)
                     return False
@@ -271,7 +271,7 @@ class RestoreReceiver:
         return True
 
     async def _take(self, data: bytes) -> None:
-        """In steps, as decoding is slow; what is complete for a command is stored in between."""
+        """Decodes in steps, as decoding is slow; complete commands are stored in between."""
         decoding = self._decoding(data)
         while await self._in_steps(self._until_full(decoding)):
             await self._flush()
@@ -288,7 +288,7 @@ class RestoreReceiver:
 
     @property
     def _is_full(self) -> bool:
-        """There is enough for a command."""
+        """True when there is enough for a command."""
         return self._messages_bytes >= COMMAND_BYTES or self._runs >= COMMAND_RUNS
 
     def _until_full(self, decoding: Iterator[None]) -> Steps[bool]:
@@ -335,7 +335,7 @@ class RestoreReceiver:
                 raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
         elif entry.name.startswith(restoring.CONSUMER_PREFIX):
-            self._consumers_bytes += size + CHUNK_OVERHEAD
+            self._consumers_bytes += size + CHUNK_OVERHEAD_BYTES
             if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
                 raise restoring.ArchiveError("too many consumers, or one of them is too large")
             name = entry.name[len(restoring.CONSUMER_PREFIX) :].decode("utf-8", "replace")
@@ -343,7 +343,7 @@ class RestoreReceiver:
         else:
             self._ignored += 1
             self._ignored_bytes += size
-            if self._ignored > MAX_IGNORED or self._ignored_bytes > MAX_IGNORED_BYTES:
+            if self._ignored > MAX_IGNORED_ENTRIES or self._ignored_bytes > MAX_IGNORED_BYTES:
                 raise restoring.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:
@@ -355,8 +355,8 @@ class RestoreReceiver:
             await self._ask("restore", {"runs": runs})
 
     async def _settle_config(self) -> None:
-        """Before anything is stored: a stream with the archive's configuration in the place of that with the defaults.
-        Raises ApiError."""
+        """Replaces the stream of default configuration by one of the archive's, before anything is stored. Raises
+        ApiError."""
         found, settled = self._state.get("config"), self._settled
         self._settled = True
         if not settled and isinstance(found, dict) and not self._request.payload.strip():
@@ -367,7 +367,7 @@ class RestoreReceiver:
             await streams.ready(self._context, self._assignment)
 
     async def _finish(self) -> bytes:
-        """Makes the stream an ordinary one. The reply to the last chunk."""
+        """Makes the stream an ordinary one. Returns the reply to the last chunk."""
         if not (self._reader.finished and self._frames.between_chunks):
             raise restoring.ArchiveError("the archive is not complete")
         await self._flush()
@@ -388,8 +388,8 @@ class RestoreReceiver:
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
 
     async def _restore_consumer(self, assignment: Assignment, name: str, content: bytes) -> None:
-        """Raises ApiError: a stream without one of its consumers, and without what that had acknowledged, is not the
-        one of the archive. What passes is tried again."""
+        """Creates a consumer, with retries after transient errors. Raises ApiError: without one of its consumers, and
+        what that had acknowledged, the stream is not the one of the archive."""
         request_id = self._context.request_id()
         end = self._context.clock.monotonic() + CONSUMER_SECONDS
         while True:
@@ -407,7 +407,7 @@ class RestoreReceiver:
                 return
 
     async def _create_consumer(self, assignment: Assignment, name: str, found: Fields, request_id: str) -> None:
-        """Raises ApiError or ValueError: such a consumer cannot be here."""
+        """Raises ApiError or ValueError when such a consumer cannot exist here."""
         limits = self._context.limits(self._request.account).of(assignment.replicas)
         wish = {"stream_name": assignment.name, "config": found.get("config")}
         given = ConsumerCreateRequest.from_fields(wish, strict=False).config.to_wire()

@@ -22,20 +22,20 @@ from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
 
-DEFAULT_CHUNK: Final = 128 * 1024
-CHUNK_RANGE: Final = (1024, 1024 * 1024)
-DEFAULT_WINDOW: Final = 8 * 1024 * 1024
-MAX_WINDOW: Final = 32 * 1024 * 1024
+DEFAULT_CHUNK_BYTES: Final = 128 * 1024
+CHUNK_BYTES_RANGE: Final = (1024, 1024 * 1024)
+DEFAULT_WINDOW_BYTES: Final = 8 * 1024 * 1024
+MAX_WINDOW_BYTES: Final = 32 * 1024 * 1024
 INTEREST_SECONDS: Final = 2.0
 WILDCARD_SECONDS: Final = 0.5
-"""Time in which interest by wildcard alone does not count: clients take all their replies with one, and subscribe to
-the deliver subject once they have read ours."""
+"""Seconds in which interest by wildcard alone does not count: clients receive all their replies through one wildcard,
+and subscribe to the deliver subject once they have read our reply."""
 ACK_SECONDS: Final = 5.0
 _DONE: Final = b"NATS/1.0 204\r\n\r\n"
 
 
 class StatusError(CallerError):
-    """The transfer ends with this status instead of the end message."""
+    """Ends the transfer with this status instead of the end message."""
 
 
 async def snapshot(context: ApiContext, request: Request) -> Fields:
@@ -64,9 +64,9 @@ class Sender:
         self._opened = opened
         self._client = request.client()
         self._deliver = wanted.deliver_subject.encode()
-        low, high = CHUNK_RANGE
-        self._chunk = min(max(wanted.chunk_size or DEFAULT_CHUNK, low), high)
-        self._window = min(max(wanted.window_size or DEFAULT_WINDOW, self._chunk), MAX_WINDOW)
+        low, high = CHUNK_BYTES_RANGE
+        self._chunk = min(max(wanted.chunk_size or DEFAULT_CHUNK_BYTES, low), high)
+        self._window = min(max(wanted.window_size or DEFAULT_WINDOW_BYTES, self._chunk), MAX_WINDOW_BYTES)
         self._ack_prefix = f"$JS.SNAPSHOT.ACK.{assignment.name}.{context.rng.token(4).hex()}"
         self._unacked = 0
         self._acked = asyncio.Event()
@@ -130,7 +130,7 @@ class Sender:
             self._bus.publish(self._deliver, bytes(pending))
 
     async def _framed(self, piece: bytes) -> bytes:
-        """In steps: checksums are slow. Raises StatusError when too many others wait."""
+        """Works in steps, as checksums are slow. Raises StatusError when too many other jobs wait."""
         try:
             return await self._context.budget.run(self._assignment.account, _framing(piece))
         except BusyError:

@@ -35,9 +35,9 @@ NAMES_LIMIT = 1024
 LIST_LIMIT = 256
 LIST_SECONDS = 3.0
 """Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
-LIST_AT_ONCE = 64
+MAX_LISTED_AT_ONCE = 64
 STANDING_SECONDS = 2.0
-"""Time that a stream's leader has to say that it is there: what is asked of the meta group then takes its own."""
+"""Seconds in which a stream's leader must confirm itself; the request to the meta group then has its own time."""
 
 
 async def create(context: ApiContext, request: Request) -> Fields:
@@ -86,7 +86,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
 
 
 async def _check_consumers(context: ApiContext, known: Assignment, config: Fields) -> None:
-    """Limits for consumers that one of the stream's exceeds are refused: ApiError 10069."""
+    """Raises ApiError 10069 for limits of consumers that one of the stream's consumers exceeds."""
     limits = config.get("consumer_limits") or {}
     if not any(limit > 0 for limit in limits.values()):
         return
@@ -96,20 +96,20 @@ async def _check_consumers(context: ApiContext, known: Assignment, config: Field
 
 
 async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:
-    """A stream that is on its way to other peers is not sent elsewhere. Raises ApiError."""
+    """Raises ApiError for a stream that is already moving to other peers."""
     known = await _lookup(context, request)
     if (known.origin is not None or moves) and await _under_way(context, known):
         raise by_code(errors.MOVE_IN_PROGRESS if known.origin is not None else errors.RECONFIGURATION_IN_PROGRESS)
 
 
 async def _under_way(context: ApiContext, assignment: Assignment) -> bool:
-    """True while the members of the stream's group are other ones than it is assigned to."""
+    """True while the members of the stream's group differ from its assignment."""
     answer = await context.cluster.stream_request(assignment, "members", {"revision": assignment.revision})
     return bool(answer["learners"] or answer["outgoing"]) or set(answer["voters"]) != set(assignment.peers)
 
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:
-    """Back to where the stream was, and to the placement that it had; what has moved already moves back."""
+    """Moves the stream back to its previous peers and placement; replicas that have moved already move back."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
@@ -196,7 +196,7 @@ async def purge(context: ApiContext, request: Request) -> Fields:
         raise by_code(errors.BAD_REQUEST)
     body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
     async with asyncio.timeout(api_request.REQUEST_SECONDS) as limit:
-        # One that is under way is waited for: how long, its leader's progress decides.
+        # A purge under way is waited for as long as its leader reports progress.
         _, answer = await on_leader(context, request, "purge", body, under_way=lambda: limit.reschedule(None))
     return {"success": True, "purged": answer["purged"]}
 
@@ -232,7 +232,7 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
 
 
 async def peer_remove(context: ApiContext, request: Request) -> Fields:
-    """Success says that it is begun: the replica goes once its successor has all that it had."""
+    """Success says that the removal has begun: the replica goes once its successor has all that it had."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     wanted = PeerRequest.from_fields(request.fields, strict=request.strict)
@@ -243,8 +243,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
 
 
 def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
-    """The stream info object, keys in wire order. `answer` is the leader's: `state`, `cluster`,
-    `links`."""
+    """The stream info object, keys in wire order. `answer` is the leader's: `state`, `cluster`, `links`."""
     config = dict(assignment.config)
     config.pop(RESTORING, None)
     level = {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
@@ -286,8 +285,8 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
 
 
 def check_republish(request: Request, config: Fields, known: Mapping[str, Any] | None = None) -> None:
-    """Raises ApiError 10052 where the stream would publish in the place of a client that may not. `known`: the stream's
-    configuration before."""
+    """Raises ApiError 10052 where the stream would publish in the place of a client that may not. `known` is the
+    stream's previous configuration."""
     if not request.may_republish(config, known):
         raise invalid_config("stream configuration for republish destination is not permitted")
 
@@ -339,7 +338,7 @@ async def _page(context: ApiContext, kind: str, request: Request, wanted: PageRe
 async def _gather_info(context: ApiContext, assignments: list[Assignment], seconds: float) -> dict[int, Fields]:
     """Leaders' `info` answers by gid; streams that refused or did not answer in time are left out."""
     answers: dict[int, Fields] = {}
-    gate = asyncio.Semaphore(LIST_AT_ONCE)
+    gate = asyncio.Semaphore(MAX_LISTED_AT_ONCE)
 
     async def ask(assignment: Assignment) -> None:
         async with gate:
@@ -378,8 +377,8 @@ async def _standing(context: ApiContext, request: Request, known: Assignment) ->
 
 
 async def decided(context: ApiContext, assignment: Assignment, known: Fields) -> Fields:
-    """The leader's answer once what the meta group has decided is in force. Where the leader is lost right then, what
-    is known of the stream: an error would not be true."""
+    """Returns the leader's answer once the meta group's decision is in force, or this node's knowledge of the stream
+    when the leader is lost right then: an error would not be true."""
     try:
         return await ready(context, assignment)
     except ApiError as error:
@@ -389,7 +388,7 @@ async def decided(context: ApiContext, assignment: Assignment, known: Fields) ->
 
 
 def _nothing(context: ApiContext, config: Fields) -> Fields:
-    """A leader's word on a stream that was just created."""
+    """Returns a leader's answer about a stream that was just created."""
     first = max(int(config.get("first_seq") or 0), 0)
     none = rfc3339(0)
     state = {"messages": 0, "bytes": 0, "first_seq": first, "first_ts": none, "last_seq": max(first - 1, 0)}

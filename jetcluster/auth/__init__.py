@@ -1,5 +1,5 @@
-"""Logins: users, nkeys, JWTs and operators, and what a user may publish and subscribe to.
+"""Logins with users, nkeys, JWTs and operators, and the permissions of users.
 
-Here: checks of credentials and claims. Not here: connections (`server`). Promise: a check that fails tells the client
-nothing of why, and a claim that cannot be read counts as no claim.
+Here: checks of credentials and claims. Not here: connections (`server`). Promise: the error of a failed check does not
+give the client its reason, and a claim that cannot be read counts as no claim.
 """

@@ -1,4 +1,4 @@
-"""The authenticator: from the options of a CONNECT to an account, a user and permissions."""
+"""The authenticator: finds the account, the user and the permissions for the options of a CONNECT."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ STANDARD = "STANDARD"
 
 
 class AuthError(CallerError):
-    """The connection is refused. `text` is the -ERR text; the reason for the log is the exception's own text."""
+    """A refused login. `text` is sent in -ERR; the exception's own text is the reason for the log."""
 
     text = "Authorization Violation"
     live_text = "Authorization Violation"
-    """The error sent to a connection that is closed although it had logged in; "" sends none."""
+    """-ERR text for a connection that had logged in and is closed later; "": none is sent."""
     live_reason = "Authentication Failure"
 
 
 @dataclass(slots=True, frozen=True)
 class Session:
-    """The terms that hold for one connection, and not for all of its account: users with JWTs have such limits. -1 is
-    none."""
+    """Limits and claims of one connection, as a user's JWT gives them. A limit of -1 is unlimited."""
 
     max_subscriptions: int = -1
     max_payload: int = -1
     expires: float = 0.0
-    """Seconds since the epoch; 0 is never."""
+    """Epoch second at which the connection is closed; 0: never."""
     name: str = ""
     tags: tuple[str, ...] = ()
     jwt: str = field(default="", repr=False)
-    """To be shown; not of a bearer, for whom it is a password."""
+    """The JWT that monitoring shows; "" for a bearer, whose JWT is a secret."""
     issuer: str = ""
     """The public key that signed the user's JWT."""
     account_name: str = ""
@@ -50,20 +49,22 @@ class Session:
 
 @dataclass(slots=True, frozen=True)
 class AuthResult:
+    """The account, user and permissions of a login."""
+
     account: str
     user: str
-    """Name or nkey; "" when nobody is configured or the token was used."""
+    """Name or nkey; "" for a login by token or without a user."""
     permissions: UserPermissions | None
     """None: everything is allowed."""
     session: Session | None = None
 
 
 class Authenticator:
-    """Decides with the users of one configuration. A reload makes a new one and re-checks the live connections."""
+    """Checks logins against the users of one configuration. A reload makes a new one and re-checks the connections."""
 
     def __init__(self, options: Options, previous: Authenticator | None = None, rng: Rng | None = None) -> None:
-        """`previous`: the one before a reload; what it knows of bcrypt passwords is kept, so that the re-check of a
-        thousand connections does not hold up the event loop for a minute. `rng`: the operating system's by default."""
+        """`previous`: the one before a reload, whose results of bcrypt are kept: to re-check a thousand connections
+        without them would block the event loop for a minute. `rng`: the operating system's by default."""
         auth = options.authorization
         self._passwords: PasswordChecker = PasswordChecker(rng) if previous is None else previous._passwords
         self._token = auth.token
@@ -85,8 +86,8 @@ class Authenticator:
 
     @property
     def required(self) -> bool:
-        """True when credentials are checked; with `no_auth_user`, or where only the system account has users, a client
-        may still come without any."""
+        """True when credentials are checked. Clients may still log in without any if there is a `no_auth_user` or only
+        the system account has users."""
         return bool(self._users or self._nkeys or self._token or self._user or self._global_is_open)
 
     @property
@@ -103,12 +104,9 @@ class Authenticator:
         certificate: PeerCertificate | None = None,
         by_certificate: bool = False,
     ) -> AuthResult:
-        """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`. With
-        `by_certificate` (verify_and_map) the `certificate` says which user comes; a password, where that user has one,
-        is asked for all the same.
-
-        `client_ip` is for users with JWTs (source networks); no rule of a plain configuration reads it.
-        """
+        """Returns the result of a login. Raises AuthError. `connect` is the decoded CONNECT object, `nonce` the text of
+        INFO.nonce. With `by_certificate` (verify_and_map) the `certificate` names the user, whose password is still
+        required if there is one. Only users with JWTs are checked by `client_ip`."""
         if not self.required:
             return AuthResult(GLOBAL_ACCOUNT, _text(connect, "user"), None)
         nkey = _text(connect, "nkey")
@@ -138,8 +136,8 @@ class Authenticator:
         raise AuthError("no or wrong credentials")
 
     def slow_part(self, connect: Mapping[str, object]) -> SlowPart | None:
-        """The part of `check` that computes for longer than an event loop can wait (bcrypt), to be done in a thread
-        before; None for nothing."""
+        """Returns the part of `check` that would block the event loop (bcrypt), to be run in a thread first; None when
+        there is none."""
         name, password = _text(connect, "user"), _text(connect, "pass")
         if self._users:
             user = self._users.get(name)
@@ -188,7 +186,7 @@ class Authenticator:
 
 
 class _User:
-    """A configured user with its answer made up beforehand: all its connections share the permissions."""
+    """A configured user and its result, whose permissions all connections of the user share."""
 
     __slots__ = ("connection_types", "password", "result")
 

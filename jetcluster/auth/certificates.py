@@ -1,10 +1,10 @@
 """The user that a client certificate names, and the check against pinned certificates.
 
-The names of a certificate are tried in this order, and the first one that a user has decides: e-mail addresses, DNS
-names and URIs of the subject alternative names; the distinguished name, its parts in any order (RFC 4514); the subject
-as Go's pkix writes it, with its domain components behind it; the same without them.
+The names of a certificate are tried in this order until one is a user's: e-mail addresses, DNS names and URIs of the
+subject alternative names; the distinguished name, its parts in any order (RFC 4514); the subject as Go's pkix writes
+it, with the domain components appended; the same without them.
 
-Imported only where TLS asks for it: `cryptography` costs 50 ms of a cold start.
+The module is imported only where TLS needs it: `cryptography` costs 50 ms of a cold start.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _DN_TYPES = {
     _DC: "DC",
 }
 _GO_ORDER = ("2.5.4.5", "2.5.4.3", "2.5.4.17", "2.5.4.9", "2.5.4.8", "2.5.4.7", "2.5.4.11", "2.5.4.10", "2.5.4.6")
-"""Go keeps these attributes of a subject, and writes them in this order."""
+"""Attributes of a subject that Go's pkix.Name keeps, in the order in which it writes them."""
 _SINGLE = frozenset({"2.5.4.5", "2.5.4.3"})
-"""Attributes that a Go name has once: the last of several counts."""
+"""Attributes that a pkix.Name has once: the last of several counts."""
 _PRINTABLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 '()+,-./:=?")
 """The characters of ASN.1's PrintableString."""
 _ESCAPED = frozenset(',+"\\<>;')
@@ -50,44 +50,44 @@ Rdn = frozenset[tuple[str, str]]
 
 
 class CertificateError(PeerError):
-    """The other end's certificate is not one that may come in."""
+    """The other end's certificate is not accepted."""
 
 
 @dataclass(slots=True, frozen=True)
 class PeerCertificate:
-    """A certificate that the other end has shown and its TLS library has verified."""
+    """A certificate of the other end, after the TLS library has verified it."""
 
     emails: tuple[str, ...] = ()
     dns_names: tuple[str, ...] = ()
     uris: tuple[str, ...] = ()
     dn: tuple[Rdn, ...] | None = None
-    """Parts of the subject, the last one first; None when some attribute has no name there."""
+    """Parts of the subject, the last one first; None when an attribute has no name in RFC 4514."""
     domain_components: str = ""
     """`DC=foo,DC=com`, in the certificate's order."""
     subject: str = ""
-    """As Go writes it, of the attributes that it knows."""
+    """The subject as Go writes it, with only the attributes that Go names."""
     full_subject: str = ""
-    """The same with the others behind it: as monitoring shows it."""
+    """The subject with all attributes, as monitoring shows it."""
     key_digest: str = ""
-    """SHA-256 of the DER SubjectPublicKeyInfo, hex: what `pinned_certs` lists."""
+    """SHA-256 of the DER SubjectPublicKeyInfo in hex, as in `pinned_certs`."""
     digest: str = ""
     """SHA-256 of the certificate, hex."""
 
     def names(self) -> Iterator[str]:
-        """Those that are looked up as they are, before the distinguished name."""
+        """Yields the names that are looked up literally before the distinguished name."""
         yield from self.emails
         yield from self.dns_names
         yield from self.uris
 
     def subjects(self) -> Iterator[str]:
-        """Those that are looked up as they are, after it."""
+        """Yields the names that are looked up literally after the distinguished name."""
         if self.domain_components:
             yield f"{self.subject},{self.domain_components}"
         yield self.subject
 
 
 def read_certificate(der: bytes) -> PeerCertificate:
-    """Raises CertificateError."""
+    """Reads a DER certificate. Raises CertificateError."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         alternatives = _alternatives(certificate)
@@ -109,15 +109,15 @@ def read_certificate(der: bytes) -> PeerCertificate:
 
 
 def certificate_of(transport: asyncio.BaseTransport) -> PeerCertificate | None:
-    """The certificate that the other end has shown; None for none, and without TLS. Raises CertificateError."""
+    """Returns the other end's certificate; None without one or without TLS. Raises CertificateError."""
     session = transport.get_extra_info("ssl_object")
     der = session.getpeercert(binary_form=True) if session is not None else None
     return read_certificate(der) if der else None
 
 
 def chain_of(transport: asyncio.BaseTransport) -> list[PeerCertificate]:
-    """All that the other end has sent, its own first; before Python 3.13, which can be asked for the others, that one
-    alone. Raises CertificateError."""
+    """Returns all certificates that the other end has sent, its own first; only its own before Python 3.13. Raises
+    CertificateError."""
     session = transport.get_extra_info("ssl_object")
     if session is not None and hasattr(session, "get_unverified_chain"):
         return [read_certificate(der) for der in session.get_unverified_chain() or ()]
@@ -126,7 +126,7 @@ def chain_of(transport: asyncio.BaseTransport) -> list[PeerCertificate]:
 
 
 def user_of(certificate: PeerCertificate, users: Collection[str]) -> str | None:
-    """The one of `users` whom the certificate names; `users` are those that may come by this kind of connection."""
+    """Returns the user whom the certificate names, among the `users` allowed on this type of connection; or None."""
     for name in certificate.names():
         if name and name in users:
             return name
@@ -138,13 +138,13 @@ def user_of(certificate: PeerCertificate, users: Collection[str]) -> str | None:
 
 
 def check_pin(certificate: PeerCertificate | None, pins: Collection[str]) -> None:
-    """`pins`: key digests; empty allows every certificate, and none. Raises CertificateError."""
+    """Raises CertificateError unless the certificate's key digest is one of `pins`; no pins allow any, or none."""
     if pins and (certificate is None or certificate.key_digest not in pins):
         raise CertificateError("certificate not pinned")
 
 
 def names_host(certificate: PeerCertificate, hosts: Iterable[str]) -> bool:
-    """True when a DNS name of the certificate is one of `hosts`; its first label may be `*` (RFC 6125 6.4)."""
+    """Returns True when a DNS name of the certificate is one of `hosts`; its first label may be `*` (RFC 6125 6.4)."""
     wanted = [host.lower().split(".") for host in hosts]
     return any(_is_name(name.lower().split("."), host) for name in certificate.dns_names for host in wanted)
 
@@ -159,9 +159,6 @@ def _alternatives(certificate: x509.Certificate) -> x509.SubjectAlternativeName 
         return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return None
-
-
-# --- distinguished names ----------------------------------------------------------------------------------------------
 
 
 def _distinguished_name(rdns: list[list[tuple[str, str]]]) -> tuple[Rdn, ...] | None:
@@ -186,7 +183,7 @@ def _user_by_dn(dn: tuple[Rdn, ...], users: Collection[str]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def parse_dn(text: str) -> tuple[Rdn, ...] | None:
-    """The parts of a distinguished name as RFC 4514 writes it; None when `text` is none."""
+    """Parses a distinguished name (RFC 4514) into its parts; returns None when `text` is no such name."""
     parts: list[Rdn] = []
     attributes: list[tuple[str, str]] = []
     for attribute, ends_part in _attributes(text):
@@ -201,7 +198,7 @@ def parse_dn(text: str) -> tuple[Rdn, ...] | None:
 
 
 def _attributes(text: str) -> Iterator[tuple[tuple[str, bool, str], bool]]:
-    """((type, whether there was a `=`, value), whether a part ends there)."""
+    """Yields ((type, True if there was a `=`, value), True at the end of a part)."""
     kind, equals = "", False
     buffer = _Buffer()
     at = 0
@@ -215,7 +212,7 @@ def _attributes(text: str) -> Iterator[tuple[tuple[str, bool, str], bool]]:
                 return
         elif char == "=" and not equals:
             kind, equals = buffer.take(), True
-            if text[at : at + 1] == "#":  # BER in hex: no user is called so
+            if text[at : at + 1] == "#":  # BER in hex, which no user has as its name
                 yield ("", False, ""), True
                 return
         elif char in ",+":
@@ -227,12 +224,12 @@ def _attributes(text: str) -> Iterator[tuple[tuple[str, bool, str], bool]]:
 
 
 class _Buffer:
-    """Characters of a type or a value; blanks around it do not count unless they are escaped."""
+    """Collects a type or a value, without the unescaped blanks around it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._kept = 0
-        """Length without the blanks that may be trailing."""
+        """Bytes without the blanks that are trailing so far."""
 
     def plain(self, char: str) -> None:
         if char == " ":
@@ -243,7 +240,7 @@ class _Buffer:
         self._kept = len(self._bytes)
 
     def escaped(self, text: str, at: int) -> int:
-        """Takes what follows a backslash; returns the place behind it, -1 when it is malformed."""
+        """Takes the escape after a backslash and returns the position after it; -1 when it is malformed."""
         if text[at : at + 1] and text[at] in ' "#+,;<=>\\':
             self._bytes += text[at].encode()
             at += 1
@@ -267,7 +264,7 @@ class _Buffer:
 
 
 def _go_subject(rdns: list[list[tuple[str, str]]]) -> str:
-    """The attributes that Go's pkix.Name keeps, in its order; several of one kind are one part."""
+    """Returns the attributes that Go's pkix.Name keeps, in its order; several of one kind are one part."""
     found: dict[str, list[str]] = {}
     for rdn in rdns:
         for oid, value in rdn:
@@ -280,7 +277,7 @@ def _go_subject(rdns: list[list[tuple[str, str]]]) -> str:
 
 
 def _go_extras(rdns: list[list[tuple[str, str]]]) -> Iterator[str]:
-    """Attributes that Go has no name for: dotted, their values in hex of their DER form."""
+    """Yields the other attributes as Go writes them: by OID, with the value's DER in hex."""
     for rdn in reversed(rdns):
         for oid, value in reversed(rdn):
             if oid not in _GO_ORDER:
@@ -308,9 +305,9 @@ def _escape(value: str) -> str:
 def route_check(
     pins: Collection[str], known_urls: Iterable[str] | None, user: str | None
 ) -> Callable[[PeerCertificate | None, bool], None]:
-    """For routes: (certificate, whether this end accepts). `known_urls`: configured routes, one of whose hosts a
-    certificate must name (`verify_cert_and_check_known_urls`); `user`: whom it must name (`verify_and_map`). Either of
-    the two is enough, as in nats-server, and both are asked of connecting ends only."""
+    """Returns a check of routes' (certificate, True if this end accepts), which raises CertificateError. The connecting
+    end must name a host of `known_urls` (`verify_cert_and_check_known_urls`) or the `user` (`verify_and_map`); one of
+    the two is enough, as in nats-server."""
     hosts = None if known_urls is None else [urlsplit(url).hostname or "" for url in known_urls]
 
     def check(certificate: PeerCertificate | None, accepting: bool) -> None:

@@ -1,8 +1,6 @@
-"""The authenticator of operator mode: a user's JWT counts because its account and the operator vouch for it.
+"""The authenticator of operator mode: it trusts a user's JWT that the account signed, whose JWT the operator signed.
 
-Order and outcome of the checks are nats-server's.
-
-`KnownAccounts` are those whose JWTs this server has believed.
+Order and result of the checks are nats-server's.
 """
 
 from __future__ import annotations
@@ -22,23 +20,27 @@ from jetcluster.config.claims.user import UserClaims, decode_user, filled_in
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options
 
-MAX_REMEMBERED = 4096
-"""Users whose JWTs are not read and verified anew at each connection."""
+MAX_CACHED_USERS = 4096
+"""Users whose verified JWTs are cached."""
 CONNECTION_TYPES = frozenset({"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"})
 
 
 class RevokedError(AuthError):
+    """The account has revoked the user's JWT."""
+
     live_text = "User Authentication Revoked"
     live_reason = "Credentials Revoked"
 
 
 class UserExpiredError(AuthError):
+    """The user's JWT is not valid at this time, or the user must not connect at this time of the day."""
+
     live_text = "User Authentication Expired"
     live_reason = "Authentication Expired"
 
 
 class AccountExpiredError(AuthError):
-    """Its JWT may have been renewed elsewhere."""
+    """The account's JWT has expired; another server may have a renewed one."""
 
     live_text = "Account Authentication Expired"
     live_reason = "Authentication Expired"
@@ -49,13 +51,13 @@ class AccountExpiredError(AuthError):
 
 
 class IssuerError(AuthError):
-    """The signer of the user's JWT may not sign, or not any more."""
+    """The issuer of the user's JWT is no signing key of the account, or no longer one."""
 
     live_text = ""
 
 
 class UnknownAccountError(AuthError):
-    """The account is not known here. Its JWT may be elsewhere."""
+    """The account is not known; another server may have its JWT."""
 
     def __init__(self, account: str) -> None:
         super().__init__(f"account {account} is not known")
@@ -64,7 +66,7 @@ class UnknownAccountError(AuthError):
 
 @dataclass(slots=True)
 class _Remembered:
-    """A user's JWT that was read, and what was made of it for the account as it was then."""
+    """A user's JWT, and the rights and permissions by the account's claims at that time."""
 
     claims: UserClaims
     account: KnownAccount | None = None
@@ -73,8 +75,7 @@ class _Remembered:
 
 
 class OperatorAuthenticator(Authenticator):
-    """With the accounts known at the time of the question. Users, tokens and passwords of the configuration are not
-    looked at."""
+    """Checks logins against the accounts known at that time; users and tokens of the configuration are ignored."""
 
     def __init__(self, options: Options, accounts: KnownAccounts, clock: Clock) -> None:
         super().__init__(options)
@@ -103,7 +104,7 @@ class OperatorAuthenticator(Authenticator):
         connection_type: str = STANDARD,
         **_: object,
     ) -> AuthResult:
-        """Raises AuthError. Certificates say nothing of who a user is here."""
+        """Returns the result of a login by JWT; certificates are ignored. Raises AuthError."""
         user = self._claimed(connect)
         now = self._clock.time_ns() / 1e9
         problem = user.claims.problem(now)
@@ -145,7 +146,7 @@ class OperatorAuthenticator(Authenticator):
             user = _Remembered(decode_user(text))
         except ClaimsError:
             return None
-        if len(self._remembered) >= MAX_REMEMBERED:
+        if len(self._remembered) >= MAX_CACHED_USERS:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[text] = user
         return user
@@ -164,7 +165,7 @@ class OperatorAuthenticator(Authenticator):
         return account
 
     def _prepare(self, user: _Remembered, account: KnownAccount) -> None:
-        """Rights and permissions by the account as it is now. All connections of the user share them."""
+        """Sets the rights and permissions by the account's present claims. All connections of the user share them."""
         if user.account is account:
             return
         claims, rights = user.claims, user.claims.rights
@@ -198,11 +199,11 @@ class OperatorAuthenticator(Authenticator):
         if rights.bearer and account.claims.disallow_bearer:
             raise AuthError("the account does not allow bearer tokens")
         types = {text.upper() for text in rights.connection_types}
-        # Types that are not known allow nothing; none at all allow everything.
+        # An unknown type allows nothing; an empty list allows everything.
         if types and connection_type not in types & CONNECTION_TYPES:
             raise AuthError("the user may not use this type of connection")
         if account.claims.auth_users and token.subject not in account.claims.auth_users:
-            # Who delegates the decision must not have it made without the delegate.
+            # The account delegates the decision, so it must not be made without the delegate.
             raise AuthError("the account has an auth callout, which this server does not have")
         if rights.bearer:
             return
@@ -237,22 +238,24 @@ def _session(user: _Remembered, account: KnownAccount, now: float, left: float) 
 
 @dataclass(slots=True)
 class KnownAccount:
+    """An account whose JWT this server has verified."""
+
     claims: AccountClaims
     updated_ns: int
-    """When these claims were taken over, nanoseconds since the epoch."""
+    """Time at which these claims were adopted, nanoseconds since the epoch."""
     expired: bool = False
-    """Its time is over, or it was removed. Nobody logs in any more."""
+    """The claims have expired or the account was removed; logins are refused."""
     removed: bool = False
 
     def signers(self, strict_keys: Collection[str]) -> Mapping[str, Rights | None]:
-        """Keys that sign users, with the template of those that have one."""
+        """Returns the keys that may sign users -> the template of a scoped one, or None."""
         if self.claims.token.issuer in strict_keys:
             return self.claims.scopes
         return {**self.claims.scopes, self.claims.key: None}
 
 
 class KnownAccounts:
-    """By public key."""
+    """Accounts by public key."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, KnownAccount] = {}

@@ -1,4 +1,4 @@
-"""The credentials that a server shows at the hub of a leaf link: a user's JWT and nkey, or the nkey alone."""
+"""The credentials with which a server logs in at the hub of a leaf link: a user's JWT and nkey, or only the nkey."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from jetcluster.config.claims.token import decorated
 from jetcluster.config.nkeys import decode_user_seed, encode_user_key
 from jetcluster.errors import PeerError
 
-_MAX_BYTES = 64 * 1024
+_MAX_FILE_BYTES = 64 * 1024
 
 
 class LoginError(PeerError):
-    """There is nothing to log in with. The text has no secret in it."""
+    """Credentials that cannot be used. The text contains no secret."""
 
 
 def signed_login(credentials: str, seed: str, nonce: bytes) -> dict[str, str]:
-    """Fields of CONNECT, by the file `credentials` or by `seed`; none when both are empty. The file is read each time,
-    so that a new one is used as soon as it is there. Raises `LoginError`."""
+    """Returns fields of CONNECT from the file `credentials` or from `seed`; none when both are empty. The file is read
+    each time, so that a new one takes effect at once. Raises LoginError."""
     if credentials:
         jwt, seed = _read(credentials)
         return {"jwt": jwt, "sig": _sign(seed, nonce)[1]}
@@ -29,10 +29,10 @@ def signed_login(credentials: str, seed: str, nonce: bytes) -> dict[str, str]:
 
 
 def _read(path: str) -> tuple[str, str]:
-    """(JWT, seed)."""
+    """Returns (JWT, seed)."""
     try:
         with Path(path).expanduser().open(encoding="ascii") as file:
-            blocks = decorated(file.read(_MAX_BYTES))
+            blocks = decorated(file.read(_MAX_FILE_BYTES))
     except OSError as error:
         raise LoginError(f"credentials file {path}: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -43,7 +43,7 @@ def _read(path: str) -> tuple[str, str]:
 
 
 def _sign(seed: str, nonce: bytes) -> tuple[str, str]:
-    """(public nkey, signature of `nonce`)."""
+    """Returns (public nkey, signature of `nonce`)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:

@@ -1,7 +1,7 @@
 """The resolvers of accounts' JWTs: in the configuration, in a directory, or at a web server.
 
-A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
-one can be taken over by the other.
+A directory has nats-server's layout, so either server can use the other's: `<account>.jwt`, and `<account>.jwt.deleted`
+for a deleted account.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
-from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
+from jetcluster.config.claims.token import MAX_TOKEN_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.options import CACHE, FULL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
@@ -28,16 +28,18 @@ _SUFFIX = ".jwt"
 
 
 class AccountStoreError(OperatorError):
-    """A JWT cannot be kept. The text is nats-server's."""
+    """A JWT that cannot be stored. The text is nats-server's."""
 
 
 class Resolver(Protocol):
+    """A source of account JWTs."""
+
     def all(self) -> Iterator[tuple[str, str]]:
-        """(account, JWT) of all that are here. Raises OSError."""
+        """Yields (account, JWT) of all accounts that this server has. Raises OSError."""
 
 
 class MemoryResolver:
-    """The JWTs of the configuration, and no others."""
+    """The JWTs of the configuration."""
 
     def __init__(self, tokens: dict[str, str]) -> None:
         self._tokens = tokens
@@ -47,20 +49,20 @@ class MemoryResolver:
 
 
 class Store:
-    """JWTs by account, which may be added; servers compare what they have by `digest`."""
+    """JWTs by account, which can be added and deleted. Servers compare their stores by `digest`."""
 
     def __init__(self, options: ResolverOptions) -> None:
         self.options = options
         self._writing = threading.RLock()
-        """Held for a whole write: writes are made in threads, and there may be two at a time."""
+        """Held for a whole write, because writes run in threads."""
         self._lock = threading.Lock()
-        """Guards `_hashes`, and is held only briefly: the event loop reads them."""
+        """Guards `_hashes`; held only briefly, because the event loop reads them."""
         self._hashes: dict[str, bytes] = {}
-        """By account, the least recently used first."""
+        """SHA-256 of the JWT by account, the least recently used first."""
 
     @property
     def digest(self) -> bytes:
-        """A digest of all that is kept: equal on servers that keep the same."""
+        """A digest of all JWTs, equal on servers with the same ones."""
         whole = 0
         with self._lock:
             for one in self._hashes.values():
@@ -78,7 +80,7 @@ class Store:
                 yield account, text
 
     def fetch(self, account: str) -> str | None:
-        """Raises OSError."""
+        """Returns the account's JWT, or None. Raises OSError."""
         raise NotImplementedError
 
     def _write(self, account: str, text: str) -> None:
@@ -90,7 +92,7 @@ class Store:
         raise NotImplementedError
 
     def save(self, account: str, text: str) -> bool:
-        """False when it is there already. Raises AccountStoreError and OSError."""
+        """Stores a JWT; returns False when it was stored already. Raises AccountStoreError and OSError."""
         if not is_key("A", account):
             raise AccountStoreError("invalid public key")
         found = hashlib.sha256(text.encode()).digest()
@@ -104,7 +106,7 @@ class Store:
         return True
 
     def save_if_newer(self, account: str, text: str) -> bool:
-        """False when what is there is the same or younger. Raises ClaimsError, AccountStoreError and OSError."""
+        """Does `save` unless the stored JWT is the same or newer, and then returns False. Also raises ClaimsError."""
         token = decode(text, "account")
         if token.subject != account:
             raise ClaimsError("jwt subject nkey and provided nkey do not match")
@@ -115,11 +117,11 @@ class Store:
             return self.save(account, text)
 
     def drop_old(self, now: float) -> None:
-        """Forgets what was kept longer than `ttl`; it is asked for again when it is needed. `now`: seconds since the
-        epoch. Raises OSError."""
+        """Deletes the JWTs that were stored longer than `ttl` ago; they are requested again when needed. `now`: seconds
+        since the epoch. Raises OSError."""
 
     def delete(self, account: str) -> bool:
-        """False when it is not there. Raises OSError."""
+        """Deletes a JWT; returns False when there is none. Raises OSError."""
         with self._writing:
             if not self._forget(account):
                 return False
@@ -127,7 +129,7 @@ class Store:
         return True
 
     def _touch(self, account: str, found: bytes) -> None:
-        """It is the most recently used one."""
+        """Makes the account the most recently used one."""
         with self._lock:
             self._hashes.pop(account, None)
             self._hashes[account] = found
@@ -153,7 +155,7 @@ class Store:
 
 
 class DirectoryStore(Store):
-    """A directory of this server alone."""
+    """JWTs in a directory that only this server uses."""
 
     def __init__(self, options: ResolverOptions) -> None:
         """Raises OSError."""
@@ -163,14 +165,14 @@ class DirectoryStore(Store):
         self.scan()
 
     def scan(self) -> None:
-        """Files may have been put here by hand: what is no file of an account is left out. Raises OSError."""
+        """Reads the directory, where an operator may have put files; other files are ignored. Raises OSError."""
         found: list[tuple[float, str, bytes]] = []
         for path in self.directory.glob(f"*{_SUFFIX}"):
-            if not is_key("A", path.stem) or not path.is_file():  # nor a pipe, which nobody may write to
+            if not is_key("A", path.stem) or not path.is_file():  # reading a pipe could block
                 continue
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-                text = file.read(MAX_BYTES + 1)
-                if len(text) <= MAX_BYTES:
+                text = file.read(MAX_TOKEN_BYTES + 1)
+                if len(text) <= MAX_TOKEN_BYTES:
                     found.append((os.fstat(file.fileno()).st_mtime, path.stem, hashlib.sha256(text).digest()))
         with self._lock:
             self._hashes = {account: digest for _, account, digest in sorted(found)}
@@ -181,7 +183,7 @@ class DirectoryStore(Store):
             return None
         try:
             with self._path(account).open(encoding="ascii") as file:
-                text = file.read(MAX_BYTES + 1)
+                text = file.read(MAX_TOKEN_BYTES + 1)
         except FileNotFoundError:
             self._forget(account)
             return None
@@ -221,7 +223,7 @@ class DirectoryStore(Store):
             self._sync()
 
     def _sync(self) -> None:
-        """A name that was given or taken away stays so when the power fails: what was revoked must not come back."""
+        """Syncs the directory: a deleted or replaced JWT must not come back after a power failure."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -233,7 +235,7 @@ class DirectoryStore(Store):
 
 
 class UrlStore(Store):
-    """A web server has them; what it was asked for is kept in memory."""
+    """JWTs of a web server; the requested ones are kept in memory."""
 
     def __init__(self, options: ResolverOptions, tls: TlsOptions | None = None) -> None:
         super().__init__(options)
@@ -250,8 +252,8 @@ class UrlStore(Store):
         del self._tokens[account]
 
     def ask(self, account: str) -> str:
-        """In a thread: it takes as long as it takes, and `timeout` at most. Raises OSError, and ConfigError when the
-        files of `resolver_tls` are unusable. With "" it is only asked whether anybody is there."""
+        """Requests a JWT. Must run in a thread, as it may block for `timeout`; an account of "" only probes the server.
+        Raises OSError, and ConfigError when the files of `resolver_tls` are unusable."""
         from http.client import HTTPException
         from urllib.request import Request, urlopen
 
@@ -262,14 +264,14 @@ class UrlStore(Store):
         context = None if self._tls is None else client_context(self._tls)
         try:
             with urlopen(request, timeout=self.options.timeout, context=context) as answer:  # noqa: S310
-                text: bytes = answer.read(MAX_BYTES + 1)
+                text: bytes = answer.read(MAX_TOKEN_BYTES + 1)
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f'could not fetch <"{url}">: {error}') from None
         return text.decode("ascii", "replace")
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """(address without user and password, these as HTTP's basic authentication has them)."""
+    """Returns (URL without user and password, these encoded for HTTP basic authentication)."""
     scheme, mark, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     login, _, host = place.rpartition("@")

@@ -15,13 +15,13 @@ from jetcluster.clock import Rng, SystemRng
 
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 _BCRYPT_MAX_BYTES = 72
-"""bcrypt reads no further; newer libraries raise beyond it, Go's compare ignores the rest."""
-_MAX_REMEMBERED = 4096
+"""bcrypt uses only these; newer libraries raise for longer passwords, Go ignores the rest."""
+_MAX_REMEMBERED_PASSWORDS = 4096
 
 
 @dataclass(slots=True, frozen=True)
 class SlowPart:
-    """The computation for one password. Those with the same `key` compute the same."""
+    """A computation for one password. Equal `key`s mean the same computation."""
 
     key: bytes
     compute: Callable[[], None]
@@ -33,14 +33,13 @@ class SlowPart:
 class PasswordChecker:
     """Compares a given password with a stored one, which may be a bcrypt hash.
 
-    A bcrypt check takes 50 ms and more by design. Right passwords are remembered (as a keyed digest), so that a
-    thousand clients that come back after a restart pay for one check per user and not one each; wrong ones as well, so
-    that repeated tries cost one. A caller that must not wait, as an event loop must not, does the
-    `slow_part` in a thread first: what it finds is remembered until it is wanted.
+    A bcrypt check takes 50 ms or more by design. Correct passwords are remembered (as a keyed digest), so that a
+    thousand clients that reconnect cost one check per user; wrong ones of `slow_part` too. An event loop must run the
+    `slow_part` in a thread first; `matches` then uses its remembered result.
     """
 
     def __init__(self, rng: Rng | None = None) -> None:
-        """`rng`: of the key, the operating system's by default."""
+        """`rng` makes the key; the operating system's by default."""
         self._key = (rng or SystemRng()).token(32)
         self._right: dict[bytes, None] = {}
         self._wrong: dict[bytes, None] = {}
@@ -57,7 +56,7 @@ class PasswordChecker:
         return self._compute(digest, stored, given)
 
     def slow_part(self, stored: str, given: str) -> SlowPart | None:
-        """The computation that `matches` would need, for a thread; None when it knows."""
+        """Returns the computation that `matches` would need, for a thread; None when its result is remembered."""
         if not _BCRYPT.match(stored):
             return None
         digest = self._digest(stored, given)
@@ -86,13 +85,13 @@ class PasswordChecker:
 
     def _remember(self, known: dict[bytes, None], digest: bytes) -> None:
         with self._lock:
-            if len(known) >= _MAX_REMEMBERED:
+            if len(known) >= _MAX_REMEMBERED_PASSWORDS:
                 del known[next(iter(known))]
             known[digest] = None
 
 
 def decode_signature(text: str) -> bytes:
-    """base64url without padding, or standard base64: clients send both. Raises ValueError."""
+    """Decodes base64url without padding or standard base64, since clients send both. Raises ValueError."""
     padded = text.rstrip("=").replace("+", "-").replace("/", "_")
     padded += "=" * (-len(padded) % 4)
     try:
@@ -102,7 +101,7 @@ def decode_signature(text: str) -> bytes:
 
 
 def is_signed(key: bytes, nonce: bytes, signature: str) -> bool:
-    """True when `signature` is the Ed25519 signature of the nonce's text bytes by the 32-byte public `key`."""
+    """Returns True when `signature` is the Ed25519 signature of the nonce's text bytes by the 32-byte public `key`."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -1,4 +1,1 @@
-"""The command line: `jetcluster serve`, the offline tools and their options.
-
-Here: parsing of flags and printing. Not here: anything a running server needs.
-"""
+"""The command line: `jetcluster serve`, the other commands and their options. A running server needs none of it."""

@@ -1,4 +1,4 @@
-"""Commands other than `serve`, through typer: people run them, who do not mind 0.1 s of imports."""
+"""Commands other than `serve`, through typer, whose 0.1 s of imports do not matter to interactive commands."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def add_bucket(
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Runs a command line that does not start with `serve`; returns the exit code."""
+    """Runs a command line that does not start with `serve`, and returns the exit code."""
     try:
         result = app(args=list(words), prog_name="jetcluster", standalone_mode=True)
     except SystemExit as error:

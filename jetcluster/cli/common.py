@@ -1,4 +1,4 @@
-"""Parts that several commands share: exit codes, a cluster's refusal, and the line that says why a command failed."""
+"""Parts shared by several commands: exit codes, a cluster's refusal, and the line printed for a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOO_SLOW: Final = 3
 
 
 class ServerRefusedError(CallerError):
-    """The servers refused what was asked; the text is their reason, `code` their error code (0: none)."""
+    """The servers refused the request; the text is their reason, `code` their error code (0: none)."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
@@ -22,11 +22,11 @@ class ServerRefusedError(CallerError):
 
 
 def urls_of(servers: str) -> list[str]:
-    """The URLs of a list with commas."""
+    """Splits a list of URLs separated by commas."""
     return [url.strip() for url in servers.split(",") if url.strip()]
 
 
 def fail(command: str, text: str, code: int) -> int:
-    """Prints to stderr why `command` failed, and returns `code`."""
+    """Prints the reason of a failure to stderr and returns `code`."""
     print(f"jetcluster {command}: {text}", file=sys.stderr)
     return code

@@ -1,9 +1,9 @@
 """`jetcluster decommission NODE`: takes a server out of the cluster permanently, without a moment below a majority.
 
-The steps are the cluster's own, through the system account's API on any server (docs/membership.md): SERVER.EVACUATE
-marks the server in the meta log and moves what it holds, one change at a time per stream; SERVER.REMOVE takes it out of
-the meta group; then the tool looks whether it is gone. Nothing is kept here, so a run that is cut off is simply started
-again. Every refusal is the cluster's, with its numbers.
+The cluster carries out the steps, by requests of the system account to any server (docs/membership.md): SERVER.EVACUATE
+marks the server in the meta log and moves its replicas, one change at a time per stream; SERVER.REMOVE takes it out of
+the meta group; then the tool verifies that it is gone. The tool has no state of its own, so an interrupted run can be
+started again. Refusals are the cluster's.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ EVACUATE = "$JS.API.SERVER.EVACUATE"
 REMOVE = "$JS.API.SERVER.REMOVE"
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 6.0
-"""For one answer; the cluster itself waits up to 4 s for a leader."""
+"""Timeout of one answer; the cluster itself waits up to 4 s for a leader."""
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Decommission:
-    """`urls` are tried in turn, with credentials of the system account."""
+    """One run of the command. `urls` are tried in turn, with credentials of the system account."""
 
     urls: Sequence[str]
     node: str
     within: float
-    """Seconds until it gives up; what was begun goes on in the cluster."""
+    """Seconds until the tool gives up; the cluster continues the step in progress."""
     say: Say
     credentials: Credentials = field(default_factory=Credentials)
     _connection: Connection | None = None
@@ -43,7 +43,7 @@ class Decommission:
     _at: int = 0
 
     def run(self) -> None:
-        """Raises ServerRefusedError, TimeoutError, and the errors of `Connection` for a user that may not ask."""
+        """Removes the server. Raises ServerRefusedError, TimeoutError, and `Connection`'s errors for a refused user."""
         self._deadline = time.monotonic() + self.within
         try:
             self._empty()
@@ -53,7 +53,7 @@ class Decommission:
             self._drop()
 
     def cancel(self) -> None:
-        """Raises what `run` raises."""
+        """Lets the cluster use the server again. Raises what `run` raises."""
         self._deadline = time.monotonic() + self.within
         try:
             self._ask(EVACUATE, cancel=True)
@@ -68,7 +68,7 @@ class Decommission:
                 left = self._ask(EVACUATE)
             except ServerRefusedError as error:
                 if error.code == SERVER_NOT_MEMBER and told:
-                    return  # somebody else removed it meanwhile
+                    return  # another run removed it meanwhile
                 raise
             text = _progress(left)
             if text != told:
@@ -99,7 +99,7 @@ class Decommission:
         raise ServerRefusedError(f"{self.node} is a member still, or again: another server of that name has come")
 
     def _ask(self, subject: str, **more: Any) -> dict[str, Any]:
-        """The success reply. What is temporary is asked again."""
+        """Returns the success reply; repeats the request after a temporary error."""
         body = json.dumps({"peer": self.node, **more}).encode()
         while True:
             try:
@@ -118,20 +118,20 @@ class Decommission:
             self._wait()
 
     def _connected(self) -> Connection:
-        """To any server that answers: the one that goes may be one of them, and may be down."""
+        """Returns a connection to any server that answers, as the removed one may be down."""
         if self._connection is None:
             urls = [*self.urls[self._at :], *self.urls[: self._at]]
             self._connection = Connection(urls, credentials=self.credentials, timeout=self._left(ASK_SECONDS))
         return self._connection
 
     def _wait(self) -> None:
-        """A moment; then the next server is asked, as the one that was removed may not hear of it."""
+        """Waits and moves on to the next server, as the removed one may not learn of its removal."""
         self._drop()
         self._at = (self._at + 1) % len(self.urls)
         time.sleep(self._left(LOOK_SECONDS))
 
     def _left(self, most: float) -> float:
-        """The seconds that are left, at most `most`. Raises TimeoutError when there are none."""
+        """Returns the seconds that are left, at most `most`. Raises TimeoutError when the time is over."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -156,7 +156,7 @@ def _progress(left: dict[str, Any]) -> str:
 
 
 def run_decommission(servers: str, node: str, within: float, *, cancel: bool, credentials: str = "") -> int:
-    """The exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
+    """Runs the command and returns the exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
     urls = urls_of(servers)
     work = Decommission(urls, node, within, lambda text: print(text, flush=True), Credentials(creds_file=credentials))
     try:

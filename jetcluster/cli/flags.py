@@ -1,7 +1,7 @@
 """nats-server's command line, read by the rules of Go's `flag` package: one or two dashes, `-x v` or `-x=v`.
 
-Our own small parser instead of argparse or typer: Go's rules (`-DV`, `-sd=DIR`, `-p -1`) fit neither, and their import
-would take a third of the start-up budget.
+It is neither argparse nor typer, because Go's rules (`-DV`, `-sd=DIR`, `-p -1`) fit neither, and their import would
+take a third of the start-up budget.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jetcluster.errors import CallerError
 Flag = bool | int | str
 
 NAMES: dict[str, tuple[str, type[bool] | type[int] | type[str]]] = {}
-"""Flag, without its dashes -> the option that it sets, and the type of its value."""
+"""Flag without its dashes -> the option that it sets, and the type of its value."""
 
 
 def _define(kind: type[bool] | type[int] | type[str], dest: str, *names: str) -> None:
@@ -68,18 +68,18 @@ _define(bool, "version", "v", "version")
 _define(bool, "help_tls", "help_tls")
 
 INERT = ("profile", "connect_retries")
-"""Accepted for completeness and named in one warning at start: see docs/configuration.md."""
+"""Flags accepted without effect, and named in one warning at start (docs/configuration.md)."""
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class FlagError(CallerError):
-    """A command line that Go's `flag` would refuse, in its words. The real server shows usage and exits with 0."""
+    """A command line that Go's `flag` refuses, with its text. nats-server then shows the usage and exits with 0."""
 
 
 def parse_flags(argv: Sequence[str]) -> tuple[dict[str, Flag], list[str]]:
-    """(values by destination, remaining words). Only flags that were given appear; the last one of a kind wins."""
+    """Returns (values by destination, remaining words); the last flag for a destination wins. Raises FlagError."""
     values: dict[str, Flag] = {}
     i = 0
     while i < len(argv):
@@ -116,7 +116,7 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def _integer(name: str, text: str) -> int:
-    """Go's: also `0x1F`, `0b101`, `0o17`, `017` and `4_222`."""
+    """Parses an integer as Go does: also `0x1F`, `0b101`, `0o17`, `017` and `4_222`."""
     octal = re.sub(r"^([+-]?)0([0-7_]+)$", r"\g<1>0o\2", text)
     try:
         number = int(octal, 0) if text == text.strip() else None

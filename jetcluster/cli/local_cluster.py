@@ -1,4 +1,4 @@
-"""N `jetcluster serve` processes on the loopback, as one thing to start, look at and stop."""
+"""A cluster of `jetcluster serve` processes on the loopback: start, status and stop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ClusterError(JetclusterError):
-    """A node did not come up; the text says which and shows the end of its log."""
+    """A node did not start; the text names it and has the end of its log."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago. All are held open until all are known, so none comes twice."""
+    """Returns distinct ports that were free at the time of the call."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for sock in sockets:
@@ -42,12 +42,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def die_with_parent() -> None:
-    """Ends the child with its parent; it runs before exec. A killed `up` must not leave servers that keep the ports."""
+    """Makes the child end with its parent, before exec. A killed `up` must not leave servers that keep the ports."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class LocalNode:
+    """One node and its process, if it was started."""
+
     name: str
     port: int
     http_port: int
@@ -73,7 +75,7 @@ class LocalNode:
         return self.process is not None and self.process.poll() is None
 
     def fetch(self, path: str, timeout: float = 0.5) -> dict[str, Any] | None:
-        """A monitoring page, or None when the node does not answer (also on an error status: healthz says 503)."""
+        """Returns a monitoring page, None without an answer or for an error status, such as 503 of healthz."""
         try:
             with urllib.request.urlopen(f"{self.monitor_url}{path}", timeout=timeout) as response:  # noqa: S310
                 found: dict[str, Any] = json.load(response)
@@ -89,7 +91,8 @@ class LocalNode:
 
 
 class LocalCluster:
-    """`count` nodes under `root`, one directory each. Ports are free ones, or consecutive from `first_port`."""
+    """`count` nodes with a directory each under `root`, and consecutive client ports from `first_port`, or free
+    ones."""
 
     def __init__(self, count: int, root: Path, first_port: int = 0, name: str = "local") -> None:
         ports = free_ports(3 * count)
@@ -119,8 +122,8 @@ class LocalCluster:
 
     def start_node(self, node: LocalNode) -> None:
         node.directory.mkdir(parents=True, exist_ok=True)
-        # A group of its own: Ctrl-C in the terminal reaches only `up`, which then stops the nodes in order.
-        # What it says before it has a log (a bad flag, a traceback) is kept beside the log.
+        # Its own process group: Ctrl-C in the terminal reaches only `up`, which then stops the nodes in order.
+        # Output before the log is open (a bad flag, a traceback) goes to a file beside the log.
         with (node.directory / "stderr").open("wb") as errors:
             node.process = subprocess.Popen(  # noqa: S603 - our own program
                 self.command(node),
@@ -133,8 +136,7 @@ class LocalCluster:
         node.started = time.monotonic()
 
     def wait_healthy(self, timeout: float = START_SECONDS, stop: threading.Event | None = None) -> None:
-        """Returns when every node says that it is healthy, which includes that the cluster has a leader, or when `stop`
-        is set. Raises ClusterError."""
+        """Waits until every node is healthy, which implies a leader, or `stop` is set. Raises ClusterError."""
         end = time.monotonic() + timeout
         waiting = list(self.nodes)
         stop = stop or threading.Event()
@@ -152,7 +154,7 @@ class LocalCluster:
                 stop.wait(0.05)
 
     def stop(self, timeout: float = STOP_SECONDS) -> list[str]:
-        """SIGTERM to all, then SIGKILL to those that do not end. Returns the names of the killed."""
+        """Sends SIGTERM to all nodes, then SIGKILL to those that do not end. Returns the names of the killed."""
         running = [node for node in self.nodes if node.is_running]
         for node in running:
             assert node.process is not None
@@ -179,10 +181,10 @@ def _errors(node: LocalNode) -> str:
 
 
 def check_ports_free(ports: Sequence[int]) -> int | None:
-    """The first of `ports` that is taken, or None."""
+    """Returns the first of `ports` that is in use, or None."""
     for port in ports:
         with socket.socket() as sock:
-            # A server that just ended leaves connections in TIME_WAIT; nodes bind with this option too.
+            # A server that just ended leaves connections in TIME_WAIT; nodes bind with this option, too.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 sock.bind((HOST, port))

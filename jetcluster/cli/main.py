@@ -1,4 +1,4 @@
-"""Entry point of `jetcluster`. `serve` goes the short way: no typer, nothing imported that it does not need."""
+"""Entry point of `jetcluster`. To start fast, `serve` imports neither typer nor anything else that it does not need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Commands:
 
 
 def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
-    """Runs the command line and returns the exit code. Called as `nats-server` it is `serve`."""
+    """Runs the command line and returns the exit code. Under the name `nats-server` the command is `serve`."""
     words = list(sys.argv[1:] if argv is None else argv)
     name = (sys.argv[0] if program is None else program).rsplit("/", 1)[-1]
     if name == "nats-server":
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
 
 
 def serve(words: Sequence[str], program: str) -> int:
-    """`jetcluster serve`: parses, then runs the server until it is stopped. Exit codes are nats-server's."""
+    """Runs `jetcluster serve` until the server is stopped, and returns nats-server's exit code."""
     from jetcluster.cli.flags import TLS_HELP, USAGE, FlagError, parse_flags
 
     try:
@@ -77,7 +77,7 @@ def serve(words: Sequence[str], program: str) -> int:
 
     from jetcluster.net.early_port import EARLY
 
-    # Before the port is open: who sees it may send one at once. Nothing has begun yet; the node has its own handlers.
+    # Before the port is open, as SIGTERM may follow at once. Nothing has begun yet; the node sets its own handlers.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     EARLY.open(flags)
     return _run(flags)
@@ -99,8 +99,8 @@ def _signal(request: str) -> int:
 
 
 def _check_config(path: str) -> int:
-    """`-t`: fails, as nats-server's, on values that a start only warns about, such as a duration without a unit. The
-    other warnings of a start are printed, and the file is valid."""
+    """Runs `-t`. Like nats-server's, it fails on values that a start only warns about, such as a duration without a
+    unit. Other warnings of a start are printed, and the file is valid."""
     if not path:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
@@ -120,7 +120,7 @@ def _check_config(path: str) -> int:
 
 
 def _run(flags: dict[str, bool | int | str]) -> int:
-    gc.disable()  # nothing that is imported goes again; `node.process` turns it on with its own thresholds
+    gc.disable()  # imports create no garbage; `node.process` enables it with its own thresholds
     from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
     from jetcluster.config.lexer import ConfigError
@@ -142,18 +142,18 @@ def _run(flags: dict[str, bool | int | str]) -> int:
 
     try:
         code = run(options, logs.get_logger("server"), lambda: options_from(flags), NodeMonitoring)
-    except KeyboardInterrupt:  # before the node handles signals itself
+    except KeyboardInterrupt:  # the node does not handle signals yet
         return 1
     finally:
         logs.shutdown()
     file_modes.restore(umask)
     if code == START_AGAIN:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - these very arguments
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same arguments
     return code
 
 
 def _arm_faults() -> list[str]:
-    """Begins a drill; returns what the log has to say about it. Raises ValueError."""
+    """Arms the faults of JETCLUSTER_FAULTS and returns warnings for the log. Raises ValueError."""
     asked = os.environ.get("JETCLUSTER_FAULTS")
     if not asked:
         return []
@@ -163,5 +163,5 @@ def _arm_faults() -> list[str]:
     return [f"{faults.VARIABLE} is set: this server is going to fail on purpose ({asked})"]
 
 
-if __name__ == "__main__":  # or `python -m jetcluster.cli.main` would do nothing, and say it went well
+if __name__ == "__main__":  # without it `python -m jetcluster.cli.main` would do nothing and exit with 0
     sys.exit(main())

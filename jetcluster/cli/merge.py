@@ -1,4 +1,4 @@
-"""Lays command line flags over the options of a configuration file: flags win, as in the real server."""
+"""Merges command line flags into the options of a configuration file: flags win, as in nats-server."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _DIRECT = (
 
 
 def options_from(flags: Mapping[str, Flag]) -> Options:
-    """The final `Options` of a start. Warnings of the file that `-t` would fail on are put in front of `warnings`.
+    """Returns the final `Options` of a start. `warnings` begins with those of the file on which `-t` would fail.
     Raises `ConfigError` with the text that follows `nats-server: `."""
     options = Options()
     if flags.get("config"):
-        # The parser is only paid for by those who have a file.
+        # A start without a file does not import the parser.
         from jetcluster.config.load import load_file
 
         options, pedantic = load_file(str(flags["config"]))
@@ -55,7 +55,7 @@ def options_from(flags: Mapping[str, Flag]) -> Options:
 
 
 def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
-    """Raises `ConfigError` for a value that no server can run with."""
+    """Sets the options of `flags`. Raises `ConfigError` for an invalid value."""
     for name in _DIRECT:
         if name in flags:
             setattr(options, name, flags[name])
@@ -107,7 +107,7 @@ def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
 
 
 def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:
-    """The URL stands for address and login in the file; an empty one for no cluster at all."""
+    """Sets address and login from a URL; an empty one disables the cluster. Raises `ConfigError`."""
     from urllib.parse import unquote
 
     from jetcluster.config.links_block import split_url

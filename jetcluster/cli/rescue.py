@@ -1,7 +1,7 @@
-"""`jetcluster rescue`: streams whose majority will not come back, in the stores of stopped servers.
+"""`jetcluster rescue`: recovers streams whose majority is lost for good, from the stores of stopped servers.
 
-Without `--keep` it only shows the content of each replica, the possible losses, and the replica to keep; nothing is
-changed. With `--keep` one replica becomes the stream, after the user has typed its name (docs/membership.md, "A
+Without `--keep` it changes nothing and shows the content of each replica, the possible losses, and the replica to keep.
+With `--keep` one replica becomes the stream, after the user has typed the stream's name (docs/membership.md, "A
 majority is lost").
 """
 
@@ -52,7 +52,7 @@ def run_rescue(
     say: Say = print,
     ask: Callable[[str], str] = input,
 ) -> int:
-    """The exit code: 0 shown or done, 1 refused, 2 a store cannot be used."""
+    """Runs the command and returns the exit code: 0 shown or done, 1 refused, 2 a store cannot be used."""
     umask = file_modes.keep_private()
     try:
         folders = list(dict.fromkeys(jetstream_folder(path).resolve() for path in [*stores, *([keep] if keep else [])]))
@@ -84,7 +84,7 @@ def _show(streams: list[StreamView], wanted: str, say: Say) -> int:
 
 
 def report(view: StreamView) -> list[str]:
-    """Describes what is here of a stream, line by line."""
+    """Describes the replicas of a stream and the advice for it, line by line."""
     names = [view.names.get(peer, peer) for peer in view.voters]
     lines = [f"{view.label}: R{view.assignment.replicas}, voters {', '.join(names)}"]
     for replica in view.replicas:

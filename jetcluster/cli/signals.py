@@ -1,4 +1,4 @@
-"""`--signal CMD[=pid|pidfile]`: signals a server that runs already."""
+"""`--signal CMD[=pid|pidfile]`: sends a signal to a running server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OTHER_COMMANDS = ("up", "doctor", "help", "version")
 
 
 class SignalError(CallerError):
-    """The text follows `nats-server: `."""
+    """The signal was not sent; the text follows `nats-server: `."""
 
 
 def send_signal(request: str, proc: Path = Path("/proc")) -> None:
@@ -45,7 +45,7 @@ def send_signal(request: str, proc: Path = Path("/proc")) -> None:
 
 
 def _targets(target: str, proc: Path) -> list[int]:
-    """Process ids of `target`: a number, a pid file, or the beginning of numbers and a `*`; "" is the only server."""
+    """Returns the process ids of `target`: a number, a pid file, or a prefix with `*`; "" is the only server."""
     if not target:
         return [_only_server(proc)]
     text = target
@@ -60,7 +60,7 @@ def _targets(target: str, proc: Path) -> list[int]:
         if not found:
             raise SignalError("no nats-server processes running")
         return [pid for pid in found if str(pid).startswith(start)]
-    if not start.isdigit() or int(start) < 1:  # below 1 are groups of processes, this one's among them
+    if not start.isdigit() or int(start) < 1:  # to `kill`, 0 and negative numbers are process groups
         raise SignalError(f"invalid pid: {start}")
     return [int(start)]
 
@@ -75,7 +75,7 @@ def _only_server(proc: Path) -> int:
 
 
 def find_servers(proc: Path) -> list[int]:
-    """Process ids of the jetcluster servers on this machine, this process excluded. A Go nats-server is not ours."""
+    """Returns the process ids of the other jetcluster servers on this machine, without Go's nats-server."""
     found: list[int] = []
     for entry in proc.iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -83,7 +83,7 @@ def find_servers(proc: Path) -> list[int]:
         try:
             words = (entry / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process has ended
         if is_server_command(words):
             found.append(int(entry.name))
     return sorted(found)

@@ -1,10 +1,10 @@
-"""The commands that make a stream.
+"""The commands that create a stream.
 
-`jetcluster mirror STREAM` sees to it that servers mirror a stream of another JetStream domain, behind a leaf link. It
-may run at every start of an edge: what is there already stays as it is. The stream need not exist yet, nor the link
-stand; the mirror fills as soon as both are there.
+`jetcluster mirror STREAM` makes servers mirror a stream of another JetStream domain, behind a leaf link. It may run at
+every start of an edge: an existing mirror stays as it is. Neither the stream nor the link need exist yet; the mirror
+fills as soon as both do.
 
-`jetcluster object add BUCKET` makes a bucket that both the object service and stock clients can use.
+`jetcluster object add BUCKET` creates a bucket that both the object service and stock clients can use.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class Mirror:
     credentials: Credentials
 
     def run(self, within: float) -> None:
-        """Raises ServerRefusedError, ServerError and CredentialsError (trying again would not help), and
-        TimeoutError."""
+        """Creates the mirror. Raises ServerRefusedError, ServerError, CredentialsError, or at the end TimeoutError."""
         deadline = time.monotonic() + within
         urls = deque(self.urls)
         while (left := deadline - time.monotonic()) > 0:
@@ -49,13 +48,13 @@ class Mirror:
                     if self._done(connection):
                         return
             except PassingError:
-                pass  # a link or a leader may come
+                pass  # a link or a leader may appear
             urls.rotate(-1)
             time.sleep(AGAIN_SECONDS)
         raise TimeoutError
 
     def _done(self, connection: Connection) -> bool:
-        """False: not now."""
+        """Creates the mirror if it is missing. Returns False after a temporary error."""
         try:
             try:
                 found = connection.api(f"STREAM.INFO.{self.name}", timeout=ASK_SECONDS)
@@ -105,7 +104,7 @@ class Mirror:
 def run_mirror(
     servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
 ) -> int:
-    """The exit code: 0 the mirror is there, 1 refused, 2 no server answered in time."""
+    """Runs the command and returns the exit code: 0 the mirror exists, 1 refused, 2 no server answered in time."""
     urls = urls_of(servers)
     say = functools.partial(print, flush=True)
     mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
@@ -122,7 +121,7 @@ def run_mirror(
 
 @dataclass(slots=True)
 class Wish:
-    """A bucket as it is asked for. `max_bytes` 0 and `ttl` (seconds) 0: no limit."""
+    """The requested configuration of a bucket. `max_bytes` 0 and `ttl` (seconds) 0: no limit."""
 
     bucket: str
     replicas: int = 1
@@ -132,8 +131,7 @@ class Wish:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """The configuration of the bucket's stream: as stock clients make it, with the subjects of the object
-        service."""
+        """Returns the stream's configuration: that of stock clients, with the subjects of the object service added."""
         bucket = self.bucket
         return {
             "name": f"OBJ_{bucket}",
@@ -151,8 +149,8 @@ class Wish:
 
 
 def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
-    """The exit code: 0 the bucket is there (new, or as wished already), 1 refused, 2 no server answered. The first of
-    `servers` (URLs, by commas) that can be reached is asked."""
+    """Asks the first reachable one of `servers` (URLs, by commas). Returns the exit code: 0 the bucket exists as
+    requested, 1 refused, 2 no server answered."""
     urls = urls_of(servers)
     try:
         with Connection(urls, credentials=Credentials(creds_file=credentials)) as connection:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 REFRESH_SECONDS = 1.0
-PLAIN_EVERY = 10
-"""Refreshes between two status lines without a terminal; a change is shown at once."""
+REFRESHES_PER_LINE = 10
+"""Refreshes per status line without a terminal, if nothing changes; a change is shown at once."""
 
 
 class NodeStatus(NamedTuple):
-    """A node's line of the status; "" and 0 while it does not answer."""
+    """A node's row of the status; it has "" and 0 for a node that does not answer."""
 
     name: str
     url: str
@@ -35,7 +35,7 @@ class NodeStatus(NamedTuple):
 
 
 def run_up(count: int, directory: Path | None, port: int) -> int:
-    """Runs the cluster until SIGINT or SIGTERM. Returns the exit code."""
+    """Runs the cluster until SIGINT or SIGTERM, and returns the exit code."""
     busy = check_ports_free(range(port, port + count)) if port else None
     if busy is not None:
         print(
@@ -160,7 +160,7 @@ def _print_plain(cluster: LocalCluster, stop: threading.Event) -> None:
     while not stop.is_set():
         rows = status(cluster)
         now = [(row.state, row.role, row.streams) for row in rows]
-        if now != before or turn % PLAIN_EVERY == 0:
+        if now != before or turn % REFRESHES_PER_LINE == 0:
             print(" | ".join(plain(row) for row in rows), flush=True)
         before = now
         turn += 1

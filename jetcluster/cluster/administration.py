@@ -21,8 +21,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
-from jetcluster.replica.context import NodeContext, tell
 from jetcluster.replica.members import carried_without, learners
+from jetcluster.replica.services import Events, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -53,16 +53,19 @@ class Administration:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        events: Events,
         meta: MetaReplica,
         service: MetaService,
         replicas: Mapping[int, StreamReplica],
         ask_stream: AskStream,
     ) -> None:
-        self._context = context
+        self._runtime, self._network = runtime, network
         self._meta = meta
         self._service = service
         self._replicas = replicas
+        self._events = events
         self._ask_stream = ask_stream
         self._moving: dict[int, Assignment] = {}
         self._stuck: dict[int, str] = {}
@@ -72,13 +75,13 @@ class Administration:
             "server_evacuate": self._evacuate,
             "server_remove": self._remove,
         }
-        context.mesh.serve(HELD_METHOD, self._serve_held)
+        network.mesh.serve(HELD_METHOD, self._serve_held)
 
     # ---- requests; each raises ApiError, RaftError, OutcomeUnknownError
 
     async def _stepdown(self, body: Body) -> Body:
         """{"placement": {cluster, tags, preferred}} -> {}."""
-        await hand_over(self._context, self._group(), META_GROUP, body.get("placement") or {})
+        await self._hand_over(self._group(), body.get("placement") or {})
         return {}
 
     async def _evacuate(self, body: Body) -> Body:
@@ -96,7 +99,7 @@ class Administration:
                 self._check_places(peer)
             change = {"request": body["request"], "peer": peer, "draining": not cancel}
             await self._service.handle("node_drain", change)
-            self._context.log.info("a server is drained" if not cancel else "a server is in use again", node=node.name)
+            self._runtime.log.info("a server is drained" if not cancel else "a server is in use again", node=node.name)
         held = await self._held(peer)
         return {
             "name": node.name,
@@ -105,7 +108,7 @@ class Administration:
             "draining": not cancel,
             "assigned": sum(1 for _ in self._assigned(peer)),
             "held": held._asdict() if held is not None else None,
-            "meta_leader": peer == self._context.me,
+            "meta_leader": peer == self._network.me,
             "stuck": [self._stuck[a.gid] for a in self._assigned(peer) if a.gid in self._stuck][:MAX_NAMED_STREAMS],
             "meta": self._majority(group, peer)._asdict(),
         }
@@ -117,18 +120,18 @@ class Administration:
         name = self._name(peer)
         if peer in self._meta.machine.removed and peer not in group.peers and body.get(REPEATED):
             return {"name": name, "peer": peer}
-        if peer == self._context.me:
+        if peer == self._network.me:
             self._check_majority(group, peer)
-            await hand_over(self._context, group, META_GROUP, {})
-            raise NotLeaderError(self._context.leaders.get(META_GROUP))
+            await self._hand_over(group, {})
+            raise NotLeaderError(self._network.leaders.get(META_GROUP))
         self._check_majority(group, peer)
         await self._check_empty(peer, name)
         await self._give_up_places(peer)
         if peer not in self._meta.machine.removed or peer in self._meta.machine.nodes:
             await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
-        end = self._context.clock.monotonic() + REMOVE_SECONDS
+        end = self._runtime.clock.monotonic() + REMOVE_SECONDS
         while peer in group.members_at(group.commit_index).electorate or peer in learners(group):
-            if self._context.clock.monotonic() >= end:
+            if self._runtime.clock.monotonic() >= end:
                 raise by_code(10202)  # `tend` finishes it
             self._drop_members(group)
             await asyncio.sleep(0.02)
@@ -141,7 +144,7 @@ class Administration:
         group = self._group()
         self._drop_members(group)
         draining = [node.peer for node in self._meta.machine.nodes.values() if node.draining]
-        if self._context.me in draining and len(group.peers) > 1:
+        if self._network.me in draining and len(group.peers) > 1:
             group.transfer()  # the next leader continues
             return
         await self._forget_finished_moves()
@@ -163,7 +166,7 @@ class Administration:
     async def _assign_to_leader(self, assignment: Assignment) -> None:
         """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
         down to a leader that was lost, or moved. Without a leader it stays theirs: only they had the data."""
-        leader = self._context.leaders.get(assignment.gid)
+        leader = self._network.leaders.get(assignment.gid)
         if leader is None:
             return
         try:
@@ -181,7 +184,7 @@ class Administration:
             self._stuck[assignment.gid] = f"{assignment.name}: {error.description}"
             return
         self._stuck.pop(assignment.gid, None)
-        result = await self._service.set_peers(assignment, wanted, self._context.rng.token(8).hex())
+        result = await self._service.set_peers(assignment, wanted, self._runtime.rng.token(8).hex())
         self._moving[assignment.gid] = Assignment.from_dict(result["assignment"])
 
     async def _forget_finished_moves(self) -> None:
@@ -208,7 +211,7 @@ class Administration:
         """Takes removed servers out of the meta group, one at a time, while the remaining voters have a majority."""
         removed = self._meta.machine.removed
         for peer in (*learners(group), *group.peers):
-            if peer not in removed or peer == self._context.me:
+            if peer not in removed or peer == self._network.me:
                 continue
             if peer in group.peers and not self._majority(group, peer).enough:
                 continue
@@ -216,11 +219,9 @@ class Administration:
                 group.remove_peer(peer)
             except (MembershipError, NotLeaderError):
                 return  # the previous change is under way
-            self._context.log.warning("a server is removed from the cluster", node=removed[peer], peer=peer)
-            tell(
-                self._context,
-                self._context.system_account,
-                server_removed(removed[peer], peer, self._context.cluster_name),
+            self._runtime.log.warning("a server is removed from the cluster", node=removed[peer], peer=peer)
+            self._events.tell(
+                self._events.system_account, server_removed(removed[peer], peer, self._network.cluster_name)
             )
             return
 
@@ -279,14 +280,14 @@ class Administration:
             except ApiError:
                 peers = [p for p in assignment.peers if p != peer]
             if peers:
-                await self._service.set_peers(assignment, peers, self._context.rng.token(8).hex())
+                await self._service.set_peers(assignment, peers, self._runtime.rng.token(8).hex())
 
     # ---- what servers hold
 
     async def _held(self, peer: str) -> HeldByServer | None:
         """Returns what `peer` holds, or None when it does not answer."""
         try:
-            answer = await self._context.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
+            answer = await self._network.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
             return HeldByServer(**json.loads(answer))
         except (MeshError, ValueError, TypeError):
             return None
@@ -299,6 +300,9 @@ class Administration:
         return json.dumps(held._asdict()).encode()
 
     # ---- helpers
+
+    async def _hand_over(self, group: RaftGroup, placement: Mapping[str, Any]) -> None:
+        await hand_over(self._network, self._meta.machine.nodes, group, META_GROUP, placement)
 
     def _group(self) -> RaftGroup:
         group = self._meta.group
@@ -325,14 +329,14 @@ class Administration:
 
     def _name(self, peer: str) -> str:
         machine = self._meta.machine
-        node, link = machine.nodes.get(peer), self._context.mesh.peers.get(peer)
+        node, link = machine.nodes.get(peer), self._network.mesh.peers.get(peer)
         return node.name if node is not None else machine.removed.get(peer) or (link.name if link is not None else peer)
 
     def _assigned(self, peer: str) -> Iterator[Assignment]:
         return (a for a in self._meta.machine.all_assignments() if peer in a.peers)
 
     def _online(self, peer: str) -> bool:
-        return peer == self._context.me or peer in self._context.mesh.peers
+        return peer == self._network.me or peer in self._network.mesh.peers
 
 
 class Majority(NamedTuple):

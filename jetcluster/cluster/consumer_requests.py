@@ -33,17 +33,15 @@ from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.replica.consumer_exchange import until
-from jetcluster.replica.context import tell
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.replica_info import all_replicas, consumer_cluster
 from jetcluster.stream.log import commands
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
     from jetcluster.meta.state import Assignment
     from jetcluster.replica.consumer_exchange import ConsumerExchange
-    from jetcluster.replica.context import NodeContext
     from jetcluster.replica.rounds import Background
+    from jetcluster.replica.services import Runtime
     from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
@@ -80,8 +78,8 @@ NO_GROUP = 10160
 class ConsumerRequests:
     """Handlers of the requests about consumers, by kind."""
 
-    def __init__(self, context: NodeContext, exchange: ConsumerExchange) -> None:
-        self._context = context
+    def __init__(self, runtime: Runtime, exchange: ConsumerExchange) -> None:
+        self._runtime = runtime
         self._exchange = exchange
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
         self.handlers: dict[str, Callable[[StreamReplica, Body], Awaitable[Body]]] = {
@@ -103,7 +101,7 @@ class ConsumerRequests:
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
         await self._prepare(replica, ConsumerRules("", body["config"]).filters, 0)
         policy = replica.consumers.policy
-        name, created = str(body["name"]), int(body.get("created") or self._context.clock.time_ns())
+        name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
         target = str(body["config"].get("deliver_subject") or "")
         near = str(body.get("asker") or "")
         owner = policy.choose(replica.consumers.moves.able_peers(), near, push=bool(target))
@@ -153,13 +151,13 @@ class ConsumerRequests:
         gid, index = replica.assignment.gid, replica.machine.applied_index
         for _ in range(MOVE_TRIES):
             owner, body = state.owner, {"cid": state.cid, "index": index}
-            seconds = left_for(self._context.clock, STARTED_SECONDS)
+            seconds = left_for(self._runtime.clock, STARTED_SECONDS)
             if not seconds:
                 break
             try:
                 answer = await self._exchange.ask(owner, gid, "started", body, seconds)
             except MeshError as error:
-                self._context.log.debug("a consumer's owner does not answer", consumer=state.name, error=str(error))
+                self._runtime.log.debug("a consumer's owner does not answer", consumer=state.name, error=str(error))
                 await asyncio.sleep(0.1)
                 continue
             live = _live(answer)
@@ -189,14 +187,14 @@ class ConsumerRequests:
             await self._propose(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": body["cid"]})
         except ApiError:
             return {"deleted": False}
-        tell(self._context, replica.assignment.account, consumer_action(replica.assignment.name, state.name, "delete"))
+        replica.events.tell(replica.assignment.account, consumer_action(replica.assignment.name, state.name, "delete"))
         return {"deleted": True}
 
     async def _wait_gone(self, replica: StreamReplica, owner: str, cid: int) -> None:
         try:
             await self._exchange.ask(owner, replica.assignment.gid, "gone", {"cid": cid}, LIVE_SECONDS)
         except MeshError as error:
-            self._context.log.debug("a former owner does not answer", error=str(error))
+            self._runtime.log.debug("a former owner does not answer", error=str(error))
 
     # -- what there is
 
@@ -222,7 +220,7 @@ class ConsumerRequests:
         names, total = _page(replica, body)
         states = [replica.consumers.table.by_name[name] for name in names]
         live = await self._live(replica, states)
-        peers = all_replicas(replica)
+        peers = replica.infos.all()
         found = []
         for state in states:
             await self._prepare_for(replica, state)
@@ -254,9 +252,9 @@ class ConsumerRequests:
             body = {"cids": cids, "index": replica.machine.applied_index}
             answer = await self._exchange.ask(owner, gid, "live", body, LIVE_SECONDS)
         except MeshError as error:
-            self._context.log.debug("an owner of consumers does not answer", error=str(error))
+            self._runtime.log.debug("an owner of consumers does not answer", error=str(error))
             return {}
-        await until(lambda: replica.machine.applied_index >= answer["index"], self._context.clock, LIVE_SECONDS)
+        await until(lambda: replica.machine.applied_index >= answer["index"], self._runtime.clock, LIVE_SECONDS)
         return _live(answer)
 
     async def _prepare_for(self, replica: StreamReplica, state: ConsumerState) -> None:
@@ -266,24 +264,23 @@ class ConsumerRequests:
     async def _prepare(self, replica: StreamReplica, filters: Sequence[bytes], seq: int) -> None:
         """Runs the long part of counting the messages that match from `seq` on, in turns with other work."""
         if filters != (b">",):
-            await self._context.budget.run(replica.assignment.account, replica.store.queries.preparing(filters, seq))
+            await self._runtime.budget.run(replica.assignment.account, replica.store.queries.preparing(filters, seq))
 
     def _info_of(
         self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None
     ) -> Body:
-        context = self._context
         # An owner that has not begun reports nothing, and the next client must not take the consumer for free.
         known = live.get(state.cid) or LiveConsumer(0, _is_bound(replica, state.rules), 0)
         return consumer_info(
             replica.assignment.name,
             state,
             replica.store,
-            context.clock.time_ns(),
+            self._runtime.clock.time_ns(),
             replica.machine.rules,
             num_waiting=known.waiting,
             push_bound=known.bound,
-            cluster=consumer_cluster(
-                replica, state, all_replicas(replica) if peers is None else peers, leader_since_ns=known.since
+            cluster=replica.infos.consumer_cluster(
+                state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
             ),
         )
 
@@ -321,11 +318,11 @@ class ConsumerRequests:
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         """Moves the consumer to another replica; does nothing when there is no other."""
         state = _state(replica, str(body["name"]))
-        voters, context = replica.group.peers, self._context
+        voters = replica.group.peers
         placement = body.get("placement") or {"preferred": body.get("preferred")}
         if voters == (state.owner,):
             return {}  # as for streams: a success, whatever the placement
-        wanted = successors(voters, state.owner, context.nodes(), placement, context.cluster_name)
+        wanted = successors(voters, state.owner, replica.known.machine.nodes, placement, replica.network.cluster_name)
         able = [peer for peer in replica.consumers.moves.able_peers() if peer in wanted]
         if not able and any(placement.values()):
             raise nobody()
@@ -338,7 +335,7 @@ class ConsumerRequests:
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """Returns the command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
-        check_wanted(self._context.clock)
+        check_wanted(self._runtime.clock)
         result = await replica.propose(self._command(kind, fields), PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result
@@ -346,11 +343,11 @@ class ConsumerRequests:
 
     async def _once(self, replica: StreamReplica, kind: int, fields: Body, body: Body) -> int:
         """Proposes a command that must be carried out only once (`once`); raises as `_propose`."""
-        return await carry_out(replica, self._command(kind, fields), body, self._context.clock)
+        return await carry_out(replica, self._command(kind, fields), body, self._runtime.clock)
 
     def _command(self, kind: int, fields: Body) -> bytes:
         body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        return commands.encode_extended(self._context.clock.time_ns(), kind, body)
+        return commands.encode_extended(self._runtime.clock.time_ns(), kind, body)
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
@@ -404,14 +401,11 @@ class ConsumerExpiry:
         self._background = background
         self._running: set[int] = set()
 
-    def watch(self, replica: StreamReplica) -> None:
-        """Expires reported consumers at once: a threshold may be shorter than the time between ticks."""
-        gid = replica.assignment.gid
-        replica.consumers.tell_unused = lambda: self.look(gid, replica)
-
-    def look(self, gid: int, replica: StreamReplica) -> None:
-        """Begins to delete the reported consumers, unless that is under way."""
-        if replica.consumers.unused and gid not in self._running:
+    def look(self, gid: int) -> None:
+        """Begins to delete the reported consumers, unless that is under way. Called at once when there are some: a
+        threshold may be shorter than the time between ticks."""
+        replica = self._replicas.get(gid)
+        if replica is not None and replica.consumers.unused and gid not in self._running:
             self._running.add(gid)
             self._background.spawn(self._expire(gid, replica))
 

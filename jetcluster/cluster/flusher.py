@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.raft.api import RaftGroup
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.services import Network, Runtime
 from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.store.kv import KvError
 
 FLUSH_SECONDS = 30.0
@@ -23,7 +24,9 @@ class Flusher:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        commits: TurnCommit,
         meta: MetaReplica,
         replicas: Mapping[int, StreamReplica],
         orphans: Orphans,
@@ -31,22 +34,22 @@ class Flusher:
         self.soon = False
         """True when the next tick must flush."""
         self.running: asyncio.Task[None] | None = None
-        self._context = context
+        self._runtime, self._network, self._commits = runtime, network, commits
         self._meta = meta
         self._replicas = replicas
         self._orphans = orphans
-        self._last = context.clock.monotonic()
+        self._last = runtime.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
-        context.kv.before_flush = self._journal_synced
+        commits.kv.before_flush = self._journal_synced
 
     def tick(self) -> None:
-        waited = self._context.clock.monotonic() - self._last
-        kv = self._context.kv
-        asked = self._context.raft.wants_compaction or kv.wants_flush or kv.due or self._failing
+        waited = self._runtime.clock.monotonic() - self._last
+        kv = self._commits.kv
+        asked = self._network.raft.wants_compaction or kv.wants_flush or kv.due or self._failing
         wanted = self.soon or (asked and waited >= FLUSH_PAUSE_SECONDS) or (kv.due and not self._failing)
         if (wanted or waited >= FLUSH_SECONDS) and (self.running is None or self.running.done()):
-            self._last = self._context.clock.monotonic()
+            self._last = self._runtime.clock.monotonic()
             self.soon = False
             self.running = asyncio.get_running_loop().create_task(self.flush())
 
@@ -59,19 +62,18 @@ class Flusher:
     async def flush(self) -> None:
         """Flushes once; never raises. The journal forgets only entries that are durable in the store. After a
         MSG.DELETE with erasure it forgets all of them, so that the message does not stay in the journal."""
-        context = self._context
         self._meta.save()
         forget_deleted = self._orphans.settle(self._predates_tombstone)
         marks = self._marks()
-        erased, context.erased = context.erased, False
+        erased, self._commits.erased = self._commits.erased, False
         try:
-            await context.kv.flush()
+            await self._commits.kv.flush()
         except KvError as error:
             if not self._failing:
                 text = "the data store cannot be flushed; the journal keeps all"
-                context.log.error(text, error=str(error))  # noqa: TRY400
+                self._runtime.log.error(text, error=str(error))  # noqa: TRY400
             self._failing = True
-            context.erased |= erased
+            self._commits.erased |= erased
             return
         self._failing = False
         forget_deleted()
@@ -79,24 +81,24 @@ class Flusher:
             replica = self._replicas.get(group.gid)
             if replica is None or not replica.installing:
                 group.compact(index)
-        now = context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
-            context.raft.journal.forget_old()
+            self._network.raft.journal.forget_old()
         else:
-            context.erased |= erased
+            self._commits.erased |= erased
 
     def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""
         assignment = self._meta.machine.by_gid(gid)
-        if assignment is None or self._context.me not in assignment.peers:
+        if assignment is None or self._network.me not in assignment.peers:
             return False
         return assignment.revision <= self._orphans.revision(gid)
 
     async def _journal_synced(self) -> None:
         """Syncs the journal first: flushed data must not be ahead of the journal that it came from."""
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._context.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
+        self._network.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
         await synced
 
     def _marks(self) -> list[tuple[RaftGroup, int]]:

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from jetcluster.health.node_health import Aspect, Trouble
+from jetcluster.health.node_health import Trouble
 from jetcluster.logs import Log
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.advisory import server_health
-from jetcluster.replica.context import NodeContext, Pulse, tell
 from jetcluster.replica.members import SILENT_SECONDS
+from jetcluster.replica.rounds import Pulse
+from jetcluster.replica.services import Events, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.clock import Clock
@@ -34,28 +35,23 @@ if TYPE_CHECKING:
 class HealthReport:
     """Log line and advisory of each trouble of this node. One per node."""
 
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, events: Events, replicas: Mapping[int, StreamReplica]
+    ) -> None:
+        self._runtime, self._network, self._events = runtime, network, events
         self._replicas = replicas
-        health = context.raft.health
-        commits = context.turn_commit
-        health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")
-        health.watch(Aspect.SPACE, context.account_quota.trouble)
-        health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
-        health.watch(Aspect.STORE, context.kv.trouble)
-        health.on_change(self._changed)
+        network.raft.health.on_change(self._changed)
 
     def _changed(self, trouble: Trouble, began: bool) -> None:
-        context = self._context
-        seconds = round(context.clock.monotonic() - trouble.since, 1)
+        seconds = round(self._runtime.clock.monotonic() - trouble.since, 1)
         aspect, reason = trouble.aspect.value, trouble.reason
         if began:
-            context.log.error("this node is not well", aspect=aspect, reason=reason)
+            self._runtime.log.error("this node is not well", aspect=aspect, reason=reason)
         else:
-            context.log.warning("this node is well again", aspect=aspect, reason=reason, seconds=seconds)
-        event = server_health(context.name, context.me, aspect, reason, None if began else seconds)
-        tell(context, context.system_account, event)
-        context.timers.call_soon(self._look)
+            self._runtime.log.warning("this node is well again", aspect=aspect, reason=reason, seconds=seconds)
+        event = server_health(self._network.name, self._network.me, aspect, reason, None if began else seconds)
+        self._events.tell(self._events.system_account, event)
+        self._runtime.timers.call_soon(self._look)
 
     def _look(self) -> None:
         for replica in list(self._replicas.values()):

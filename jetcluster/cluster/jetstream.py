@@ -23,13 +23,15 @@ from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
+from jetcluster.cluster.orphans import Orphans
 from jetcluster.cluster.requests import DEADLINE_SECONDS, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
-from jetcluster.errors import ApiError
+from jetcluster.health.node_health import Aspect
 from jetcluster.mesh.api import NodeInfo
+from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -40,9 +42,9 @@ from jetcluster.meta.state import (
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.consumer_exchange import until
-from jetcluster.replica.context import NodeContext
-from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.rounds import TICK, Background
+from jetcluster.replica.services import Services
+from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.apply.applier import FAULTS
 
@@ -56,95 +58,106 @@ class JetStream:
 
     def __init__(
         self,
-        context: NodeContext,
-        owners: dict[int, SnapshotOwner],
+        services: Services,
+        replicas: dict[int, StreamReplica],
         *,
-        limits: Callable[[str], AccountLimits],
-        clustered: bool,
+        account_limits: Callable[[str], AccountLimits],
+        placement_rules: Callable[[], PlacementRules] = PlacementRules,
         expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
         save_cluster: Save = lambda cluster_id, member: None,
         renew_data: Callable[[str], None] = lambda reason: None,
         start_again: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`owners` is the table that `context.catchup` serves from. `settled` returns whether each configured route led
-        somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the kept id is in the mesh's own INFO."""
-        self.context = context
-        self._limits = limits
-        self.clustered = clustered
-        self.background = Background(context.log)
-        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading, self._on_meta_config)
-        owners[META_GROUP] = self.meta
+        """`settled` returns whether each configured route led somewhere (see `bootstrap`). `save_cluster` keeps the
+        cluster's id; the kept id is in the mesh's own INFO."""
+        runtime, network, known = services.runtime, services.network, services.known
+        self.services = services
+        self.runtime, self.network, self.known = runtime, network, known
+        events, commits = services.events, services.commits
+        self.limits = account_limits
+        self.clustered = bool(network.cluster_name)
+        self.background = Background(runtime.log)
+        callbacks = self._on_effects, self._on_meta_leading, self._on_meta_config
+        self.meta = MetaReplica(network, commits, known.machine, runtime.log, *callbacks)
+        network.catchup.owners[META_GROUP] = self.meta
         self.service = MetaService(
             self.meta.machine,
-            clock=context.clock,
+            clock=runtime.clock,
             propose=self.meta.propose,
             barrier=self.meta.barrier,
-            online=lambda: {context.me, *context.mesh.peers},
-            well=context.raft.peers.is_well,
-            cluster_name=context.cluster_name,
-            clustered=clustered,
-            leader=context.leaders.get,
-            rules=context.placement_rules,
+            online=lambda: {network.me, *network.mesh.peers},
+            well=network.raft.peers.is_well,
+            cluster_name=network.cluster_name,
+            clustered=self.clustered,
+            leader=network.leaders.get,
+            rules=placement_rules,
         )
-        self.members = MetaMembers(context, self.meta, self.service)
-        self.roster = Roster(context.mesh, context.raft, self.meta, context.leaders.ask)
-        self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
+        self.members = MetaMembers(runtime, network, self.meta, self.service)
+        self.roster = Roster(network.mesh, network.raft, self.meta, network.leaders.ask)
+        self._cluster_id = ClusterId(network.mesh, save_cluster, runtime.log)
+        self.replicas = replicas
+        self.broken: dict[int, tuple[Assignment, str]] = {}
+        """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
+        orphans = Orphans(commits.kv, network.raft, runtime.log)
+        self.flusher = Flusher(runtime, network, commits, self.meta, replicas, orphans)
+        self.restart_safety = RestartSafety(runtime, network, self.meta, replicas)
+        held = replicas, self.broken, self.restart_safety, self.background
+        self._store_care = StoreCare(runtime, network, commits, *held, renew_data, start_again)
         self.local = LocalStreams(
-            context,
+            services,
+            replicas,
+            self.broken,
             self.meta,
             self.service,
-            owners,
             self.background,
+            orphans,
+            self.flusher,
             ask_meta=self.meta_request,
             ask_stream=self.stream_request,
-            flush_soon=self._flush_soon,
-            unreadable=self._not_started,
+            unreadable=self._store_care.note,
         )
-        self.replicas = self.local.replicas
-        self.broken = self.local.broken
         self.consumers = self.local.exchange
         self.drift = self.local.drift
-        self.flusher = Flusher(context, self.meta, self.replicas, self.local.orphans)
-        self._connect_commits()
-        self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
-        asked = (context.mesh, context.leaders, context.clock)
-        self._meta_requests = LeaderRequests("meta", *asked, self._meta_handler, context.log)
-        self._stream_requests = LeaderRequests("stream", *asked, self._streams.handle, context.log, context.budget)
-        self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
+        commits.on_due = self.flusher.tick
+        consumers = ConsumerRequests(runtime, self.consumers)
+        archives = StreamArchives(commits.kv, runtime.clock, runtime.rng, runtime.budget)
+        self._streams = StreamRequests(runtime, network, self.replicas, archives, consumers)
+        asked = (network.mesh, network.leaders, runtime.clock)
+        self._meta_requests = LeaderRequests("meta", *asked, self._meta_handler, runtime.log)
+        self._stream_requests = LeaderRequests("stream", *asked, self._streams.handle, runtime.log, runtime.budget)
+        self.administration = Administration(
+            runtime, network, events, self.meta, self.service, self.replicas, self.stream_request
+        )
         self.registry = NodeRegistry(
-            context, self.meta, self.service, self.members, self._cluster_id, self.administration
+            runtime, network, events, self.meta, self.service, self.members, self._cluster_id, self.administration
         )
-        self.meta_rescue = MetaRescue(context, self.meta, self._flush_soon)
-        self.restart_safety = RestartSafety(context, self.meta, self.replicas)
-        self.scrubber = Scrubber(context.kv, context.clock, context.timers, context.log, self.replicas)
-        self.health_report = HealthReport(context, self.replicas)
-        self.durability = Durability(context.mesh, context.log)
-        self._store_care = StoreCare(
-            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
-        )
+        self.meta_rescue = MetaRescue(runtime, network, events, self.meta, self.flusher)
+        self.rescue_meta = self.meta_rescue.rescue
+        self.scrubber = Scrubber(commits.kv, runtime.clock, runtime.timers, runtime.log, self.replicas)
+        self.health_report = HealthReport(runtime, network, events, self.replicas)
+        self.durability = Durability(network.mesh, runtime.log)
         self.joining = Joining(
-            context,
+            runtime,
+            network,
             self.meta,
             self.members,
             self._cluster_id,
             self.background,
-            clustered=clustered,
             expected_nodes=expected_nodes,
             settled=settled,
             roster=self.roster,
         )
-        self._watch = NodeWatch(context.mesh, context.raft, context.clock, context.pulse)
-        LeaderReads(context.mesh, self.meta, self.replicas)
-        self._every_node = EveryNode(context.mesh, context.clock, context.log, self.meta, self.replicas)
-        context.account_quota.begin(
-            context.mesh,
-            context.clock,
-            context.log,
-            context.nodes,
-            lambda: [r.holding() for r in self.replicas.values()],
-        )
-        context.mesh.on_peers(self._peer_up, self._peer_down)
+        health = network.raft.health
+        health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")
+        health.watch(Aspect.SPACE, services.settings.account_quota.trouble)
+        health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
+        health.watch(Aspect.STORE, commits.kv.trouble)
+        self._watch = NodeWatch(network.mesh, network.raft, runtime.clock, runtime.pulse)
+        LeaderReads(network.mesh, self.meta, self.replicas)
+        every_node = EveryNode(network.mesh, runtime.clock, runtime.log, self.meta, self.replicas)
+        self.settle, self.used, self.used_by_tier = every_node.settle, every_node.used, every_node.used_by_tier
+        network.mesh.on_peers(self._peer_up, self._peer_down)
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here but are not placed here by the meta group (monitoring)."""
         self._unassigned_told = False
@@ -153,29 +166,17 @@ class JetStream:
         self._ticker: Any = None
         self._stopped = False
 
-    def _connect_commits(self) -> None:
-        """Makes applied commands wait for room in the data store, and flushes the store when they fill it."""
-        commits, turns = self.context.turn_commit, self.context.raft.turns
-        commits.on_due = self.flusher.tick
-        commits.on_room = turns.apply_again
-        commits.on_held = turns.ask_first
-        turns.may_apply = commits.may_apply
-
-    def _not_started(self, error: Exception, gid: int) -> None:
-        self._store_care.note(error, gid)
-
-    def _flush_soon(self) -> None:
-        self.flusher.soon = True
-
     # ---- lifecycle
 
     def start(self) -> None:
         """Continues from the store's state; a new node begins to look for its cluster."""
-        self._new = not self.context.raft.knows(META_GROUP)
+        self._new = not self.network.raft.knows(META_GROUP)
         self.joining.start()
         self.meta_rescue.start()
         self.local.start()
-        self.background.spawn(MetaCatchUp(self.context, self.meta, self._meta_is_current).run())
+        self.background.spawn(
+            MetaCatchUp(self.runtime, self.network, self.known, self.meta, self._meta_is_current).run()
+        )
         self.scrubber.start()
         self._tick()
 
@@ -184,10 +185,10 @@ class JetStream:
         connected before a restart publish as soon as they are let in again."""
 
         def settled() -> bool:
-            return self.context.meta_current and all(r.leading or not r.sound for r in self.replicas.values())
+            return self.known.current and all(r.leading or not r.sound for r in self.replicas.values())
 
         if not self._new:
-            await until(settled, self.context.clock, seconds)
+            await until(settled, self.runtime.clock, seconds)
 
     async def stop(self) -> None:
         """Hands over leaderships where possible, makes all state durable and closes the replicas."""
@@ -195,13 +196,13 @@ class JetStream:
         if self._ticker is not None:
             self._ticker.cancel()
         self.scrubber.stop()
-        await self.context.catchup.stop()
+        await self.network.catchup.stop()
         await self.background.stop()
         for replica in self.replicas.values():
             replica.stop()
         self.meta.stop()
         await self.flusher.stop()
-        self.context.turn_commit.stop()
+        self.services.commits.stop()
 
     def end_deliveries(self) -> None:
         """Ends the consumers of streams with one replica, whose waiting clients this server must answer before it
@@ -212,10 +213,10 @@ class JetStream:
 
     async def transfer_leaderships(self, seconds: float = 2.0) -> None:
         """Lame duck mode: hands over leaderships and consumers to other nodes, as far as `seconds` permit."""
-        end = self.context.clock.monotonic() + seconds
+        end = self.runtime.clock.monotonic() + seconds
         for replica in self.replicas.values():
             replica.consumers.hand_over()
-        while self.context.clock.monotonic() < end:
+        while self.runtime.clock.monotonic() < end:
             groups = [r.group for r in self.replicas.values() if r.leading and len(r.group.peers) > 1]
             if self.meta.group is not None and self.meta.leading and len(self.meta.group.peers) > 1:
                 groups.append(self.meta.group)
@@ -227,9 +228,6 @@ class JetStream:
             await asyncio.sleep(0.05)
 
     # ---- for the API handlers
-
-    def limits(self, account: str) -> AccountLimits:
-        return self._limits(account)
 
     def assignment(self, account: str, name: str) -> Assignment | None:
         """Returns the assignment by this node's meta replica, which may lag: None does not prove its absence."""
@@ -250,7 +248,7 @@ class JetStream:
 
     def offline(self, assignment: Assignment) -> bool:
         """True when no server that is assigned the stream is connected to this one."""
-        return {self.context.me, *self.context.mesh.peers}.isdisjoint(assignment.peers)
+        return {self.network.me, *self.network.mesh.peers}.isdisjoint(assignment.peers)
 
     async def stream_request(
         self,
@@ -263,30 +261,10 @@ class JetStream:
         """Runs `StreamRequests.handle` on the stream's leader. The body gets this node as `asker`, and a number for
         requests that are carried out once. Otherwise as `LeaderRequests.ask`. Raises ApiError."""
         self.joining.check_member()
-        body = {**body, "asker": self.context.me}
+        body = {**body, "asker": self.network.me}
         if kind in NUMBERED and ONCE not in body:
-            body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
+            body[ONCE] = int.from_bytes(self.runtime.rng.token(8), "little") or 1
         return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
-
-    async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
-        """Returns the answers of all connected servers to META.RESCUE with `quorum_needed` `wanted`
-        (`MetaRescue.rescue`), this server's first. An error as `wanted` is the answer of each of them."""
-        if isinstance(wanted, ApiError):
-            return self.meta_rescue.refuse(wanted)
-        return await self.meta_rescue.rescue(wanted, by)
-
-    async def settle(self, revision: int) -> None:
-        """Waits until every connected node has applied index `revision` of the meta log, at most about 2 s: after a
-        delete no node must take publishes for the stream any more."""
-        await self._every_node.settle(revision)
-
-    async def used(self, account: str) -> tuple[int, int, int]:
-        """Returns the usage of the account's streams on all reachable nodes (`every_node.Used`)."""
-        return await self._every_node.used(account)
-
-    async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
-        """Returns `used` by the streams' number of replicas."""
-        return await self._every_node.used_by_tier(account)
 
     # ---- meta group
 
@@ -299,7 +277,7 @@ class JetStream:
         if administer is None:
             return await self.service.handle(kind, body)
         await self.meta.barrier()  # as `MetaService.handle` does
-        check_wanted(self.context.clock)
+        check_wanted(self.runtime.clock)
         return await administer(body)
 
     def _on_effects(self, effects: list[Effect]) -> None:
@@ -310,14 +288,14 @@ class JetStream:
             except FAULTS:
                 raise
             except Exception as error:  # noqa: BLE001 - the meta group's decision stands, also when this node fails at it
-                self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
+                self.runtime.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
         if isinstance(effect, ClusterNamed):
             self._cluster_id.confirm(effect.cluster_id)
             self.joining.announce()
         elif isinstance(effect, NodeChanged):
-            self.context.mesh.check_keys()
+            self.network.mesh.check_keys()
         elif isinstance(effect, ClusterRescued):
             self.meta_rescue.applied(effect.rescue)
         else:
@@ -332,29 +310,24 @@ class JetStream:
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""
-        self.context.timers.call_soon(self.joining.announce)
+        self.runtime.timers.call_soon(self.joining.announce)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        self.context.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)
+        self.network.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)
         self.joining.peer_up(info)
 
     def _peer_down(self, info: NodeInfo) -> None:
-        self.context.raft.peer_down(info.peer_id)
+        self.network.raft.peer_down(info.peer_id)
         self.joining.peer_down(info)
         for replica in self.replicas.values():
             replica.consumers.moves.move()
 
     def _meta_is_current(self) -> None:
-        if not self.context.meta_current:
-            self.context.meta_current = True
-            self.context.raft.journal.learn_top(self.meta.machine.next_gid - 1)
+        if not self.known.current:
+            self.known.current = True
+            self.network.raft.journal.learn_top(self.meta.machine.next_gid - 1)
             for replica in list(self.replicas.values()):
                 replica.open()
-
-    def answers_reads(self, gid: int) -> bool:
-        """True when this node's own replica of the stream is in the read group."""
-        replica = self.replicas.get(gid)
-        return replica is not None and replica.reads.own.joined
 
     # ---- time
 
@@ -367,21 +340,22 @@ class JetStream:
         self.local.rescues.tick()
         self.local.lone.tick()
         if self._watch.changed():
-            self.context.rounds.wake_all()
-        stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]
+            self.runtime.rounds.wake_all()
+        stirred = [self.replicas[gid] for gid in self.runtime.rounds.due(self.runtime.clock.monotonic())]
         for replica in stirred:
             self._tick_of(replica.assignment.gid, replica)
         self._guarded(self.local.tick, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
         self._guarded(
-            lambda: self.context.account_quota.tick([replica.holding() for replica in stirred]), "account limits"
+            lambda: self.services.settings.account_quota.tick([replica.holding() for replica in stirred]),
+            "account limits",
         )
-        self.context.catchup.tick()
+        self.network.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()
         delay = 0.05 if self.joining.looking else TICK
-        self._ticker = self.context.timers.call_later(delay, self._tick)
+        self._ticker = self.runtime.timers.call_later(delay, self._tick)
 
     def _tick_of(self, gid: int, replica: StreamReplica) -> None:
         self._guarded(lambda: self.local.look_after(gid, replica), replica.assignment.name)
@@ -391,11 +365,11 @@ class JetStream:
         try:
             tick()
         except Exception as error:  # noqa: BLE001
-            self.context.log.error("tick failed", of=what, error=repr(error))  # noqa: TRY400
+            self.runtime.log.error("tick failed", of=what, error=repr(error))  # noqa: TRY400
 
     def group_reported(self, gid: int) -> None:
         """Checks a group soon after a report of Raft about it: it may have stopped."""
-        self.context.timers.call_soon(self._look_at, gid)
+        self.runtime.timers.call_soon(self._look_at, gid)
 
     def _look_at(self, gid: int) -> None:
         replica = self.replicas.get(gid)
@@ -416,4 +390,4 @@ class JetStream:
         self._unassigned_told = True
         self.unassigned = tuple(self.local.orphans.unassigned({*self.replicas, *self.broken}))
         for gid in self.unassigned:
-            self.context.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)
+            self.runtime.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)

@@ -21,8 +21,8 @@ from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP, RaftError
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -123,13 +123,13 @@ class Joining:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
         meta: MetaReplica,
         members: MetaMembers,
         cluster_id: ClusterId,
         background: Background,
         *,
-        clustered: bool,
         expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
         roster: Roster,
@@ -137,19 +137,19 @@ class Joining:
         """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
         self._roster = roster
         self.settled = settled
-        self._context = context
+        self._runtime, self._network = runtime, network
         self._meta = meta
         self._members = members
         self._cluster_id = cluster_id
         self._background = background
-        self._clustered = clustered
+        self._clustered = bool(network.cluster_name)
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
         self.removed = ""
         """Why this server is no longer a member, once the meta leader has reported it; else ""."""
-        context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
-        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
+        network.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
+        network.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
 
     def check_member(self) -> None:
         """Raises ApiError 10044 on a removed server, whose requests would only time out with 503."""
@@ -163,8 +163,8 @@ class Joining:
 
     def start(self) -> None:
         """Continues from the store's state; a new node begins to look for its cluster."""
-        me = self._context.me
-        if self._context.raft.knows(META_GROUP):
+        me = self._network.me
+        if self._network.raft.knows(META_GROUP):
             # A single server knows its members even where the journal has lost them; a member of a cluster asks.
             self._meta.start(() if self._clustered else (me,))
             assert self._meta.group is not None
@@ -173,7 +173,7 @@ class Joining:
         elif not self._clustered:
             self._meta.start((me,))
         else:
-            self._boot = Bootstrap(me, self._expected_nodes(), self._context.clock.monotonic())
+            self._boot = Bootstrap(me, self._expected_nodes(), self._runtime.clock.monotonic())
             self._boot.member_of = self._cluster_id.value
         if self._meta.machine.cluster_id:
             self._cluster_id.confirm(self._meta.machine.cluster_id)
@@ -184,7 +184,7 @@ class Joining:
 
     def announce(self) -> None:
         if self._clustered:
-            self._context.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
+            self._network.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
 
     def peer_up(self, info: NodeInfo) -> None:
         self._members.seen(info)
@@ -198,15 +198,15 @@ class Joining:
 
     def _announcement(self) -> Announcement:
         """Leaves out nodes without JetStream, which would never agree to a set of peers."""
-        peers = self._context.mesh.peers
-        known = tuple(sorted({self._context.me, *(peer for peer, info in peers.items() if info.jetstream)}))
+        peers = self._network.mesh.peers
+        known = tuple(sorted({self._network.me, *(peer for peer, info in peers.items() if info.jetstream)}))
         meta = self._meta.group.peers if self._meta.group is not None else ()
         keys, wall_ns = self._roster.keys(), self._wall_ns
         return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, keys, wall_ns)
 
     @property
     def _wall_ns(self) -> int:
-        return self._context.raft.health.time.wall_ns
+        return self._network.raft.health.time.wall_ns
 
     def _on_announcement(self, peer: str, payload: bytes) -> None:
         try:
@@ -217,7 +217,7 @@ class Joining:
             self._boot.heard(peer, announced, self._wall_ns)
             return
         self._roster.told(peer, announced)
-        if announced.meta_peers and self._context.me not in announced.meta_peers:
+        if announced.meta_peers and self._network.me not in announced.meta_peers:
             self._left_out()
 
     def _left_out(self) -> None:
@@ -233,44 +233,44 @@ class Joining:
     def _look_for_cluster(self, boot: Bootstrap) -> None:
         self.announce()
         boot.expected = self._expected_nodes()
-        now, mine = self._context.clock.monotonic(), self._announcement()
+        now, mine = self._runtime.clock.monotonic(), self._announcement()
         verdict, peers, cluster_id = boot.decide(mine, now)
         if verdict is Verdict.WAIT:
             if complaint := boot.complaint(mine, now):
-                self._context.log.warning(complaint)
+                self._runtime.log.warning(complaint)
             return
         self._boot = None
         # Before the first frame of the group: frames from another cluster must not reach it.
         if verdict is Verdict.CREATE:
-            self._cluster_id.found(founded(self._context.cluster_name, peers))
+            self._cluster_id.found(founded(self._network.cluster_name, peers))
         else:
             self._cluster_id.join(cluster_id)
         self._meta.start(peers)
         if verdict is Verdict.JOIN:
-            self._context.log.info("JetStream joins the cluster", peers=len(peers))
+            self._runtime.log.info("JetStream joins the cluster", peers=len(peers))
             self._start_to_join()
         else:
-            self._context.log.info("JetStream cluster starts", peers=len(peers))
+            self._runtime.log.info("JetStream cluster starts", peers=len(peers))
 
     async def _join(self) -> None:
         """Asks the running cluster to admit this node, which follows as a learner until it is promoted."""
         while True:
             group = self._meta.group
             assert group is not None
-            if self._context.me in group.peers and group.leader is not None:
+            if self._network.me in group.peers and group.leader is not None:
                 self.removed = ""
                 return
             # All peers at once: a linked peer that does not answer must not delay the request to the leader.
-            await asyncio.gather(*(self._ask(peer) for peer in self._context.mesh.peers))
+            await asyncio.gather(*(self._ask(peer) for peer in self._network.mesh.peers))
             await asyncio.sleep(JOIN_RETRY_SECONDS)
 
     async def _ask(self, peer: str) -> None:
         try:
-            await self._context.mesh.call(peer, JOIN_METHOD, self._context.me.encode(), 2.0)
+            await self._network.mesh.call(peer, JOIN_METHOD, self._network.me.encode(), 2.0)
         except MeshRefusedError as error:
             if REMOVED in str(error) and not self.removed:
                 self.removed = REMOVED
-                self._context.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
+                self._runtime.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
         except MeshError:
             pass  # the next round asks again
 

@@ -12,9 +12,9 @@ from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.api import META_GROUP, RaftError
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.services import Knowledge, Network, Runtime
 from jetcluster.replica.stream_replica import StreamReplica
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ POLL_SECONDS: Final = 0.005
 
 class MetaCatchUp:
     """Calls `current` once this node has applied what the meta leader had committed when it was asked, unless the node
-    knows by itself that it has (`NodeContext.meta_current`). One per node with JetStream."""
+    knows by itself that it has (`Knowledge.current`). One per node with JetStream."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, current: Callable[[], None]) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, known: Knowledge, meta: MetaReplica, current: Callable[[], None]
+    ) -> None:
+        self._runtime, self._network, self._known = runtime, network, known
         self._meta = meta
         self._current = current
 
@@ -79,25 +81,24 @@ class MetaCatchUp:
         was not flushed would take publishes again, and lose them."""
         commit: int | None = None
         again = 0.0
-        while not self._context.meta_current:
+        while not self._known.current:
             if commit is not None and (group := self._meta.group) is not None and group.applied_index >= commit:
                 self._current()
-            elif commit is None or self._context.clock.monotonic() >= again:
+            elif commit is None or self._runtime.clock.monotonic() >= again:
                 told = await self.ask()
                 commit = commit if told is None else told
-                again = self._context.clock.monotonic() + ASK_AGAIN_SECONDS
+                again = self._runtime.clock.monotonic() + ASK_AGAIN_SECONDS
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def ask(self) -> int | None:
         """Returns the meta group's commit index, from its leader; None, after a pause, when it is unavailable."""
-        context = self._context
-        leader = context.leaders.get(META_GROUP)
-        if leader is None or leader == context.me:
-            await context.leaders.wait(META_GROUP, RETRY_SECONDS)
+        leader = self._network.leaders.get(META_GROUP)
+        if leader is None or leader == self._network.me:
+            await self._network.leaders.wait(META_GROUP, RETRY_SECONDS)
             return None
         try:
-            reply = await context.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), ASK_SECONDS)
+            reply = await self._network.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), ASK_SECONDS)
             (commit,) = _U64.unpack(reply)
         except (MeshError, struct.error):
             await asyncio.sleep(RETRY_SECONDS)

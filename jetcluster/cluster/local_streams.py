@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from jetcluster.cluster.consumer_requests import Ask, ConsumerExpiry
+from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.lone_replicas import LoneReplicas
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
@@ -19,52 +20,56 @@ from jetcluster.errors import ApiError
 from jetcluster.meta.state import Assignment, Effect, StreamAssigned, StreamRemoved, StreamUpdated
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
-from jetcluster.replica.context import NodeContext
-from jetcluster.replica.drift import DriftCheck
-from jetcluster.replica.exports import SnapshotOwner
+from jetcluster.replica.drift import DriftCheck, HashVotes
 from jetcluster.replica.members import may_retire
 from jetcluster.replica.reads.membership import LAST
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
 
 
 class LocalStreams:
-    """Starts, updates and removes the replicas of this node. `owners` is the table that `context.catchup` serves from.
-    `flush_soon` makes the next tick flush the store; `unreadable` takes the error of a failed start."""
+    """Starts, updates and removes the replicas of this node. `unreadable` takes the error of a failed start."""
 
     def __init__(
         self,
-        context: NodeContext,
+        services: Services,
+        replicas: dict[int, StreamReplica],
+        broken: dict[int, tuple[Assignment, str]],
         meta: MetaReplica,
         service: MetaService,
-        owners: dict[int, SnapshotOwner],
         background: Background,
+        orphans: Orphans,
+        flusher: Flusher,
         *,
         ask_meta: Callable[[str, Body], Awaitable[Body]],
         ask_stream: Ask,
-        flush_soon: Callable[[], None],
         unreadable: Callable[[Exception, int], None],
     ) -> None:
-        self.replicas: dict[int, StreamReplica] = {}
-        self.broken: dict[int, tuple[Assignment, str]] = {}
-        """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
-        self.owners = owners
-        self.orphans = Orphans(context.kv, context.raft, context.log)
-        self.exchange = ConsumerExchange(context, self._consumer_host)
-        self.drift = DriftCheck(context, self.replicas, background)
+        runtime, network, commits, known = services.runtime, services.network, services.commits, services.known
+        self.replicas = replicas
+        self.broken = broken
+        self.owners = network.catchup.owners
+        self.orphans = orphans
         self.expiry = ConsumerExpiry(self.replicas, ask_stream, background)
-        self.rescues = StreamRescues(context, meta, service, ask_meta, background, self.broken)
-        self.lone = LoneReplicas(context, meta, self.replicas, background)
-        self._context = context
+        self.exchange = ConsumerExchange(runtime, network, commits, self._consumer_host, self.expiry.look)
+        votes = HashVotes(runtime, network, self.replicas, background)
+        self.drift = DriftCheck(runtime, network, self.replicas, votes)
+        self.rescues = StreamRescues(runtime, network, known, meta, service, ask_meta, background, self.broken)
+        self.lone = LoneReplicas(runtime, network, known, meta, self.replicas, background)
+        self._services = services
+        self._runtime, self._network = runtime, network
+        self._commits = commits
+        self._quota = services.settings.account_quota
         self._meta = meta
         self._background = background
         self._ask_stream = ask_stream
-        self._flush_soon = flush_soon
+        self._flusher = flusher
         self._unreadable = unreadable
         self._retiring: set[int] = set()
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not removed yet (`cluster.orphans`)."""
-        context.leaders.on_led = self._led_elsewhere
+        network.leaders.on_led = self._led_elsewhere
 
     def start(self) -> None:
         """Starts the replicas that the stored state of the meta group places here."""
@@ -74,7 +79,7 @@ class LocalStreams:
     def tick(self) -> None:
         """Starts streams that waited for the removal of an earlier replica."""
         if self._blocked:
-            self._flush_soon()  # each flush advances a tombstone by one step
+            self._flusher.soon = True  # each flush advances a tombstone by one step
         for gid in list(self._blocked):
             if not self.orphans.is_deleted(gid):
                 self._blocked.discard(gid)
@@ -88,8 +93,8 @@ class LocalStreams:
         if replica.retiring and gid not in self._retiring:
             self._retiring.add(gid)
             self._background.spawn(self._retire(replica))
-        self.expiry.look(gid, replica)
-        self._context.rounds.rest(gid, self._context.clock.monotonic(), rest)
+        self.expiry.look(gid)
+        self._runtime.rounds.rest(gid, self._runtime.clock.monotonic(), rest)
 
     def take(self, effect: Effect) -> None:
         """Carries out a decision of the meta group about a stream; ignores other effects."""
@@ -113,24 +118,23 @@ class LocalStreams:
         if self.orphans.is_deleted(gid):
             self._blocked.add(gid)
             return
-        if self._context.me not in assignment.peers and not self._context.raft.knows(gid):
+        if self._network.me not in assignment.peers and not self._network.raft.knows(gid):
             return
         if self.rescues.holds(assignment) or gid in self.broken:
             return
         try:
-            replica = StreamReplica(self._context, assignment, self.exchange)
+            replica = StreamReplica(self._services, assignment, self.exchange)
         except Exception as error:  # noqa: BLE001 - damage, disk errors, a defect: the other streams continue
             self.broken[gid] = (assignment, str(error) or repr(error))
-            self._context.raft.stop_group(gid)
+            self._network.raft.stop_group(gid)
             self._unreadable(error, gid)
             text = "stream cannot be started"
-            self._context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
+            self._runtime.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
         self.replicas[gid] = replica
         self.owners[gid] = replica
-        self._context.rounds.add(gid, replica.set_resting)
+        self._runtime.rounds.add(gid, replica.set_resting)
         self.lone.watch(gid)
-        self.expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:
         replica = self.replicas.get(gid)
@@ -146,7 +150,7 @@ class LocalStreams:
     def _rescued(self, assignment: Assignment) -> None:
         """Gives up this node's replica when the meta log keeps another one that a rescue chose."""
         if self.rescues.outdated(assignment):
-            self._context.log.warning(
+            self._runtime.log.warning(
                 "the stream was rescued elsewhere: this server's replica is of before, and is given up",
                 stream=assignment.name, number=assignment.rescue,
             )  # fmt: skip
@@ -155,24 +159,24 @@ class LocalStreams:
     def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
         """Removes a replica; `orphans` has the order of the steps, and what a crash leaves. `revision`: only
         assignments up to it mean the replica to remove."""
-        gid, context = assignment.gid, self._context
+        gid = assignment.gid
         replica = self.replicas.pop(gid, None)
         self.owners.pop(gid, None)
         self.broken.pop(gid, None)
-        context.catchup.forget(gid)
+        self._network.catchup.forget(gid)
         self.drift.forget(gid)
-        context.leaders.forget(gid)
+        self._network.leaders.forget(gid)
         self.rescues.forget(gid)
         if replica is not None:
-            context.rounds.remove(gid)
-            context.account_quota.forget(gid)
+            self._runtime.rounds.remove(gid)
+            self._quota.forget(gid)
             replica.stop(deleted=deleted)
-            context.raft.stop_group(gid)
+            self._network.raft.stop_group(gid)
             replica.store.remove()
-        if replica is not None or context.me in assignment.peers or revision is not None:
+        if replica is not None or self._network.me in assignment.peers or revision is not None:
             self.orphans.delete(gid, self._meta.machine.applied_index if revision is None else revision)
-            context.turn_commit.mark()
-            self._flush_soon()
+            self._commits.mark()
+            self._flusher.soon = True
 
     async def _retire(self, replica: StreamReplica) -> None:
         """Removes a replica that moved away, once its group is complete and no longer counts on it."""
@@ -185,12 +189,12 @@ class LocalStreams:
             self._retiring.discard(gid)
         # A node that was added again meanwhile has learned it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
-        if unchanged and may_retire(self._context.me, answer, replica.assignment.peers, last):
-            self._context.log.info("stream has moved away", stream=replica.assignment.name)
-            hint = self._context.leaders.hint(gid)
+        if unchanged and may_retire(self._network.me, answer, replica.assignment.peers, last):
+            self._runtime.log.info("stream has moved away", stream=replica.assignment.name)
+            hint = self._network.leaders.hint(gid)
             self._removed(replica.assignment, deleted=False)
             if hint is not None:
-                self._context.leaders.follow(gid, *hint)
+                self._network.leaders.follow(gid, *hint)
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
         """Stops reads under a leader whose term the replica does not know: the replica may have been removed."""

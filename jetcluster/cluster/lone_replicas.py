@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Knowledge, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -36,19 +36,21 @@ class LoneReplicas:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        known: Knowledge,
         meta: MetaReplica,
         replicas: Mapping[int, StreamReplica],
         background: Background,
     ) -> None:
-        self._context = context
+        self._runtime, self._network, self._known = runtime, network, known
         self._meta = meta
         self._replicas = replicas
         self._background = background
         self._waiting: dict[int, str] = {}
         """By group, the reason to wait that was logged last."""
         self._try_at: dict[int, float] = {}
-        context.mesh.serve(METHOD, self._serve)
+        network.mesh.serve(METHOD, self._serve)
 
     def watch(self, gid: int) -> None:
         """Takes a group whose replica was begun here."""
@@ -56,13 +58,13 @@ class LoneReplicas:
             self._waiting.setdefault(gid, "")
 
     def _waits(self, gid: int) -> bool:
-        raft = self._context.raft
+        raft = self._network.raft
         return raft.in_doubt(gid) or raft.is_unfounded(gid)
 
     def tick(self) -> None:
-        if not self._waiting or not self._context.meta_current:
+        if not self._waiting or not self._known.current:
             return
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         for gid in list(self._waiting):
             replica = self._replicas.get(gid)
             if replica is None or not self._waits(gid):
@@ -73,35 +75,35 @@ class LoneReplicas:
                 self._background.spawn(self._ask(replica))
 
     async def _ask(self, replica: StreamReplica) -> None:
-        assignment, context = replica.assignment, self._context
-        gid, log = assignment.gid, context.raft.journal.groups[assignment.gid]
+        assignment = replica.assignment
+        gid, log = assignment.gid, self._network.raft.journal.groups[assignment.gid]
         others = self._others(assignment)
         answers = await asyncio.gather(*(self._answer_of(peer, assignment) for peer in others))
         if self._replicas.get(gid) is not replica or replica.assignment.revision != assignment.revision:
             return
         end = max(log.last_index, replica.machine.applied_index)
-        founds = context.raft.is_unfounded(gid)
+        founds = self._network.raft.is_unfounded(gid)
         objections = [
             f"{self._name(peer)} {why}"
             for peer, said in zip(others, answers, strict=True)
-            if (why := _begun(said) if founds else _objection(said, context.me, assignment.rescue, end))
+            if (why := _begun(said) if founds else _objection(said, self._network.me, assignment.rescue, end))
         ]
         if founds and (removed := self._meta.machine.removed):
             # An empty stream would hide the loss.
             objections.append(f"{', '.join(sorted(removed.values()))} may have had it, and was removed")
         if not objections and not founds:
-            context.raft.go_on_alone(gid)
+            self._network.raft.go_on_alone(gid)
             return
         if not objections:
-            if context.me in assignment.founders:
-                context.raft.found(gid, assignment.founders)
+            if self._network.me in assignment.founders:
+                self._network.raft.found(gid, assignment.founders)
             return
-        self._try_at[gid] = context.clock.monotonic() + RETRY_SECONDS
+        self._try_at[gid] = self._runtime.clock.monotonic() + RETRY_SECONDS
         text = ", ".join(objections)
         if self._waiting.get(gid, text) != text:
             self._waiting[gid] = text
             what = "never had anything" if founds else "has lost something of the journal"
-            context.log.warning(
+            self._runtime.log.warning(
                 f"a replica that {what} waits for those who may have the stream",
                 stream=f"{assignment.account}/{assignment.name}", reason=text,
             )  # fmt: skip
@@ -109,13 +111,13 @@ class LoneReplicas:
     def _others(self, assignment: Assignment) -> list[str]:
         machine = self._meta.machine
         nodes = {peer for peer, node in machine.nodes.items() if node.jetstream}
-        return sorted({*nodes, *assignment.peers}.difference(machine.removed, [self._context.me]))
+        return sorted({*nodes, *assignment.peers}.difference(machine.removed, [self._network.me]))
 
     async def _answer_of(self, peer: str, assignment: Assignment) -> dict[str, Any] | None:
         """Returns the answer of `peer`; None when it has no answer that counts."""
         payload = json.dumps({"gid": assignment.gid, "revision": assignment.revision}).encode()
         try:
-            said = json.loads(await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS))
+            said = json.loads(await self._network.mesh.call(peer, METHOD, payload, ASK_SECONDS))
             return said if isinstance(said, dict) and said["current"] is True else None
         except (MeshError, ValueError, KeyError, RecursionError):
             return None
@@ -126,10 +128,10 @@ class LoneReplicas:
             gid, revision = int(asked["gid"]), int(asked["revision"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise MeshError(f"malformed question: {error!r}") from error
-        current = self._context.meta_current and self._meta.machine.applied_index >= revision
-        journal = self._context.raft.journal
+        current = self._known.current and self._meta.machine.applied_index >= revision
+        journal = self._network.raft.journal
         log = journal.groups.get(gid)
-        begun = not (journal.never_had(gid) if log is None else log.joining or self._context.raft.is_unfounded(gid))
+        begun = not (journal.never_had(gid) if log is None else log.joining or self._network.raft.is_unfounded(gid))
         account = _account_of(log) if log is not None else None
         return json.dumps({"current": current, "begun": begun or bool(log and log.last_index), "log": account}).encode()
 

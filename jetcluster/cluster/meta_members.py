@@ -16,10 +16,11 @@ from jetcluster.cluster.meta_service import MetaService
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import Node
+from jetcluster.model.advisory import stream_action
 from jetcluster.raft.api import MembershipError, RaftError
-from jetcluster.replica.context import NodeContext, tell_stream_action
 from jetcluster.replica.members import learners, may_go
 from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.replica.services import Events, Network, Runtime
 
 MAX_NAMES = 1024
 TAKEN_AFTER_SECONDS = 5.0
@@ -31,13 +32,13 @@ REMOVED = "this server was removed from the cluster; it can come back with an em
 class MetaMembers:
     """Admission of members by the meta leader; every node remembers names, because it may lead later."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, service: MetaService) -> None:
-        self._context = context
+    def __init__(self, runtime: Runtime, network: Network, meta: MetaReplica, service: MetaService) -> None:
+        self._runtime, self._network = runtime, network
         self._meta = meta
         self._service = service
         self._names: dict[str, str] = {}
         """By peer id, the name of each node ever connected, also of a member that left before it was registered."""
-        self._started = context.clock.monotonic()
+        self._started = runtime.clock.monotonic()
         self._lost: dict[str, float] = {}
         """By peer id, when its link was lost (monotonic)."""
 
@@ -50,7 +51,7 @@ class MetaMembers:
     def lost(self, info: NodeInfo) -> None:
         if len(self._lost) >= MAX_NAMES:
             self._lost.pop(next(iter(self._lost)))
-        self._lost[info.peer_id] = self._context.clock.monotonic()
+        self._lost[info.peer_id] = self._runtime.clock.monotonic()
 
     def admit(self, peer: str) -> None:
         """Adds `peer`, which asks until it is a member, or removes the lost one that it replaces. Raises RaftError."""
@@ -59,19 +60,19 @@ class MetaMembers:
             return
         if peer in self._meta.machine.removed:
             raise MembershipError(REMOVED)
-        if peer in self._context.mesh.peers and not self._context.mesh.peers[peer].jetstream:
+        if peer in self._network.mesh.peers and not self._network.mesh.peers[peer].jetstream:
             raise MembershipError("a server without JetStream is no member")
         learning = learners(group)
         if peer in learning:
             return
-        name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
+        name = self._network.mesh.peers[peer].name if peer in self._network.mesh.peers else ""
         for old in (*learning, *group.peers):
             # A member without a known name was lost before any leader. It may be the one that this node replaces; with
             # both the group would count too many servers. Should it come back, it asks too.
             if old != peer and self._name(old) in {name, None} and not self._online(old):
-                away = self._context.clock.monotonic() - self._lost.get(old, self._started)
+                away = self._runtime.clock.monotonic() - self._lost.get(old, self._started)
                 if away >= TAKEN_AFTER_SECONDS and (old in learning or may_go(group, old)):
-                    self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)
+                    self._runtime.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return
         group.add_peer(peer)
@@ -83,20 +84,20 @@ class MetaMembers:
         for old, node in list(nodes.items()):
             if group is None or self._online(old) or old in group.peers:
                 continue
-            new = next((p for p, info in self._context.mesh.peers.items() if info.name == node.name), None)
-            if new is None and self._context.name == node.name:
-                new = self._context.me
+            new = next((p for p, info in self._network.mesh.peers.items() if info.name == node.name), None)
+            if new is None and self._network.name == node.name:
+                new = self._network.me
             if new is not None and new in group.peers and new in nodes:
-                request = self._context.rng.token(8).hex()
+                request = self._runtime.rng.token(8).hex()
                 result = await self._service.handle("node_replace", {"request": request, "peer": old, "by": new})
-                self._context.log.info("a lost node is replaced", node=node.name, old=old, new=new, **result)
+                self._runtime.log.info("a lost node is replaced", node=node.name, old=old, new=new, **result)
 
     def _name(self, peer: str) -> str | None:
         node = self._meta.machine.nodes.get(peer)
         return node.name if node is not None else self._names.get(peer)
 
     def _online(self, peer: str) -> bool:
-        return peer == self._context.me or peer in self._context.mesh.peers
+        return peer == self._network.me or peer in self._network.mesh.peers
 
 
 REGISTER_SECONDS = 0.5
@@ -107,14 +108,16 @@ class NodeRegistry:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        events: Events,
         meta: MetaReplica,
         service: MetaService,
         members: MetaMembers,
         cluster_id: ClusterId,
         administration: Administration,
     ) -> None:
-        self._context = context
+        self._events, self._runtime, self._network = events, runtime, network
         self._meta = meta
         self._service = service
         self._members = members
@@ -131,7 +134,7 @@ class NodeRegistry:
                 await self._give_up_restores(term)
                 await self._administration.tend()
             except (ApiError, RaftError, OutcomeUnknownError) as error:
-                self._context.log.debug("a node is not registered yet", error=str(error))
+                self._runtime.log.debug("a node is not registered yet", error=str(error))
             await asyncio.sleep(REGISTER_SECONDS)
 
     async def register_missing(self) -> None:
@@ -139,7 +142,7 @@ class NodeRegistry:
         async with self._registering:
             if not self._meta.machine.cluster_id:
                 await self._name_cluster()
-            for info in (self._context.mesh.me, *self._context.mesh.peers.values()):
+            for info in (self._network.mesh.me, *self._network.mesh.peers.values()):
                 known = self._meta.machine.nodes.get(info.peer_id)
                 draining = known is not None and known.draining
                 level, key = self._level(info.peer_id), self._key(info, known)
@@ -151,7 +154,7 @@ class NodeRegistry:
 
     def _level(self, peer: str) -> int:
         """Returns the level that the peer reported, or until then the recorded one."""
-        levels = self._context.raft.levels
+        levels = self._network.raft.levels
         told = levels.told(peer)
         return levels.recorded(peer) if told is None else told
 
@@ -161,13 +164,13 @@ class NodeRegistry:
 
     async def _name_cluster(self) -> None:
         assert self._meta.group is not None
-        cluster_id = self._cluster_id.value or founded(self._context.cluster_name, self._meta.group.peers)
+        cluster_id = self._cluster_id.value or founded(self._network.cluster_name, self._meta.group.peers)
         await self._service.handle("cluster", {"request": self._request(), "id": cluster_id})
 
     async def _give_up_restores(self, term: int) -> None:
         for gone in await self._service.give_up_restores(term, self._request):
-            self._context.log.warning("a restore was not continued; the stream is deleted", stream=gone.name)
-            tell_stream_action(self._context, gone, "delete")
+            self._runtime.log.warning("a restore was not continued; the stream is deleted", stream=gone.name)
+            self._events.tell(gone.account, stream_action(gone.name, "delete"))
 
     def _request(self) -> str:
-        return self._context.rng.token(8).hex()
+        return self._runtime.rng.token(8).hex()

@@ -16,14 +16,16 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.logs import Log
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.exports import Cut
 from jetcluster.replica.proposals import Proposals, resolver
+from jetcluster.replica.services import Network
+from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords, MemSnapshot
@@ -31,8 +33,7 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 
 STATE_KEY, MEMBERS_KEY = b"\x00meta", b"\x00members"
-"""Kind 0 of `store.keys`: records of the node, not of a stream. MEMBERS is the group's configuration in force at the
-applied index or at a later one."""
+"""Kind 0 of `store.keys`: the node's own records. MEMBERS: the configuration at the applied index or a later one."""
 LOST_KEY = b"\x00lost"
 """Marks a store that was renewed without the meta group's state (`node.data_renewal`), until there is one."""
 _TERM = struct.Struct("<Q")
@@ -60,15 +61,18 @@ class MetaReplica:
 
     def __init__(
         self,
-        context: NodeContext,
+        network: Network,
+        commits: TurnCommit,
+        machine: MetaMachine,
+        log: Log,
         on_effects: Callable[[list[Effect]], None],
         on_leading: Callable[[bool], None],
         on_config: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_config` is called when the members change. Raises ValueError and KvError for an irreplaceable state."""
         self._on_config = on_config
-        self.context = context
-        self.machine = MetaMachine()
+        self._network, self._commits, self._log = network, commits, log
+        self.machine = machine
         self.group: RaftGroup | None = None
         self._on_effects = on_effects
         self._on_leading = on_leading
@@ -85,12 +89,12 @@ class MetaReplica:
         try:
             return self._stored()
         except (ValueError, KvDamagedError) as error:
-            log = self.context.log
-            alone = self.context.raft.is_alone(META_GROUP, clustered=bool(self.context.cluster_name))
+            log = self._log
+            alone = self._network.raft.is_alone(META_GROUP, clustered=bool(self._network.cluster_name))
             if not alone:
                 text = "the state of the meta group is damaged or lost; it is fetched from another server"
                 log.error(text, error=str(error))  # noqa: TRY400
-            elif self.context.raft.holds_all(META_GROUP):
+            elif self._network.raft.holds_all(META_GROUP):
                 text = "the state of the meta group is damaged or lost; it is made anew from the journal"
                 log.error(text, error=str(error))  # noqa: TRY400
             else:
@@ -102,30 +106,30 @@ class MetaReplica:
 
     def _stored(self) -> int:
         """As `read_state`; raises ValueError also for a state that is missing."""
-        term = read_state(self.context.kv, self.machine)
+        term = read_state(self._commits.kv, self.machine)
         if not self.machine.applied_index and self.had_state():
             raise ValueError("there is none, and there was one")
         return term
 
     def had_state(self) -> bool:
         """True when there must be a stored state; before the first flush the log has everything."""
-        raft = self.context.raft
-        return raft.was_kept(META_GROUP) or (raft.knows(META_GROUP) and self.context.kv.get(LOST_KEY) is not None)
+        raft = self._network.raft
+        return raft.was_kept(META_GROUP) or (raft.knows(META_GROUP) and self._commits.kv.get(LOST_KEY) is not None)
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
-        self.context.raft.levels.recorded = self._level
-        self.context.raft.create_group(
+        self._network.raft.levels.recorded = self._level
+        self._network.raft.create_group(
             META_GROUP,
             peers,
             self,
             applied_index=self.machine.applied_index,
             applied_term=self.applied_term,
             durable=True,
-            campaign=peers == (self.context.me,),
+            campaign=peers == (self._network.me,),
             attach=self._attach,
             members=self._members(),
-            sole=peers == (self.context.me,),
+            sole=peers == (self._network.me,),
         )
 
     def _level(self, peer: str) -> int:
@@ -169,9 +173,9 @@ class MetaReplica:
     def save(self) -> None:
         """Puts a changed state into the open write batch; called before every flush."""
         if self.machine.applied_index != self._saved_index:
-            self.context.kv.put(STATE_KEY, _TERM.pack(self.applied_term) + self.machine.snapshot())
+            self._commits.kv.put(STATE_KEY, _TERM.pack(self.applied_term) + self.machine.snapshot())
             if self._state_lost:
-                self.context.kv.delete(LOST_KEY)
+                self._commits.kv.delete(LOST_KEY)
             self._saved_index = self.machine.applied_index
 
     # ---- raft.api.StateMachine
@@ -185,9 +189,9 @@ class MetaReplica:
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         if role is Role.LEADER:
-            self.context.leaders.lead(META_GROUP, term)
+            self._network.leaders.lead(META_GROUP, term)
         else:
-            self.context.leaders.follow(META_GROUP, term, leader)
+            self._network.leaders.follow(META_GROUP, term, leader)
         self._on_leading(role is Role.LEADER)
 
     def on_dropped(self, first_index: int) -> None:
@@ -197,27 +201,27 @@ class MetaReplica:
         known = self._members()
         if known is None or known.config != members.config:
             self._keep_members(members)
-            self.context.turn_commit.mark()
+            self._commits.mark()
             self._on_config()
 
     def _keep_members(self, members: Members) -> None:
-        self.context.kv.put(MEMBERS_KEY, encode_members(members))
+        self._commits.kv.put(MEMBERS_KEY, encode_members(members))
 
     def _members(self) -> Members | None:
         """Returns the stored members; None also when they are unreadable: the group reports them again."""
         try:
-            stored = self.context.kv.get(MEMBERS_KEY)
+            stored = self._commits.kv.get(MEMBERS_KEY)
             return decode_members(stored) if stored is not None else None
         except (MembersError, KvDamagedError) as error:
             text = "the members of the meta group are damaged in the store"
-            self.context.log.error(text, error=str(error))  # noqa: TRY400
+            self._log.error(text, error=str(error))
             return None
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
-        if leader == self.context.me:
-            self.context.log.error("no other node has the part of the meta log that this one lacks")
+        if leader == self._network.me:
+            self._log.error("no other node has the part of the meta log that this one lacks")
             return
-        self.context.catchup.pull(META_GROUP, leader, index)
+        self._network.catchup.pull(META_GROUP, leader, index)
 
     # ---- SnapshotOwner
 
@@ -270,7 +274,7 @@ class MetaReplica:
         self._keep_members(Members(index, config))
         # In the same step as the state itself: a restart must not find a state whose effects are missing.
         self._on_effects(effects)
-        await self.context.kv.flush()
+        await self._commits.kv.flush()
         self.group.install(index, term, config)
 
 

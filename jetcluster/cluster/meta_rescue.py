@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from jetcluster.cluster.flusher import Flusher
 from jetcluster.errors import RESCUE_REFUSED, ApiError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Rescue
@@ -25,7 +26,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.raft import rescue as raft
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.rescue import ReplicaReport, RescueError
-from jetcluster.replica.context import NodeContext, tell
+from jetcluster.replica.services import Events, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -76,14 +77,14 @@ class RescuePlan(NamedTuple):
 class MetaRescue:
     """Both sides of a rescue: the server that is asked, and the survivors. `tick` runs a few times per second."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, flush_soon: Callable[[], None]) -> None:
-        """`flush_soon` makes the meta state durable, so that servers left out are refused from the first link on."""
-        self._flush_soon = flush_soon
-        self._context = context
+    def __init__(self, runtime: Runtime, network: Network, events: Events, meta: MetaReplica, flusher: Flusher) -> None:
+        """`flusher` makes the meta state durable, so that servers left out are refused from the first link on."""
+        self._flusher = flusher
+        self._runtime, self._network, self._events = runtime, network, events
         self._meta = meta
-        self._led_at = context.clock.monotonic()
+        self._led_at = runtime.clock.monotonic()
         self._steps = {"look": self._look, "promise": self._promise, "force": self._force}
-        context.mesh.serve(METHOD, self._serve)
+        network.mesh.serve(METHOD, self._serve)
 
     def start(self) -> None:
         """Enforces the earlier rescues of the stored meta state from the first link on."""
@@ -92,55 +93,54 @@ class MetaRescue:
     def tick(self) -> None:
         group = self._meta.group
         if group is None or group.leader is not None:
-            self._led_at = self._context.clock.monotonic()
+            self._led_at = self._runtime.clock.monotonic()
 
     def applied(self, rescue: Rescue) -> None:
         """Takes a rescue that the meta log records."""
-        self._context.log.warning(
+        self._runtime.log.warning(
             "the meta group was rescued: it goes on with the servers that were left; the others must not come back "
             "with their stores",
             number=rescue.number, at=rfc3339(rescue.at_ns), by=rescue.by,
             survivors=sorted(rescue.survivors.values()), left_out=sorted(rescue.lost.values()),
         )  # fmt: skip
         self._fence()
-        self._flush_soon()
+        self._flusher.soon = True
 
     def _fence(self) -> None:
         out = self._meta.machine.left_out
-        self._context.mesh.leave_out({peer: (rescue.at_ns, rescue.told(peer)) for peer, rescue in out.items()})
+        self._network.mesh.leave_out({peer: (rescue.at_ns, rescue.told(peer)) for peer, rescue in out.items()})
         if self._meta.group is not None:
             self._meta.group.fence(tuple(out))
 
     # ---- the server that is asked
 
-    async def rescue(self, quorum: int, by: str) -> list[Body]:
+    async def rescue(self, quorum: int | ApiError, by: str) -> list[Body]:
         """Rescues the group; `quorum` servers are left by the account of `by`. Returns an answer per connected server
-        with JetStream: `server`, `server_id`, and `prev_quorum` and `new_quorum` or `error`. Never raises."""
+        with JetStream, this server's first: `server`, `server_id`, and `prev_quorum` and `new_quorum` or `error`. An
+        error instead of a quorum is the answer of each of them. Never raises."""
+        if isinstance(quorum, ApiError):
+            return self._answers({}, error=quorum)
         views: dict[str, SurvivorView] = {}
         try:
             views, silent = await self._look_around()
             plan = plan_of(views, silent, quorum)
             await self._carry_out(plan, views, by)
         except (RescueError, MeshError) as error:
-            self._context.log.warning("the meta group is not rescued", by=by, reason=str(error))
+            self._runtime.log.warning("the meta group is not rescued", by=by, reason=str(error))
             return self._answers(views, error=by_code(RESCUE_REFUSED, err=str(error)))
         for peer in plan.survivors:
             view = views[peer]
             event = meta_rescue(
-                view.name, view.server_id, plan.quorum_before, plan.quorum, self._context.cluster_name,
+                view.name, view.server_id, plan.quorum_before, plan.quorum, self._network.cluster_name,
                 [self._name(lost) for lost in plan.before if lost not in plan.survivors],
             )  # fmt: skip
-            tell(self._context, self._context.system_account, event)
+            self._events.tell(self._events.system_account, event)
         return self._answers(views, plan=plan)
-
-    def refuse(self, error: ApiError) -> list[Body]:
-        """Returns the refusal of a malformed request, the same for each server."""
-        return self._answers({}, error=error)
 
     def _answers(
         self, views: Mapping[str, SurvivorView], error: ApiError | None = None, plan: RescuePlan | None = None
     ) -> list[Body]:
-        mesh = self._context.mesh
+        mesh = self._network.mesh
         answers = []
         for info in (mesh.me, *mesh.peers.values()):
             if not info.jetstream:
@@ -158,7 +158,7 @@ class MetaRescue:
 
     async def _look_around(self) -> tuple[dict[str, SurvivorView], set[str]]:
         """Returns the views of the connected servers by peer id, and the servers that do not answer."""
-        mesh = self._context.mesh
+        mesh = self._network.mesh
         peers = [info.peer_id for info in (mesh.me, *mesh.peers.values()) if info.jetstream]
 
         async def ask(peer: str) -> SurvivorView | None:
@@ -182,7 +182,7 @@ class MetaRescue:
         winner = views[plan.winner].standing
         assert winner is not None
         rescue = Rescue(
-            winner.rescue + 1, self._context.clock.time_ns(), by,
+            winner.rescue + 1, self._runtime.clock.time_ns(), by,
             {peer: views[peer].name for peer in plan.survivors}, {peer: self._name(peer) for peer in lost},
         )  # fmt: skip
         await self._call(
@@ -201,16 +201,16 @@ class MetaRescue:
     async def _call(self, peer: str, body: Body, seconds: float) -> Body:
         """Raises MeshError, or RescueError when the peer refuses."""
         answer: Body = json.loads(
-            await self._context.mesh.call(peer, METHOD, json.dumps(body, separators=(",", ":")).encode(), seconds)
+            await self._network.mesh.call(peer, METHOD, json.dumps(body, separators=(",", ":")).encode(), seconds)
         )
         if "refused" in answer:
             raise RescueError(f"{self._name(peer)}: {answer['refused']}")
         return answer
 
     def _name(self, peer: str) -> str:
-        machine, link = self._meta.machine, self._context.mesh.peers.get(peer)
-        if peer == self._context.me:
-            return self._context.name
+        machine, link = self._meta.machine, self._network.mesh.peers.get(peer)
+        if peer == self._network.me:
+            return self._network.name
         node = machine.nodes.get(peer)
         return node.name if node is not None else link.name if link is not None else machine.removed.get(peer, peer)
 
@@ -218,9 +218,8 @@ class MetaRescue:
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
         body = json.loads(payload)
-        context = self._context
         try:
-            if peer == context.me or context.raft.admission.is_voter(peer):
+            if peer == self._network.me or self._network.raft.admission.is_voter(peer):
                 answer = await self._steps[body["step"]](body)
             else:
                 answer = {"refused": "only a voter of the meta group may rescue it"}
@@ -229,13 +228,13 @@ class MetaRescue:
         return json.dumps(answer, separators=(",", ":")).encode()
 
     async def _look(self, body: Body) -> Body:
-        context, group = self._context, self._group_or_none()
+        group = self._group_or_none()
         return {
-            "name": context.name,
-            "server_id": context.mesh.me.server_id,
+            "name": self._network.name,
+            "server_id": self._network.mesh.me.server_id,
             "standing": raft.standing(group).to_dict() if group is not None else None,
-            "links": list(context.mesh.peers),
-            "leaderless": context.clock.monotonic() - self._led_at,
+            "links": list(self._network.mesh.peers),
+            "leaderless": self._runtime.clock.monotonic() - self._led_at,
         }
 
     async def _promise(self, body: Body) -> Body:
@@ -256,21 +255,21 @@ class MetaRescue:
             group, int(body["term"]), tuple(body["voters"]), tuple(body["learners"]), (last_term, last_index),
             json.dumps(command, separators=(",", ":")).encode(),
         )  # fmt: skip
-        self._context.log.warning("a new configuration is forced upon the meta group", voters=body["voters"])
-        end = self._context.clock.monotonic() + STEP_SECONDS
+        self._runtime.log.warning("a new configuration is forced upon the meta group", voters=body["voters"])
+        end = self._runtime.clock.monotonic() + STEP_SECONDS
         while self._meta.machine.applied_index < index:
             if group.log.last_index < index:
                 raise RescueError("another leader was elected meanwhile")
-            if self._context.clock.monotonic() >= end:
+            if self._runtime.clock.monotonic() >= end:
                 raise RescueError(
-                    f"{self._context.name} has the new configuration on its disk, but no majority of the survivors "
+                    f"{self._network.name} has the new configuration on its disk, but no majority of the survivors "
                     "has confirmed it yet"
                 )
             await asyncio.sleep(POLL_SECONDS)
         return {}
 
     def _group_or_none(self) -> Group | None:
-        return self._context.raft.groups.get(META_GROUP)
+        return self._network.raft.groups.get(META_GROUP)
 
     def _group(self) -> Group:
         group = self._group_or_none()

@@ -27,7 +27,7 @@ from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
-from jetcluster.model.json_steps import WHOLE, decoding
+from jetcluster.model.json_steps import WHOLE_CHARS, decoding
 from jetcluster.raft.api import RaftError, StorageFullError
 from jetcluster.records import dataclass
 from jetcluster.replica.leaders import Hint, LeaderTable
@@ -222,7 +222,7 @@ class LeaderRequests:
         return await self._decoded(gid, answer)
 
     async def _decoded(self, gid: int, answer: bytes) -> Body:
-        if self._budget is None or len(answer) <= WHOLE:
+        if self._budget is None or len(answer) <= WHOLE_CHARS:
             reply: Body = json.loads(answer)
             return reply
         try:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP, RaftGroup, Role
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.members import carried_without
+from jetcluster.replica.services import Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -71,24 +71,26 @@ class Safety(NamedTuple):
 class RestartSafety:
     """The check, and its answers to other nodes. One per node."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, meta: MetaReplica, replicas: Mapping[int, StreamReplica]
+    ) -> None:
+        self._runtime, self._network = runtime, network
         self._meta = meta
         self._replicas = replicas
-        context.mesh.serve(METHOD, self._serve)
+        network.mesh.serve(METHOD, self._serve)
 
     async def check(self) -> Safety:
         """Checks all groups, in about two seconds at most. Groups of one stop with the node in any case."""
         asked: dict[str, list[int]] = {}
         known: dict[int, tuple[int, int]] = {}
         groups = {gid: group for gid, group in self._groups() if self._votes(group)}
-        leaders = self._context.leaders
+        leaders = self._network.leaders
         unknown = [gid for gid in groups if leaders.get(gid) is None][:MAX_SOUGHT_LEADERS]
         await asyncio.gather(*(leaders.wait(gid, FIND_SECONDS) for gid in unknown))
         for gid, group in groups.items():
             leader = leaders.get(gid)
-            if leader == self._context.me:
-                known[gid] = self._without(group, self._context.me)
+            if leader == self._network.me:
+                known[gid] = self._without(group, self._network.me)
             elif leader is not None:
                 asked.setdefault(leader, []).append(gid)
         answers = await asyncio.gather(*(self._ask(peer, gids) for peer, gids in asked.items()))
@@ -110,15 +112,15 @@ class RestartSafety:
             yield gid, replica.group
 
     def _votes(self, group: RaftGroup) -> bool:
-        return self._context.me in group.peers and len(group.peers) > 1
+        return self._network.me in group.peers and len(group.peers) > 1
 
     def _others_are_there(self, group: RaftGroup, voters: int, current: int) -> bool:
         """True when all other voters are available. A group whose local replica has stopped loses nothing by a restart,
         and may even need it: one of two voters, while a stream moves, commits nothing alone and may not be elected."""
         if voters:
             return current == voters
-        raft, now = self._context.raft, self._context.clock.monotonic()
-        others = [peer for peer in group.peers if peer != self._context.me]
+        raft, now = self._network.raft, self._runtime.clock.monotonic()
+        others = [peer for peer in group.peers if peer != self._network.me]
         return all(now - raft.peers.last_seen(peer) < SILENT_SECONDS for peer in others)
 
     def _named(self, gid: int) -> tuple[str, str]:
@@ -129,7 +131,7 @@ class RestartSafety:
         """Returns voters and current voters by group; a group without an answer is left out."""
         payload = b"".join(map(_GID.pack, gids))
         try:
-            answer = await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS)
+            answer = await self._network.mesh.call(peer, METHOD, payload, ASK_SECONDS)
             return {gid: (voters, current) for gid, voters, current in _ANSWER.iter_unpack(answer) if voters}
         except (MeshError, struct.error):
             return {}
@@ -147,8 +149,8 @@ class RestartSafety:
     def _without(self, group: RaftGroup, peer: str) -> tuple[int, int]:
         """Returns the number of voters without `peer`, and of those that carry the group and were heard lately."""
         rest, carried = carried_without(group, peer)
-        raft, now = self._context.raft, self._context.clock.monotonic()
-        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT_SECONDS]
+        raft, now = self._network.raft, self._runtime.clock.monotonic()
+        heard = [p for p in carried if p == self._network.me or now - raft.peers.last_seen(p) < SILENT_SECONDS]
         return len(rest), len(heard)
 
 

@@ -10,27 +10,29 @@ from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, by_code
 from jetcluster.meta.placement import Candidate, fits
 from jetcluster.meta.state import Node
 from jetcluster.raft.api import RaftGroup
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.services import Network
 
 LOOK_SECONDS = 0.01
 MAX_LOOKS = 200
 """Together two seconds: a transfer takes one round trip."""
 
 
-async def hand_over(context: NodeContext, group: RaftGroup, gid: int, placement: Mapping[str, Any]) -> None:
+async def hand_over(
+    network: Network, nodes: Mapping[str, Node], group: RaftGroup, gid: int, placement: Mapping[str, Any]
+) -> None:
     """Transfers the leadership of `group`; returns once another node leads, or after two seconds. Raises ApiError."""
     voters = group.peers
-    if voters == (context.me,):
+    if voters == (network.me,):
         return  # no other voter exists, which is a success
-    wanted = successors(voters, context.me, context.nodes(), placement, context.cluster_name)
+    wanted = successors(voters, network.me, nodes, placement, network.cluster_name)
     connected = {p.peer: p.match_index for p in group.status().peers if p.connected}
     ranked = sorted((peer for peer in wanted if peer in connected), key=connected.__getitem__, reverse=True)
     if not any(group.transfer(peer) for peer in ranked):
-        if ranked and not any(map(context.raft.peers.is_well, ranked)):
+        if ranked and not any(map(network.raft.peers.is_well, ranked)):
             raise _refused("no replacement peer is well")
         raise nobody()
     for _ in range(MAX_LOOKS):
-        if context.leaders.get(gid) not in {None, context.me}:
+        if network.leaders.get(gid) not in {None, network.me}:
             return
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.health.node_health import Aspect
 from jetcluster.meta.state import Assignment
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Network, Runtime
+from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
 
@@ -46,7 +47,9 @@ class StoreCare:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        commits: TurnCommit,
         replicas: Mapping[int, StreamReplica],
         broken: Mapping[int, tuple[Assignment, str]],
         safety: RestartSafety,
@@ -55,25 +58,25 @@ class StoreCare:
         start_again: Callable[[str], None],
     ) -> None:
         """`renew(reason)` restarts with a renewed store, `start_again(reason)` with this one; either may decline."""
-        self._context = context
+        self._runtime, self._network, self._commits = runtime, network, commits
         self._replicas = replicas
         self._broken = broken
         self._safety = safety
         self._background = background
         self._renew = renew
         self._start_again = start_again
-        self._look_at = self._try_at = context.clock.monotonic() + SETTLE_SECONDS
+        self._look_at = self._try_at = runtime.clock.monotonic() + SETTLE_SECONDS
         self._damaged_since: float | None = None
         self._asked = False
         self._fault = ""
         self._unread: set[int] = set()
         """Groups of `broken` with unreadable records."""
         self._failing_since: float | None = None
-        context.raft.health.watch(Aspect.DATA, self.trouble)
+        network.raft.health.watch(Aspect.DATA, self.trouble)
 
     def trouble(self) -> str:
         """Returns why replicas placed here may not start, or "". Part of the node's health, for placement."""
-        return self._context.kv.damage or self._unreadable()
+        return self._commits.kv.damage or self._unreadable()
 
     def note(self, error: BaseException | None, gid: int = 0) -> None:
         """Takes the error of a part of this node that has stopped, or of group `gid`'s replica that was not started."""
@@ -83,8 +86,8 @@ class StoreCare:
             self._fault = repr(error)
 
     def tick(self) -> None:
-        now = self._context.clock.monotonic()
-        kv = self._context.kv
+        now = self._runtime.clock.monotonic()
+        kv = self._commits.kv
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             kv.check_files()
@@ -100,8 +103,8 @@ class StoreCare:
     def _damaged(self, now: float, reason: str) -> None:
         if self._damaged_since is None:
             self._damaged_since = now
-            self._context.log.error("the files of the data store are damaged", damage=reason)
-        if not self._context.cluster_name:
+            self._runtime.log.error("the files of the data store are damaged", damage=reason)
+        if not self._network.cluster_name:
             return  # no peer has the data: what can be read is all there is
         self._background.spawn(self._try(reason, may_pause=now - self._damaged_since >= PAUSE_SECONDS))
 
@@ -118,7 +121,7 @@ class StoreCare:
         alone = [a.name for a in self._hurt() if self._is_only_here(a)]
         if alone:
             # Their remains can be read as long as the store is not renewed.
-            self._context.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
+            self._runtime.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
             return
         if await self._can_be_spared(may_pause=may_pause) and not self._asked:
             self._asked = True
@@ -127,9 +130,9 @@ class StoreCare:
     async def _try_start(self, reason: str, *, patient: bool) -> None:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                await self._context.kv.probe()
+                await self._commits.kv.probe()
         except (KvError, TimeoutError) as error:
-            self._context.log.debug("the disk is not well yet", error=repr(error))
+            self._runtime.log.debug("the disk is not well yet", error=repr(error))
             return
         if await self._can_be_spared() or not patient:
             self._start_again(reason)
@@ -138,12 +141,12 @@ class StoreCare:
         safety = await self._safety.check()
         risks = [risk.text for risk in safety.risks if not (may_pause and risk.passing)]
         if risks:
-            self._context.log.debug("the server does not start again yet", risks=risks)
+            self._runtime.log.debug("the server does not start again yet", risks=risks)
         return not risks
 
     def _unreadable(self) -> str:
         """Returns the damage that kept from starting a stream that other nodes have, or that would be new here."""
-        never_had = self._context.raft.journal.never_had
+        never_had = self._network.raft.journal.never_had
         for gid, (assignment, why) in self._broken.items():
             damaged = gid in self._unread or "damaged" in why.lower()
             if damaged and (len(assignment.peers) > 1 or never_had(gid)):
@@ -162,8 +165,8 @@ class StoreCare:
         """True when no peer has the stream, and this node may have it without a log to rebuild it from. A stream
         assigned to this node alone may still be with the nodes that it moves away from: while they vote in its group,
         by a complete log, one of them has everything that was committed. Or it never began here."""
-        raft, gid = self._context.raft, assignment.gid
+        raft, gid = self._network.raft, assignment.gid
         if len(assignment.peers) > 1 or raft.journal.never_had(gid) or raft.holds_all(gid):
             return False
         log = raft.journal.groups.get(gid)
-        return log is None or log.damaged or set(log.config.electorate) <= {self._context.me}
+        return log is None or log.damaged or set(log.config.electorate) <= {self._network.me}

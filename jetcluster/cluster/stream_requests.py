@@ -22,9 +22,8 @@ from jetcluster.objects.catalog import Content
 from jetcluster.objects.metadata import dump, invalid
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.consumer_exchange import until
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.replica_info import cluster_object
+from jetcluster.replica.services import Network, Runtime
 from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
@@ -82,10 +81,10 @@ class ObjectRequests:
 
     async def _delete(self, replica: StreamReplica, bucket: Bucket, body: Body) -> bytes:
         """Deletes once only: meanwhile another object may have that name."""
-        request = number_of(replica, body, replica.context.clock.time_ns())
+        request = number_of(replica, body, replica.runtime.clock.time_ns())
         if request and replica.machine.asked.get(request) is not None:
             return SUCCESS
-        check_wanted(replica.context.clock)
+        check_wanted(replica.runtime.clock)
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
         def respond(answer: bytes | None) -> None:
@@ -177,18 +176,22 @@ class StreamRequests:
     """
 
     def __init__(
-        self, context: NodeContext, replicas: Mapping[int, StreamReplica], consumers: ConsumerRequests
+        self,
+        runtime: Runtime,
+        network: Network,
+        replicas: Mapping[int, StreamReplica],
+        archives: StreamArchives,
+        consumers: ConsumerRequests,
     ) -> None:
-        self._context = context
+        self._runtime, self._network = runtime, network
         self._replicas = replicas
-        self._archives = StreamArchives(context.kv, context.clock, context.rng, context.budget)
         self._more_handlers = {
             **consumers.handlers,
-            "snapshot": self._archives.snapshot,
-            "snapshot_next": self._archives.snapshot_next,
-            "snapshot_close": self._archives.snapshot_close,
-            "restore": self._archives.restore,
-            "restore_end": self._archives.restore_end,
+            "snapshot": archives.snapshot,
+            "snapshot_next": archives.snapshot_next,
+            "snapshot_close": archives.snapshot_close,
+            "restore": archives.restore,
+            "restore_end": archives.restore_end,
             "object": ObjectRequests().handle,
         }
 
@@ -223,39 +226,39 @@ class StreamRequests:
         index = group.last_index  # maybe the no-op of the term, which the machine never sees
         await until(
             lambda: group.applied_index >= index or not replica.leading,
-            self._context.clock,
+            self._runtime.clock,
             CAUGHT_UP_SECONDS,
         )
 
     async def _leading(self, gid: int) -> StreamReplica:
         """Returns the replica if it leads, and waits for one that is about to (assigned, elected, its no-op not applied
         yet): the asker would only come back. Raises NotLeaderError."""
-        end = self._context.clock.monotonic() + ABOUT_TO_LEAD_SECONDS
+        end = self._runtime.clock.monotonic() + ABOUT_TO_LEAD_SECONDS
         while True:
             replica = self._replicas.get(gid)
             if replica is not None and replica.leading:
                 return replica
             leader = replica.group.leader if replica is not None else None
-            elsewhere = leader is not None and leader != self._context.me
-            if elsewhere or self._context.clock.monotonic() >= end:
+            elsewhere = leader is not None and leader != self._network.me
+            if elsewhere or self._runtime.clock.monotonic() >= end:
                 raise NotLeaderError(leader)
             await asyncio.sleep(0.002)
 
     async def _ready(self, replica: StreamReplica, body: Body) -> Body:
-        end = self._context.clock.monotonic() + READY_SECONDS
+        end = self._runtime.clock.monotonic() + READY_SECONDS
         while not (
             replica.leading
             and replica.assignment.revision >= body["revision"]
             and replica.config_is_current()
             and replica.listening.complete
         ):
-            if self._context.clock.monotonic() >= end:
+            if self._runtime.clock.monotonic() >= end:
                 raise NotLeaderError(replica.group.leader)
             await asyncio.sleep(0.001)
         try:
-            await self._context.mesh.sync_interest(READY_SECONDS)
+            await self._network.mesh.sync_interest(READY_SECONDS)
         except MeshError as error:
-            self._context.log.debug("a node has not confirmed the stream's subjects", error=str(error))
+            self._runtime.log.debug("a node has not confirmed the stream's subjects", error=str(error))
         return await self._info(replica, {})
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
@@ -264,7 +267,7 @@ class StreamRequests:
         wanted = body.get("subjects_filter") or ""
         if wanted:
             found = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
-            subjects, page = await self._context.budget.run(replica.assignment.account, found)
+            subjects, page = await self._runtime.budget.run(replica.assignment.account, found)
             if not replica.leading or not replica.sound:
                 raise NotLeaderError(replica.group.leader)  # the counted state may have been replaced
         details = bool(body.get("deleted_details"))
@@ -275,7 +278,7 @@ class StreamRequests:
                 deleted_details=details,
                 subjects=subjects,
             ),
-            "cluster": cluster_object(replica),
+            "cluster": replica.infos.cluster_object(),
             "page": list(page),
             "links": replica.mirrors.links.info(),
         }
@@ -300,14 +303,14 @@ class StreamRequests:
         }
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
-        now = self._context.clock.time_ns()
+        now = self._runtime.clock.time_ns()
         filter, seq, keep = (body.get("filter") or "").encode(), int(body.get("seq") or 0), int(body.get("keep") or 0)
         command = commands.encode_purge(now, filter, seq, keep)
-        return {"purged": await carry_out(replica, command, body, self._context.clock)}
+        return {"purged": await carry_out(replica, command, body, self._runtime.clock)}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
         erase = not body.get("no_erase")
-        command = commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"]), erase=erase)
+        command = commands.encode_delete_msg(self._runtime.clock.time_ns(), int(body["seq"]), erase=erase)
         try:
             return {"deleted": await self._outcome(replica, command)}
         except ApiError as error:
@@ -320,22 +323,23 @@ class StreamRequests:
         request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=strict)
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
-            await self._context.budget.run(replica.assignment.account, steps)
+            await self._runtime.budget.run(replica.assignment.account, steps)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
         if len(message.headers) < msg_get.LONG_HEADER_BYTES:
             return {"response": at_once(rendering).decode()}
-        return {"response": (await self._context.budget.run(replica.assignment.account, rendering)).decode()}
+        return {"response": (await self._runtime.budget.run(replica.assignment.account, rendering)).decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
-        check_wanted(self._context.clock)
-        await hand_over(self._context, replica.group, replica.assignment.gid, body.get("placement") or {})
+        check_wanted(self._runtime.clock)
+        gid, nodes = replica.assignment.gid, replica.known.machine.nodes
+        await hand_over(self._network, nodes, replica.group, gid, body.get("placement") or {})
         return {}
 
     async def _outcome(self, replica: StreamReplica, command: bytes) -> int:
-        check_wanted(self._context.clock)
+        check_wanted(self._runtime.clock)
         result = await replica.propose(command, PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result

@@ -20,8 +20,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.raft.rescue import ReplicaReport, standing, standing_of
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Knowledge, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -42,7 +42,9 @@ class StreamRescues:
 
     def __init__(
         self,
-        context: NodeContext,
+        runtime: Runtime,
+        network: Network,
+        known: Knowledge,
         meta: MetaReplica,
         service: MetaService,
         ask_meta: Callable[[str, Body], Awaitable[Body]],
@@ -51,7 +53,7 @@ class StreamRescues:
     ) -> None:
         """Waiting streams are listed in `broken`, with the reason."""
         self._broken = broken
-        self._context = context
+        self._runtime, self._network, self._known = runtime, network, known
         self._meta = meta
         self._service = service
         self._ask_meta = ask_meta
@@ -60,15 +62,15 @@ class StreamRescues:
         self._try_at: dict[int, float] = {}
         self._asking: set[int] = set()
         self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {KIND: self._register}
-        context.mesh.serve(METHOD, self._serve_standing)
+        network.mesh.serve(METHOD, self._serve_standing)
 
     # ---- on the node that has such a replica
 
     def holds(self, assignment: Assignment) -> bool:
         """Returns True when this node's replica must wait for registration, and then waits for a meta leader."""
         gid = assignment.gid
-        forced = self._context.raft.forced(gid)
-        if not forced or (forced, self._context.me) == (assignment.rescue, assignment.kept):
+        forced = self._network.raft.forced(gid)
+        if not forced or (forced, self._network.me) == (assignment.rescue, assignment.kept):
             self.forget(gid)
             return False
         if gid not in self._waiting:
@@ -83,39 +85,39 @@ class StreamRescues:
 
     def outdated(self, assignment: Assignment) -> bool:
         """Returns True when this node's replica is older than the rescue in the meta log."""
-        raft, gid = self._context.raft, assignment.gid
+        raft, gid = self._network.raft, assignment.gid
         return raft.knows(gid) and raft.rescues(gid) < assignment.rescue
 
     def tick(self) -> None:
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         for gid, assignment in list(self._waiting.items()):
-            if gid not in self._asking and now >= self._try_at.get(gid, 0.0) and self._context.meta_current:
+            if gid not in self._asking and now >= self._try_at.get(gid, 0.0) and self._known.current:
                 self._asking.add(gid)
                 self._background.spawn(self._ask(assignment))
 
     async def _ask(self, assignment: Assignment) -> None:
         gid = assignment.gid
         body = {
-            "request": f"stream-rescue-{gid}-{self._context.me}-{self._context.rng.token(4).hex()}",
+            "request": f"stream-rescue-{gid}-{self._network.me}-{self._runtime.rng.token(4).hex()}",
             "account": assignment.account,
             "name": assignment.name,
             "gid": gid,
-            "number": self._context.raft.forced(gid),
-            "kept": self._context.me,
+            "number": self._network.raft.forced(gid),
+            "kept": self._network.me,
         }
         try:
             await self._ask_meta(KIND, body)
-            self._context.log.info(
+            self._runtime.log.info(
                 "the rescued replica of a stream is in use", stream=f"{assignment.account}/{assignment.name}"
             )
         except ApiError as error:
             if error.retriable:
                 return
-            self._try_at[gid] = self._context.clock.monotonic() + RETRY_SECONDS
+            self._try_at[gid] = self._runtime.clock.monotonic() + RETRY_SECONDS
             why = assignment, error.description
             if gid in self._waiting and self._broken.get(gid) != why:
                 self._broken[gid] = why
-                self._context.log.warning(
+                self._runtime.log.warning(
                     "the rescued replica of a stream is not used, its data stays as it is",
                     stream=f"{assignment.account}/{assignment.name}", reason=error.description,
                 )  # fmt: skip
@@ -123,7 +125,7 @@ class StreamRescues:
             self._asking.discard(gid)
 
     async def _serve_standing(self, peer: str, payload: bytes) -> bytes:
-        gid, raft = int(json.loads(payload)), self._context.raft
+        gid, raft = int(json.loads(payload)), self._network.raft
         group, log = raft.groups.get(gid), raft.journal.groups.get(gid)
         if group is not None:
             return json.dumps(standing(group).to_dict()).encode()
@@ -131,7 +133,7 @@ class StreamRescues:
             return b"null"
         # The replica exists all the same, and votes as soon as it is started.
         _, why = self._broken.get(gid, (None, ""))
-        return json.dumps(standing_of(log, self._context.me, why).to_dict()).encode()
+        return json.dumps(standing_of(log, self._network.me, why).to_dict()).encode()
 
     # ---- on the meta leader
 
@@ -145,14 +147,14 @@ class StreamRescues:
             raise by_code(STREAM_NOT_FOUND)
         if kept not in self._meta.machine.nodes:
             raise _refused("its server is not a member of the cluster")
-        connected = {self._context.me, *self._context.mesh.peers}
+        connected = {self._network.me, *self._network.mesh.peers}
         others = [peer for peer in old.peers if peer != kept and peer in connected]
         if old.rescue < int(body["number"]):
             await self._check_stuck(old, kept, others)
         draining = {node.peer for node in self._meta.machine.nodes.values() if node.draining}
         peers = [peer for peer in others if peer not in draining][: old.replicas - 1]
         result = await self._service.handle(KIND, {**body, "peers": peers})
-        self._context.log.warning(
+        self._runtime.log.warning(
             "a stream goes on with one replica that was rescued", stream=f"{old.account}/{old.name}",
             server=self._name(kept), number=body["number"], given_up=[self._name(p) for p in old.peers if p != kept],
         )  # fmt: skip
@@ -160,7 +162,7 @@ class StreamRescues:
 
     async def _check_stuck(self, old: Assignment, kept: str, others: list[str]) -> None:
         """Raises ApiError when the stream has a leader, or when a connected majority may elect one."""
-        end = self._context.clock.monotonic() + ELECTION_SECONDS
+        end = self._runtime.clock.monotonic() + ELECTION_SECONDS
         while True:
             found = dict(zip(others, await asyncio.gather(*(self._standing(p, old.gid) for p in others)), strict=True))
             if silent := [self._name(peer) for peer, said in found.items() if said is None]:
@@ -169,7 +171,7 @@ class StreamRescues:
             led = [said for said in known if said.leader not in (None, kept)]
             if led:
                 raise _refused(f"{old.name} is led by {self._name(str(led[0].leader))}: nothing is to be rescued")
-            if self._context.clock.monotonic() >= end:
+            if self._runtime.clock.monotonic() >= end:
                 break
             await asyncio.sleep(0.2)
         # An empty replica in place of a lost one is no voter by its own knowledge.
@@ -183,7 +185,7 @@ class StreamRescues:
     async def _standing(self, peer: str, gid: int) -> ReplicaReport | bool | None:
         """Returns the report of `peer`; True when it has no such replica, None when it does not answer."""
         try:
-            data = json.loads(await self._context.mesh.call(peer, METHOD, b"%d" % gid, ASK_SECONDS))
+            data = json.loads(await self._network.mesh.call(peer, METHOD, b"%d" % gid, ASK_SECONDS))
             return True if data is None else ReplicaReport.from_dict(data)
         except (MeshError, ValueError, KeyError, TypeError):
             return None

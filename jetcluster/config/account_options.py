@@ -1,7 +1,7 @@
 """Options of accounts and their users: limits, permissions, logins, exports, imports and subject mappings.
 
-They stand in a configuration file, and claims of JWTs (`claims`) are made of them as well; `import_rules.settle` says
-which exports and imports cannot stand. Subjects are as written, `$1` and `{{wildcard(1)}}` included. Times are seconds.
+They come from a configuration file or from the claims of a JWT (`claims`); `import_rules.settle` refuses exports and
+imports that are not valid. Subjects are as written, `$1` and `{{wildcard(1)}}` included. Times are seconds.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ SERVICE = "service"
 SINGLETON = "singleton"
 STREAMED = "stream"
 CHUNKED = "chunked"
-DEFAULT_THRESHOLD = 120.0
-"""Seconds that a response has when an export does not say it."""
+DEFAULT_THRESHOLD_SECONDS = 120.0
+"""Seconds in which a response may come, for an export without a threshold."""
 
 
 @dataclass(slots=True)
 class LatencyOptions:
-    """Where measurements of a service go: `subject` in the exporting account."""
+    """Latency measurements of a service, published to `subject` in the exporting account."""
 
     subject: str
     sampling: int = 100
-    """Per cent of the requests, 1 to 100; 0: only requests with tracing headers that ask for it."""
+    """Per cent of the requests, 1 to 100; 0: only requests whose tracing headers ask for it."""
 
 
 @dataclass(slots=True)
@@ -37,21 +37,21 @@ class ExportOptions:
     accounts: list[str] | None = None
     """Names of the accounts that may import it; None or empty: all of them."""
     token_required: bool = False
-    """An import needs an activation token (JWT): only imports that are `activated` stand."""
+    """Imports need an activation token (JWT), see `ImportOptions.activated`."""
     account_token_position: int = 0
-    """Which token of the subject, counted from 1, must be the importing account's name; 0: none."""
+    """Position, counted from 1, of the token that must be the importing account's name; 0: none."""
     response_type: str = SINGLETON
-    """SINGLETON: one response; STREAMED and CHUNKED: until an empty one."""
+    """SINGLETON: one response; STREAMED and CHUNKED: responses until an empty one."""
     response_threshold: float = 0.0
-    """Seconds after the request or the last response in which responses are let through; 0: DEFAULT_THRESHOLD."""
+    """Seconds after the request or the last response in which responses are forwarded; 0: the default."""
     latency: LatencyOptions | None = None
     allow_trace: bool = False
     name: str = ""
-    """For people; JWTs have one."""
+    """A description, which only JWTs have."""
 
     @property
     def patience(self) -> float:
-        return self.response_threshold or DEFAULT_THRESHOLD
+        return self.response_threshold or DEFAULT_THRESHOLD_SECONDS
 
 
 @dataclass(slots=True)
@@ -63,14 +63,14 @@ class ImportOptions:
     """The exporting account."""
     subject: str
     local: str = ""
-    """`to` of the configuration, or its prefix with the subject; empty: the subject."""
+    """`to` of the configuration, or its prefix and the subject; empty: the subject."""
     prefix: str = ""
-    """The prefix of a stream import as written, which `local` is made with. For the texts of errors."""
+    """The prefix of a stream import as written; `local` includes it already. For error texts."""
     share: bool = False
-    """The exporter of a service learns everything about the client that asks."""
+    """The exporter of a service gets all information about the requesting client."""
     allow_trace: bool = False
     activated: bool = False
-    """A valid activation token came with it (JWT); checked by the reader that made this object."""
+    """A valid activation token came with the import (JWT); the reader of the claims has checked it."""
     name: str = ""
 
     @property
@@ -80,17 +80,19 @@ class ImportOptions:
 
 @dataclass(slots=True)
 class MappingDestination:
+    """One destination of a mapping."""
+
     subject: str
     weight: int = 100
     """Per cent of the messages, 0 to 100."""
     cluster: str = ""
-    """Only in the cluster of this name; empty: everywhere else."""
+    """Name of the cluster in which it applies; empty: all clusters without destinations of their own."""
 
 
 @dataclass(slots=True)
 class MappingOptions:
-    """A mapping: a message that a client publishes to `source` goes to one of `destinations`; below 100 per cent, the
-    rest keeps its subject."""
+    """A mapping: a message that a client publishes to `source` goes to one of `destinations`. If their weights are
+    below 100 per cent, the remaining messages keep their subject."""
 
     source: str
     destinations: list[MappingDestination] = field(default_factory=list)
@@ -98,7 +100,7 @@ class MappingOptions:
 
 @dataclass(slots=True)
 class ResponseOptions:
-    """`allow_responses`: how often and how long a reply subject that was delivered to a user may be published to."""
+    """`allow_responses`: how often and how many seconds long a user may publish to a reply subject it received."""
 
     max_messages: int = 1
     expires: float = 120.0
@@ -106,7 +108,8 @@ class ResponseOptions:
 
 @dataclass(slots=True)
 class SubjectLists:
-    """None = no list. An empty allow list allows nothing; entries of a subscribe list may be "subject queue"."""
+    """Allowed and denied subjects; None: no list. An empty allow list allows nothing. Entries of a subscribe list may
+    be "subject queue"."""
 
     allow: list[str] | None = None
     deny: list[str] | None = None
@@ -114,6 +117,8 @@ class SubjectLists:
 
 @dataclass(slots=True)
 class PermissionOptions:
+    """Permissions of a user."""
+
     publish: SubjectLists = field(default_factory=SubjectLists)
     subscribe: SubjectLists = field(default_factory=SubjectLists)
     responses: ResponseOptions | None = None
@@ -121,7 +126,7 @@ class PermissionOptions:
 
 @dataclass(slots=True)
 class UserOptions:
-    """A user with a password or an nkey (then `user` is empty)."""
+    """A user with a password, or with an nkey and an empty `user`."""
 
     user: str = ""
     password: str = ""
@@ -137,7 +142,7 @@ class AuthorizationOptions:
     """A top-level or cluster `authorization` block."""
 
     given: bool = False
-    """There is such a block, also an empty one."""
+    """The configuration has the block, even an empty one."""
     user: str = ""
     password: str = ""
     token: str = ""
@@ -149,7 +154,7 @@ class AuthorizationOptions:
 
 @dataclass(slots=True)
 class AccountJetStreamOptions:
-    """-1 is unlimited."""
+    """JetStream limits of an account; -1 is unlimited."""
 
     max_memory: int = -1
     max_store: int = -1
@@ -160,13 +165,13 @@ class AccountJetStreamOptions:
     store_max_stream_bytes: int = -1
     max_bytes_required: bool = False
     tiers: dict[str, AccountJetStreamOptions] | None = None
-    """By `R<replicas>`, of an account's JWT: the bytes are those of one replica. The fields above are then of all tiers
-    together, every replica counted."""
+    """Limits by `R<replicas>` from an account's JWT, in bytes of one replica. The fields above then apply to all tiers
+    together and count every replica."""
 
 
 @dataclass(slots=True)
 class AccountLimitOptions:
-    """-1 is unlimited."""
+    """Limits of an account's connections; -1 is unlimited."""
 
     max_connections: int = -1
     max_subscriptions: int = -1
@@ -176,11 +181,13 @@ class AccountLimitOptions:
 
 @dataclass(slots=True)
 class AccountOptions:
+    """One account."""
+
     name: str
     nkey: str = ""
     users: list[UserOptions] = field(default_factory=list)
     jetstream: AccountJetStreamOptions | None = None
-    """None: not enabled, API requests get 503/10039."""
+    """None: JetStream is off, API requests get 503/10039."""
     limits: AccountLimitOptions = field(default_factory=AccountLimitOptions)
     default_permissions: PermissionOptions | None = None
     exports: list[ExportOptions] = field(default_factory=list)

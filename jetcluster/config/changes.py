@@ -1,7 +1,7 @@
-"""The differences that a reload would make: the running `Options` against those read anew.
+"""The differences between the running `Options` and those of a reload.
 
-A key that cannot change while the server runs (`fixed` in `keys`) refuses the whole reload, so that the server is
-always as one file describes it. Texts are the real server's.
+A change of a key that is `fixed` (in `keys`) refuses the whole reload, so that the server always runs with the options
+of one file. Texts are nats-server's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from jetcluster.config.keys import KEYS
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
+from jetcluster.config.options import LARGE_PAYLOAD_BYTES, JetStreamOptions, Options
 from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
@@ -19,7 +19,7 @@ _DURATIONS = frozenset(key.attribute for block in KEYS.values() for key in block
 _WITHOUT_VALUES = frozenset(
     {"users", "tls", "store_dir", "operator.tokens", "operator.trusted_keys", "operator.resolver"}
 )
-"""Attributes whose values are secrets, or too long for a line of the log."""
+"""Attributes whose values are secret or too long for a log line."""
 _NOT_COMPARED = frozenset(
     {"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes", "operator"}
 )
@@ -35,14 +35,12 @@ _NAMES = {
     "cluster": "cluster",
     "leafnodes": "LeafNode remotes",
 }
-"""The log's words for options whose new values are not shown."""
+"""Names in the log for options whose new values are not shown."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
-    """Names of the fields of `Options` that differ, "cluster.routes", "cluster" and "jetstream" included.
-
-    Raises ConfigError when one of them cannot change while the server runs.
-    """
+    """Returns the names of the fields of `Options` that differ, and "cluster.routes" if the routes do. Raises
+    ConfigError when one of the fields cannot change while the server runs."""
     _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." not in name})
     _refuse(old.cluster, new.cluster, _fixed("cluster"))
     _refuse(old.websocket, new.websocket, _fixed("websocket"))
@@ -52,9 +50,11 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     _refuse(old.leafnodes, new.leafnodes, _fixed("leafnodes"))
     if (old.cluster.tls is None) != (new.cluster.tls is None):
         raise ConfigError("config reload not supported for cluster tls on or off")
-    if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
-        # Frames between nodes have a bound that both sides agreed on when they met.
-        raise ConfigError(f"config reload not supported for max_payload over {LARGE_PAYLOAD}: new={new.max_payload}")
+    if new.max_payload > max(old.max_payload, LARGE_PAYLOAD_BYTES):
+        # The nodes of a link agree on the largest frame when they connect.
+        raise ConfigError(
+            f"config reload not supported for max_payload over {LARGE_PAYLOAD_BYTES}: new={new.max_payload}"
+        )
     _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." in name})
     names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
@@ -70,7 +70,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
 
 
 def described(changed: list[str], old: Options, new: Options) -> list[str]:
-    """The changes in the words of the log, after `Reloaded: `."""
+    """Returns the texts that the log shows after `Reloaded: `, one per change."""
     lines: list[str] = []
     for name in changed:
         if name == "authorization":
@@ -107,7 +107,7 @@ def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
 
 
 def _fixed(block: str) -> dict[str, str]:
-    """Attributes of the block's options that must stay -> their names in the refusal."""
+    """Returns the attributes of the block's options that must not change -> their names in the refusal."""
     return {name: shown for key in KEYS[block].keys for name, shown in key.fixed.items()}
 
 
@@ -131,7 +131,7 @@ def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
 
 
 def _text(name: str, value: object) -> str:
-    """A value as Go prints it."""
+    """Returns a value as Go prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """`exports`, `imports` and `mappings` of an account.
 
-Texts are nats-server's. That reads a block's keys in random order and may stop at the first mistake that it meets; here
-the order is the file's, so of several mistakes the same one is reported each time.
+Texts are nats-server's. nats-server reads a block's keys in random order and may stop at the first error; here the
+order is the file's, so the same error of several is reported each time.
 """
 
 from __future__ import annotations
@@ -43,14 +43,11 @@ _RESPONSES = {
 
 
 def _pairs(name: str, node: ConfigNode) -> tuple[dict[str, ConfigNode], list[str]]:
-    """(pairs of an entry of `name`, keys in lower case; which of `stream` and `service` they have)."""
+    """Returns the pairs of an entry of `name` by lower-case keys, and the keys among `stream` and `service`."""
     if not isinstance(node.value, dict):
         raise wrong_type(name, node, "a map", element=True, at=node)
     pairs = {key.lower(): item for key, item in node.value.items()}
     return pairs, [key for key in pairs if key in (STREAM, SERVICE)]
-
-
-# --- exports ----------------------------------------------------------------------------------------------------------
 
 
 def read_exports(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
@@ -66,7 +63,7 @@ def read_exports(reader: Reader, node: ConfigNode, account: AccountOptions) -> N
 
 
 def _export(reader: Reader, node: ConfigNode) -> ExportOptions | None:
-    """None for an entry that is neither a stream nor a service: it says nothing, and is no error upstream."""
+    """Returns None for an entry that is neither a stream nor a service, which is no error in nats-server."""
     pairs, kinds = _pairs("exports", node)
     if len(kinds) > 1:
         second = pairs[kinds[1]]
@@ -78,7 +75,7 @@ def _export(reader: Reader, node: ConfigNode) -> ExportOptions | None:
 
 
 def as_importers(reader: Reader, name: str, node: ConfigNode) -> list[str] | None:
-    """The accounts that may import; None: all."""
+    """Returns the accounts that may import; None: all."""
     return [as_string(reader, name, item) for item in as_list(node, name)] or None
 
 
@@ -134,9 +131,6 @@ def _sampling(node: ConfigNode) -> int:
     return value
 
 
-# --- imports ----------------------------------------------------------------------------------------------------------
-
-
 def read_imports(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     services: list[ImportOptions] = []
     for item in as_list(node, "imports"):
@@ -176,28 +170,25 @@ def _import(reader: Reader, node: ConfigNode) -> ImportOptions | None:
 
 
 def read_import_source(reader: Reader, node: ConfigNode, wanted: ImportOptions) -> None:
-    """The account and the subject that an import takes from."""
+    """Reads the account and the subject of an import."""
     reader.block(as_map(node, wanted.kind), wanted, "accounts.imports.source")
     if not (wanted.account and wanted.subject):
         raise FieldError("Expect an account name and a subject")
 
 
 def check_imports(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
-    """Checks across accounts, after the whole file is read; earlier errors are reported alone."""
+    """Checks exports and imports across accounts, after the whole file is read and only if it has no other errors."""
     node = next((item for key, item in pairs.items() if key.lower() == "accounts"), None)
     shared = any(account.imports or account.exports for account in (options.accounts or {}).values())
     if node is not None and shared and not reader.errors:
-        from jetcluster.config.import_rules import settle  # here and below: a start without them takes 5 ms less
+        from jetcluster.config.import_rules import settle  # lazy, as below: a start without them takes 5 ms less
 
         for _, problem in settle(options.accounts or {}).problems:
             reader.error(node, problem)
 
 
-# --- mappings ---------------------------------------------------------------------------------------------------------
-
-
 def read_mappings(reader: Reader, node: ConfigNode, target: Any) -> None:
-    """Into `target.mappings`: an `AccountOptions`, or `Options` for `$G`."""
+    """Reads into the `mappings` of an `AccountOptions`, or of `Options` for `$G`."""
     pairs = as_map(node, "mappings")
     from jetcluster.config.import_rules import SubjectMapping
     from jetcluster.model.transforms import TransformError

@@ -1,12 +1,12 @@
-"""The checks of exports against imports (who may import what, and no circles), and subject mappings made ready.
+"""The checks of exports against imports (permission, and no cycles), and subject mappings ready for use.
 
-`settle` serves the configuration file, where each problem refuses the file, and account JWTs, where the import that has
-the problem is left out. Texts are nats-server's; for mappings, AddWeightedMappings in its accounts.go is the precedent.
+`settle` serves the configuration file, where any problem refuses the file, and account JWTs, where an import with a
+problem is left out. Error texts are nats-server's. Precedents there: AddWeightedMappings in accounts.go for mappings;
+NewSubjectTransformStrict and reverse in subject_transform.go for transforms.
 
-An import's transform maps its subjects into the exporting account's, and back. It names its wildcards by number
-(`to: "local.$2.$1"`). Unlike a mapping it must work both ways, so its
-transform is strict: `{{wildcard(n)}}` (or `$n`) is the only function, and every `*` of the source is used. Texts of the
-errors are nats-server's; precedent: subject_transform.go there (NewSubjectTransformStrict, reverse).
+An import's transform maps subjects into the exporting account and back, with wildcards by number (`to: "local.$2.$1"`).
+Because it must work both ways it is strict: `{{wildcard(n)}}` (or `$n`) is the only function, and every `*` of the
+source is used.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _BAD_TRANSFORM = "invalid mapping destination"
 
 
 def is_wild(subject: bytes) -> bool:
-    """True when a token is `*` or `>`."""
+    """Returns True when a token is `*` or `>`."""
     return any(token in (b"*", b">") for token in subject.split(b"."))
 
 
 def numbered(subject: bytes) -> bytes:
-    """`a.*.*` -> `a.$1.$2`."""
+    """Numbers the stars: `a.*.*` -> `a.$1.$2`."""
     count = 0
     tokens = []
     for token in subject.split(b"."):
@@ -54,7 +54,7 @@ def numbered(subject: bytes) -> bytes:
 
 
 def starred(subject: bytes) -> tuple[bytes, list[bytes]]:
-    """`a.$2.{{wildcard(1)}}` -> `a.*.*`, and the place holders in their order."""
+    """Returns the subject with stars for its placeholders (`a.$2.{{wildcard(1)}}` -> `a.*.*`), and the placeholders."""
     tokens, holders = [], []
     for token in subject.split(b"."):
         if _is_holder(token):
@@ -66,12 +66,12 @@ def starred(subject: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def strict_transform(source: bytes, destination: bytes) -> SubjectTransform:
-    """`source` has wildcards. Raises TransformError."""
+    """Returns the strict transform of a source with wildcards. Raises TransformError."""
     check_length(destination)
     tokens = destination.split(b".")
     for token in tokens:
         if len(token) > 4 and token.startswith(b"{{") and token.endswith(b"}}") and not _is_holder(token):
-            SubjectTransform(source, destination)  # what is wrong with it in any case is said first
+            SubjectTransform(source, destination)  # raises the errors of any transform first
             raise TransformError(
                 f"{_BAD_TRANSFORM}: the only mapping function allowed for import transforms is {{{{Wildcard()}}}} "
                 f"in {token.decode(errors='replace')}"
@@ -84,8 +84,8 @@ def strict_transform(source: bytes, destination: bytes) -> SubjectTransform:
 
 
 def reverse(transform: SubjectTransform) -> SubjectTransform:
-    """The way back of a strict transform: place holders go to the stars of its source in the order in which they stand
-    in its destination, as upstream has it (two that change places come back right, a turn of three does not)."""
+    """Returns the inverse of a strict transform. As in nats-server, the stars of its source get the placeholders in the
+    order of its destination, which inverts a swap of two but not a rotation of three."""
     source, holders = starred(transform.destination)
     left = iter(holders)
     tokens = [next(left, token) if token == b"*" else token for token in transform.source.split(b".")]
@@ -98,19 +98,18 @@ def _is_holder(token: bytes) -> bool:
 
 _Add = Callable[[str, ImportOptions], None]
 
-MAX_SEARCH = 512
-"""Accounts that the search for a circle goes through. nats-server goes through 1024; each is a call here, and calls do
-not nest any deeper."""
+MAX_SEARCHED_ACCOUNTS = 512
+"""Accounts that the search for a cycle visits. nats-server visits 1024; here each is a nested call, and Python limits
+the depth of calls."""
 
 
 class RefusedImportError(OperatorError):
-    """Why an export or import cannot stand."""
+    """An import that is not valid, with the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class StreamImport:
-    """A stream import: a message that is published in `account` to `remote` appears as `local`; both may have
-    wildcards."""
+    """A stream import: a message published to `remote` in `account` appears as `local`; both may have wildcards."""
 
     account: str
     remote: bytes
@@ -121,13 +120,13 @@ class StreamImport:
     options: ImportOptions
 
     def back(self) -> SubjectTransform | None:
-        """From a local subject or filter to the remote one."""
+        """Returns the transform from a local subject or filter to the remote one."""
         return None if self.transform is None else reverse(self.transform)
 
 
 @dataclass(slots=True, eq=False)
 class ServiceImport:
-    """A service import: a message to `local` is a request to `remote` of `account`."""
+    """A service import: a message to `local` is a request to `remote` in `account`."""
 
     account: str
     remote: bytes
@@ -152,15 +151,17 @@ class Imports:
 
 @dataclass(slots=True)
 class Settled:
+    """The valid imports, and the problems of the others."""
+
     imports: dict[str, Imports] = field(default_factory=dict)
-    """By account; those without any are not in here."""
+    """By account; accounts without imports are not in it."""
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """(account, why one of its exports or imports does not stand)."""
+    """(account, error text of one of its exports or imports)."""
 
 
 def system_exports() -> list[ExportOptions]:
-    """The exports that the system account has in operator mode without a claim: views of the importing account, and the
-    number of subscribers of a subject there. A configuration file must name them itself."""
+    """Returns the exports that the system account has in operator mode without a claim: monitoring of the importing
+    account, and the number of a subject's subscribers. A configuration file must name them itself."""
     views = [
         ExportOptions(SERVICE, f"$SYS.REQ.ACCOUNT.*.{view}", account_token_position=4, response_type=STREAMED)
         for view in ("CONNZ", "STATZ")
@@ -169,8 +170,8 @@ def system_exports() -> list[ExportOptions]:
 
 
 def settle(accounts: Mapping[str, AccountOptions], system_account: str = "") -> Settled:
-    """Checks the exports, then the imports, streams first; those with a problem do not count. `system_account`: the
-    account to which `system_exports` are added; "" for none."""
+    """Checks the exports, then the imports, streams first; an export with a problem is ignored by later checks.
+    `system_account`: the account to which `system_exports` are added; "" for none."""
     return _Settling(accounts, system_account).settled
 
 
@@ -211,7 +212,7 @@ class _Settling:
                 exports[export.subject] = export
 
     def _export_of(self, account: str, kind: str, subject: str) -> tuple[ExportOptions, bool] | None:
-        """The export that covers a subject, and whether it is that very subject."""
+        """Returns the export that covers a subject, and True when the subjects are equal."""
         exports = self._exports.get((account, kind), {})
         if subject in exports:
             return exports[subject], True
@@ -301,7 +302,7 @@ class _Settling:
         imports.services.append(made)
         self.settled.imports[importer] = imports
 
-    # ---- circles
+    # ---- cycles
 
     def _check_service_circle(self, account: str, subject: str, seen: set[str]) -> None:
         self._limit(seen)
@@ -328,12 +329,12 @@ class _Settling:
                 self._check_stream_circle(known.account, onward, seen)
 
     def _limit(self, seen: set[str]) -> None:
-        if len(seen) >= MAX_SEARCH:
+        if len(seen) >= MAX_SEARCHED_ACCOUNTS:
             raise RefusedImportError("search cycle depth exhausted")
 
 
 def _bad_export(export: ExportOptions) -> str:
-    """Why the export cannot be added; "" when it can."""
+    """Returns the reason why the export cannot be added; "" when it can."""
     position = export.account_token_position
     if position:
         tokens = export.subject.split(".")
@@ -346,7 +347,7 @@ def _bad_export(export: ExportOptions) -> str:
     if not (subjects.is_valid(latency.subject) and subjects.is_literal(latency.subject)):
         return f"{what}: invalid publish subject"
     if subjects.is_subset(latency.subject, export.subject):
-        return f"{what}: invalid publish subject"  # a measurement would be a request
+        return f"{what}: invalid publish subject"  # a measurement would be a request itself
     return "" if export.response_type == SINGLETON else f"{what}: bad service response type"
 
 
@@ -356,12 +357,12 @@ def _no_transform(kind: str, source: str, destination: str, error: TransformErro
     )
 
 
-ALL = 100
+ALL_PERCENT = 100
 
 
 class SubjectMapping:
-    """One source and its destinations. Weights are cumulative: a message takes the first destination whose weight is
-    above a number from 0 to 99, and is lost where there is none."""
+    """One source and its destinations. Weights are cumulative: a message goes to the first destination whose weight is
+    above a random number from 0 to 99; if there is none, the message is lost."""
 
     __slots__ = ("destinations", "in_clusters", "source", "wild")
 
@@ -379,16 +380,17 @@ class SubjectMapping:
         self.in_clusters = made
 
     def of(self, cluster: str) -> list[tuple[SubjectTransform, int]]:
-        """(transform, weight up to and with it) of a server in that cluster."""
+        """Returns (transform, cumulative weight) of each destination for a server in that cluster."""
         return self.in_clusters.get(cluster) or self.destinations
 
     def _made(self, destinations: list[MappingDestination], lossy: bool) -> list[tuple[SubjectTransform, int]]:
-        """`lossy`: the source is a destination itself, so the remaining weight is lost on purpose."""
+        """Returns the destinations with cumulative weights. `lossy`: the source is a destination itself, so messages of
+        the remaining weight are lost on purpose; otherwise they keep their subject."""
         source = self.source
         weighed = [(SubjectTransform(source, d.subject.encode()), d.weight) for d in destinations]
         total = sum(weight for _, weight in weighed)
-        if total != ALL and not lossy:
-            weighed.append((SubjectTransform(source, numbered(source)), ALL - total))
+        if total != ALL_PERCENT and not lossy:
+            weighed.append((SubjectTransform(source, numbered(source)), ALL_PERCENT - total))
         weighed.sort(key=_weight)
         reached = 0
         found = []
@@ -411,9 +413,9 @@ def _check(options: MappingOptions) -> None:
         if destination.subject in seen:
             raise TransformError(f'duplicate entry for "{destination.subject}"')
         seen.add(destination.subject)
-        if destination.weight > ALL:
+        if destination.weight > ALL_PERCENT:
             raise TransformError("individual weights need to be <= 100")
         total = totals[destination.cluster] = totals.get(destination.cluster, 0) + destination.weight
-        if total > ALL:
+        if total > ALL_PERCENT:
             raise TransformError("total weight needs to be <= 100")
         check_mapping(options.source.encode(), destination.subject.encode())

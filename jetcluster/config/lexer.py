@@ -1,9 +1,9 @@
 """Scanner for nats-server's configuration format: characters, positions, keys, strings and scalar tokens.
 
-The grammar is a superset of JSON. The accepted input, the error texts and the odd column count are the real server's,
-because harnesses compare them and files are meant to work on both: a column counts from the last newline *character*,
-so it is zero-based on line 1 and one-based on every later line, and an error names the line of the character that was
-read last, also when that character is a newline. tests/interop/test_config_check.py compares both servers.
+The grammar is a superset of JSON. The accepted input, the error texts and the odd column count are nats-server's,
+because test harnesses compare them and a file must work on both servers: a column counts from the last newline
+*character*, so it is zero-based on line 1 and one-based on later lines, and an error names the line of the character
+that was read last, even if that is a newline. tests/interop/test_config_check.py compares both servers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NUMBER_END = re.compile(r"[\r\n;,\]} \t]|\Z")
 _DATE_FORM = "00-00T00:00:00Z"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-_INT64 = 1 << 63
-_MOST_DIGITS = 20
+_INT64_BOUND = 1 << 63
+_MAX_DIGITS = 20
 
 
 class ConfigError(OperatorError):
@@ -41,7 +41,7 @@ class ConfigError(OperatorError):
 
 
 class ParseError(ConfigError):
-    """A syntax error, in the real server's words."""
+    """A syntax error, with nats-server's text."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(f"Parse error on line {line}: '{text}'")
@@ -49,7 +49,7 @@ class ParseError(ConfigError):
 
 
 class Variable(str):
-    """A bare `$NAME` as a value; the text is the name."""
+    """A bare `$NAME` as a value; the string is the name."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Scanner:
         self._newlines = [found.start() for found in re.finditer("\n", text)]
 
     def peek(self) -> str:
-        """The next character, or '' at the end of the text."""
+        """Returns the next character, or '' at the end of the text."""
         return self.text[self.pos : self.pos + 1]
 
     def take(self) -> str:
@@ -76,9 +76,9 @@ class Scanner:
         return before + 1, self.pos - (self._newlines[before - 1] if before else 0)
 
     def error(self, text: str) -> ParseError:
-        """`{char}` in the text is the next character, which is taken."""
+        """Returns the error; `{char}` in the text stands for the next character, which is taken."""
         char = self.take() if "{char}" in text else ""
-        shown = "\\n" if char == "\n" else char or "\0"  # the real server's sign for the end of the file
+        shown = "\\n" if char == "\n" else char or "\0"  # nats-server shows the end of the file as NUL
         return ParseError(self.position()[0], text.replace("{char}", shown))
 
     def skip_blanks(self) -> None:
@@ -88,7 +88,7 @@ class Scanner:
         self.pos = _SPACES.match(self.text, self.pos).end()  # type: ignore[union-attr]
 
     def skip_comment(self) -> bool:
-        """True when a comment stood here; its newline is left."""
+        """Skips a comment up to its newline; returns False when there is none."""
         if not (self.text.startswith("#", self.pos) or self.text.startswith("//", self.pos)):
             return False
         end = self.text.find("\n", self.pos)
@@ -96,7 +96,7 @@ class Scanner:
         return True
 
     def skip_filler(self) -> None:
-        """White space and comments."""
+        """Skips white space and comments."""
         self.skip_spaces()
         while self.skip_comment():
             self.skip_spaces()
@@ -104,7 +104,7 @@ class Scanner:
     # ---- keys
 
     def quoted_key(self) -> str | None:
-        """A key in quotes, in which a backslash means itself; None when there is no second quote."""
+        """Reads a key in quotes, without escapes; returns None when the closing quote is missing."""
         quote = self.take()
         end = self.text.find(quote, self.pos)
         if end < 0:
@@ -114,7 +114,7 @@ class Scanner:
         return key
 
     def bare_key(self) -> str:
-        """Up to white space, `:` or `=`; at least one character."""
+        """Reads a key up to white space, `:` or `=`; at least one character."""
         found = _KEY_END.search(self.text, self.pos + 1)
         end = found.start() if found else len(self.text)
         key, self.pos = self.text[self.pos : end], end
@@ -142,8 +142,8 @@ class Scanner:
     # ---- values
 
     def scalar(self) -> Scalar | Variable:
-        """The value that begins here: no array and no map. Raises ParseError, or ConfigError for a number or a date
-        that cannot be."""
+        """Reads a value that is no array and no map. Raises ParseError, or ConfigError for a number out of range or an
+        impossible date."""
         char = self.peek()
         if char == "'":
             return self._raw_string()
@@ -189,7 +189,7 @@ class Scanner:
             return "".join(parts)
 
     def _block(self) -> str:
-        """The text between `(` and a line that holds only `)`."""
+        """Reads the text between `(` and a line that holds only `)`."""
         self.take()
         found = _BLOCK_END.search(self.text, self.pos)
         if found is None:
@@ -199,7 +199,7 @@ class Scanner:
         return body
 
     def _string(self, begun: str) -> Scalar | Variable:
-        """A bare token, of which `begun` was read already; a backslash escapes as inside double quotes."""
+        """Reads a bare token, after its beginning `begun`; a backslash escapes as inside double quotes."""
         parts = [begun]
         has_escapes = False
         while True:
@@ -212,7 +212,7 @@ class Scanner:
             self.take()
             has_escapes = True
             parts.append(self._escaped())
-        if self.peek() == "'":  # taken for a closing quote
+        if self.peek() == "'":  # nats-server takes it for a closing quote
             self.take()
         token = "".join(parts)
         if has_escapes:
@@ -239,8 +239,8 @@ class Scanner:
         return _ESCAPES[name]
 
     def _number(self) -> Scalar | Variable:
-        """By its look an integer with or without unit (1k = 1000, 1kb = 1024), a float, a UTC time, an address, or
-        text that begins with a digit."""
+        """Reads an integer with or without a unit (1k = 1000, 1kb = 1024), a float, a UTC time, an address, or a text
+        that begins with a digit."""
         start = self.pos
         found = _DIGITS.match(self.text, start)
         if found is None:
@@ -304,9 +304,9 @@ _NOT_INCLUDED = {
 
 
 def _sized(digits: str, unit: str, token: str) -> int:
-    size = digits.lstrip("-0")  # `int` reads 4,300 digits at most
-    number = _INT64 if len(size) > _MOST_DIGITS else int(size or "0") * (-1 if digits[0] == "-" else 1)
-    if not -_INT64 <= number < _INT64:
+    size = digits.lstrip("-0")  # `int` raises beyond 4,300 digits
+    number = _INT64_BOUND if len(size) > _MAX_DIGITS else int(size or "0") * (-1 if digits[0] == "-" else 1)
+    if not -_INT64_BOUND <= number < _INT64_BOUND:
         raise ConfigError(f"integer '{token}' is out of the range")
     if not unit:
         return number

@@ -1,4 +1,4 @@
-"""The blocks of links between servers: `cluster`, and `leafnodes` with its remotes; also the URLs of flags."""
+"""The blocks of links between servers, `cluster` and `leafnodes` with its remotes; also the URLs in flags."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from jetcluster.config.reader import (
 from jetcluster.config.security_block import is_valid_subject
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
-_LEAST_VERSION = (2, 8, 0)
+_MIN_LEAF_VERSION = (2, 8, 0)
 _WEBSOCKET = frozenset({"ws", "wss"})
-"""Schemes that ask for links over WebSocket. Any other one means the same; people write nats-leaf, leaf, nats, tls."""
+"""Schemes of links over WebSocket. All other schemes (nats-leaf, leaf, nats, tls) mean the same."""
 
 
 def split_url(text: str) -> tuple[str, str, str, int]:
-    """(user, password, host, port) of `nats://[user:password@]host:port`; the scheme may be left out.
+    """Returns (user, password, host, port) of `[nats://][user:password@]host:port`. Raises FieldError.
 
-    Not `urllib.parse`: its `.port` refuses -1, which means a random port here. Raises FieldError.
+    `urllib.parse` cannot be used: its `.port` refuses -1, which means a random port here.
     """
     rest = text.split("://", 1)[-1].split("/", 1)[0]
     credentials, at, address = rest.rpartition("@")
@@ -40,9 +40,6 @@ def split_url(text: str) -> tuple[str, str, str, int]:
         raise FieldError(f"address {address}: missing port in address" if "://" in text else "missing port in address")
     host, port = split_address(address)
     return user, password, host, port
-
-
-# --- cluster ----------------------------------------------------------------------------------------------------------
 
 
 def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
@@ -70,8 +67,8 @@ def read_routes(reader: Reader, node: ConfigNode, cluster: ClusterOptions) -> No
 
 
 def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
-    """The mode; `option_checks` says whether there is one of that name. `rtt_thresholds` are checked and let go: links
-    here are not compressed."""
+    """Returns the mode, which `option_checks` validates. `rtt_thresholds` are checked and ignored, because links are
+    not compressed."""
     if isinstance(node.value, str):
         return node.value
     if isinstance(node.value, bool):
@@ -95,9 +92,6 @@ def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
     return mode
 
 
-# --- leafnodes --------------------------------------------------------------------------------------------------------
-
-
 def read_leafnodes(reader: Reader, node: ConfigNode, options: Options) -> None:
     leafnodes = options.leafnodes = LeafOptions()
     reader.block(as_map(node, "leafnodes"), leafnodes, "leafnodes")
@@ -108,13 +102,13 @@ def as_leaf_version(reader: Reader, name: str, node: ConfigNode) -> str:
     found = _VERSION.fullmatch(text)
     if found is None:
         raise FieldError("invalid leafnode's minimum version: invalid semver")
-    if tuple(int(part) for part in found.groups()) < _LEAST_VERSION:
+    if tuple(int(part) for part in found.groups()) < _MIN_LEAF_VERSION:
         raise FieldError("the minimum version should be at least 2.8.0")
     return text
 
 
 class LeafLogin:
-    """`leafnodes.authorization` as it is read: one user or several."""
+    """The keys of `leafnodes.authorization`: one user or several."""
 
     def __init__(self) -> None:
         self.user = self.password = self.nkey = ""
@@ -143,9 +137,6 @@ def read_leaf_users(reader: Reader, node: ConfigNode, login: LeafLogin) -> None:
         if not user.user:
             raise FieldError("leafnode user without a name", item)
         login.users.append(user)
-
-
-# --- remotes of leafnodes ---------------------------------------------------------------------------------------------
 
 
 def read_remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
@@ -185,7 +176,7 @@ def as_remote_seed(reader: Reader, name: str, node: ConfigNode) -> str:
     seed = as_string(reader, name, node)
     try:
         decode_user_seed(seed)
-    except ValueError as error:  # nats-server shows the seed; it may be right but for a character
+    except ValueError as error:  # nats-server shows the seed, which may differ from a real one by one character
         raise FieldError(f"Remote leafnode nkey is not a valid seed: {error}") from error
     return seed
 

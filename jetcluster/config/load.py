@@ -1,4 +1,4 @@
-"""Configuration file + flags -> `Options`. Flags win, as in the real server: file first, then flags over it."""
+"""Reads a configuration file into `Options`. Flags are applied over it afterwards, so they win, as in nats-server."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jetcluster.config.server_block import read_server
 
 
 def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options, list[str]]:
-    """`Options` of a configuration file, and warnings the real server prints to stderr (and `-t` fails on).
+    """Returns the options of a configuration file, and the warnings that go to stderr (and that `-t` takes for errors).
 
-    Raises `ConfigError` with the exact text to show.
+    Raises ConfigError with the exact text to show.
     """
     return load_text(read_text(path), path, os.environ if env is None else env)
 
 
 def load_text(text: str, path: str, env: Mapping[str, str]) -> tuple[Options, list[str]]:
-    """The same of a file's content."""
+    """Does the same for the content of a file."""
     pairs = parse_text(text, path, env)
     options = Options(config_file=path, config_digest=config_digest(pairs))
     reader = Reader(KEYS)
@@ -38,8 +38,8 @@ def load_text(text: str, path: str, env: Mapping[str, str]) -> tuple[Options, li
 
 
 def config_digest(pairs: Mapping[str, ConfigNode]) -> str:
-    """`sha256:<hex>`, the same as nats-server's for the same file: of the parsed values as Go's encoding/json writes
-    them (keys sorted, no blanks, HTML characters escaped, a newline at the end), so layout does not count."""
+    """Returns `sha256:<hex>`, the same as nats-server's for the same file: the hash of the parsed values as Go's
+    encoding/json writes them (keys sorted, no blanks, HTML characters escaped, a newline at the end)."""
     values = {key: node.plain() for key, node in pairs.items()}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_go_value)
     for char in "<>&\u2028\u2029":

@@ -83,7 +83,7 @@ def read_resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
 
 
 def _directory(reader: Reader, node: ConfigNode, pairs: dict[str, ConfigNode]) -> ResolverOptions:
-    """Keys beyond those known are passed over, as nats-server does."""
+    """Reads a resolver block; unknown keys are ignored, as in nats-server."""
 
     def get(name: str, convert: Convert, zero: Any) -> Any:
         return convert(reader, name, pairs[name]) if name in pairs else zero
@@ -161,14 +161,14 @@ def read_sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:
 
 
 def read_resolver_tls(reader: Reader, node: ConfigNode, options: Options) -> None:
-    """Reads the TLS of a connecting end, as that of a remote."""
+    """Reads TLS of a connecting end, in the same way as a leafnode remote's."""
     remote = LeafRemoteOptions()
     read_link_tls(reader, node, remote)
     options.operator.resolver_tls = remote.tls
 
 
 def settle_operator(options: Options) -> None:
-    """Takes the operator's word where the configuration says nothing. Call it once both are read."""
+    """Takes the system account and the resolver from the operator's JWT where the configuration has none."""
     operator = options.operator
     if not operator.is_on:
         return

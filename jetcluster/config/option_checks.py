@@ -1,8 +1,7 @@
-"""Checks of all options together: contradictions, values that no server can run with though their type is right, and
-operator mode.
+"""Checks of all options together: contradictions, values out of range, and operator mode.
 
-A start and a reload call `problem_of` after the file and the flags are read; `-t` does not, as with nats-server. Texts
-are nats-server's where it has some.
+A start and a reload call `problem_of` after the file and the flags are read; `-t` does not, as in nats-server. Texts
+are nats-server's where it has the check.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 _OWN_HEADERS = frozenset(
     {"upgrade", "connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol"}
 )
-"""Headers of the answer that opens a WebSocket, which the configuration may not set."""
+"""Headers of the WebSocket handshake's response that the configuration must not set."""
 
 
 def problem_of(options: Options) -> str | None:
-    """The first reason why a server cannot run with these options, in nats-server's words; None: it can."""
+    """Returns the first reason why a server cannot run with these options; None: it can."""
     problem = (
         _problem_of_bounds(options)
         or _problem_of_cluster(options)
@@ -99,7 +98,7 @@ def _problem_of_websocket(options: Options) -> str | None:
 
 
 def _problem_of_websocket_port(websocket: WebSocketOptions, users: Container[str], *, has_jwts: bool) -> str | None:
-    """`users`: the names that are configured; `has_jwts`: users come with JWTs."""
+    """Checks the port. `users`: the configured names; `has_jwts`: users log in with JWTs."""
     if websocket.tls is None and not websocket.no_tls:
         return "websocket requires TLS configuration"
     for origin in websocket.allowed_origins:
@@ -135,7 +134,8 @@ def _problem_of_url(url: str) -> str:
 
 
 def problem_of_operators(options: Options) -> str | None:
-    """The first reason why a server cannot run in operator mode with these options; None: it can, or it is not on."""
+    """Returns the first reason why a server cannot run in operator mode with these options; None: it can, or operator
+    mode is off."""
     operator = options.operator
     if not operator.operators:
         return "default sentinel requires operators and accounts" if operator.default_sentinel else None
@@ -164,7 +164,7 @@ def _problem_of_sentinel(operator: OperatorOptions) -> str | None:
 
 
 def _problem_of_other_blocks(operator: OperatorOptions, options: Options) -> str | None:
-    """Blocks that have no place beside operators."""
+    """Checks for blocks that cannot be combined with operators."""
     if operator.resolver is None:
         return "operators require an account resolver to be configured"
     if any(not is_key("A", name) for name in options.accounts or ()):
@@ -230,7 +230,7 @@ def _problem_of_keys(operator: OperatorOptions) -> str | None:
 
 
 def _problem_of_version(operator: OperatorClaims) -> str | None:
-    """`assert_server_version` of an operator, against the version that this server reports."""
+    """Checks `assert_server_version` of an operator against the version that this server reports."""
     from jetcluster import REPORTED_VERSION
 
     wanted, name = operator.server_version, operator.token.subject
@@ -258,7 +258,7 @@ COMPRESSION_MODES = frozenset(
 
 
 def problem_of_values(options: Options) -> str | None:
-    """In nats-server's words where it has some."""
+    """Returns the first value that is out of its range, as an error text; None: there is none."""
     return (
         _problem_of_ports(options)
         or _problem_of_routes(options)
@@ -270,7 +270,7 @@ def problem_of_values(options: Options) -> str | None:
 
 
 def _problem_of_ports(options: Options) -> str | None:
-    """Checks every port but the clients', whose error comes when it is opened."""
+    """Checks every port except that of clients, whose error is reported when it is opened."""
     for port, what in (
         (options.http_port, "Can't start monitoring: can't listen to the monitor port"),
         (options.https_port, "Can't start monitoring: can't listen to the monitor port"),
@@ -320,7 +320,7 @@ def _problem_of_addresses(options: Options) -> str | None:
 
 
 def is_host_and_port(address: str) -> bool:
-    """`host`, `host:port`, `1.2.3.4:5`, `[::1]:5`, `::1`."""
+    """Returns True for `host`, `host:port`, `1.2.3.4:5`, `[::1]:5` and `::1`."""
     if any(c.isspace() or not c.isprintable() or c in '"\\/@' for c in address):
         return False
     if address.startswith("["):

@@ -1,4 +1,4 @@
-"""`Options`: everything that a server process can be told, from flags and configuration file together.
+"""`Options`: all settings of a server process, from the flags and the configuration file together.
 
 Plain slotted dataclasses: the reader checks every type before it assigns. Sizes are bytes, times are seconds, defaults
 are nats-server's.
@@ -22,8 +22,8 @@ MEMORY, FULL, CACHE, URL = "memory", "full", "cache", "url"
 
 @dataclass(slots=True)
 class ResolverOptions:
-    """`full` keeps the JWTs of all accounts in a directory, `cache` those that were asked for, `url` asks a web
-    server."""
+    """The source of account JWTs: `full` keeps all of them in a directory, `cache` the ones that were requested; `url`
+    asks a web server; `memory` has only the preloaded ones."""
 
     kind: str = MEMORY
     directory: str = ""
@@ -32,31 +32,31 @@ class ResolverOptions:
     hard_delete: bool = False
     """A deleted account's file is removed, not renamed."""
     limit: int = 0
-    """JWTs in the directory; 0: no limit of `full`, 1000 of `cache`."""
+    """JWTs in the directory; 0: no limit for `full`, 1000 for `cache`."""
     interval: float = 60.0
-    """Seconds between two comparisons with the other servers."""
+    """Seconds between two comparisons of the directory with the other servers'."""
     ttl: float = 0.0
     """Seconds that `cache` keeps a JWT; 0: as long as it is valid."""
     timeout: float = 1.9
-    """Seconds that others have to answer a question for an account."""
+    """Seconds that other servers have to answer a request for an account."""
 
 
 @dataclass(slots=True)
 class OperatorOptions:
-    """Operator mode: the keys that vouch for accounts, and the source of the accounts' JWTs."""
+    """Operator mode: the keys that sign accounts, and the source of the accounts' JWTs."""
 
     operators: list[OperatorClaims] = field(default_factory=list)
     trusted_keys: list[str] = field(default_factory=list)
-    """In place of operators' JWTs."""
+    """Public operator nkeys, in place of operators' JWTs."""
     resolver: ResolverOptions | None = None
     resolver_tls: TlsOptions | None = None
-    """TLS to the web server of a `url` resolver; None: https is checked with the system's authorities."""
+    """TLS to the web server of a `url` resolver; None: the system's authorities check https."""
     preload: dict[str, str] = field(default_factory=dict)
     """Account -> its JWT."""
     pinned_accounts: list[str] | None = None
-    """Only users of these may log in; None: of all."""
+    """Accounts whose users may log in; None: all."""
     default_sentinel: str = field(default="", repr=False)
-    """The JWT of a bearer, with which a client without a JWT logs in."""
+    """A bearer's user JWT, for clients that send no JWT."""
 
     @property
     def is_on(self) -> bool:
@@ -69,23 +69,24 @@ class OperatorOptions:
 
     @property
     def keys(self) -> list[str]:
-        """All that may sign accounts."""
+        """All keys that may sign accounts."""
         return [*self.trusted_keys, *(key for operator in self.operators for key in operator.keys)]
 
     @property
     def strict_keys(self) -> list[str]:
-        """The keys of operators with strict signing: accounts signed by one have users by signing keys only."""
+        """The keys of operators with strict signing: an account that one of them signed must sign its users with its
+        signing keys."""
         return [key for operator in self.operators if operator.strict_signing_keys for key in operator.signing_keys]
 
 
 @dataclass(slots=True)
 class CompatOptions:
-    """The `compat` block: the points in which the specification and nats-server differ, and the one that this server
-    follows in each.
+    """The `compat` block: the points in which the specification and nats-server differ, and which of the two this
+    server follows in each.
 
-    The defaults are what stock clients rely on, and the specification's letter where no client minds. Every choice is
-    made where a request is received or an answer is rendered, never in apply: replicas compute alike, however each of
-    them is configured (docs/compatibility.md).
+    The defaults are the behaviour that stock clients rely on, and the specification's where clients accept both. A
+    choice takes effect where a request is received or an answer is rendered, never in apply: replicas must compute the
+    same result whatever their configurations (docs/compatibility.md).
     """
 
     ack_policy: str = "none"
@@ -95,14 +96,13 @@ class CompatOptions:
     auto_allow_direct: bool = True
     """max_msgs_per_subject above 0 turns allow_direct on."""
     up_to_time: str = "inclusive"
-    """The end of a multi-get's `up_to_time`: a message of that very instant is part of it ("inclusive") or not
-    ("exclusive")."""
+    """A multi-get's `up_to_time` includes a message of exactly that time ("inclusive") or not ("exclusive")."""
     seed_error_codes: bool = False
-    """API errors are numbered as the specification numbers them."""
+    """API errors have the specification's numbers, not nats-server's."""
     empty_policy: str = "absent"
-    """A consumer's policy that is "" or `null`: "absent" (as if it were not there) or "refuse" (10025)."""
+    """A consumer's policy that is "" or `null` counts as "absent", or the server must "refuse" the request (10025)."""
     duplicate_window_max: bool = False
-    """`limits` of `$JS.API.INFO` has that field."""
+    """`limits` in the reply of `$JS.API.INFO` has that field."""
 
 
 PRESETS: Final = {
@@ -117,15 +117,17 @@ PRESETS: Final = {
     ),
     "nats-server": CompatOptions(auto_allow_direct=False, up_to_time="exclusive", empty_policy="refuse"),
 }
-"""All of them at once: the specification, and nats-server 2.15.2 in these points."""
+"""Values of the whole block: the specification's, and those of nats-server 2.15.2."""
 
 DEFAULT_PORT = 4222
-MIN_LAME_DUCK_DURATION = 30.0
-LARGE_PAYLOAD = 8 * 1024 * 1024
+MIN_LAME_DUCK_SECONDS = 30.0
+LARGE_PAYLOAD_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class JetStreamOptions:
+    """The `jetstream` block; a limit of 0 is the server's default."""
+
     enabled: bool = False
     store_dir: str = ""
     """As configured; the server appends `/jetstream`. Empty: a directory under the system's temporary one."""
@@ -135,33 +137,34 @@ class JetStreamOptions:
     max_file_store: int = -1
     """-1: 75% of the free disk."""
     sync_interval: float | None = None
-    """None = fsync before every ack (our default, and what "always" means); a duration relaxes it."""
+    """None (the default, and "always"): fsync before every ack. A duration relaxes it."""
     strict: bool = False
     unique_tag: str = ""
-    """Lower case. No two replicas of a stream on servers that have the same tag beginning with this."""
+    """A prefix in lower case: no two replicas of a stream are placed on servers that share a tag with this prefix."""
     max_buffered_size: int = 0
     max_buffered_msgs: int = 0
     request_queue_limit: int = 0
-    """These three: 0 is the default."""
     max_ack_pending: int = 0
     max_ha_assets: int = 0
     max_request_batch: int = 0
     duplicate_window: float = 0.0
     default_max_consumers: int = 0
-    """Per stream that says no number itself; 0 and below: no limit."""
+    """For a stream without max_consumers of its own; 0 and below: no limit."""
     max_batch_inflight_per_stream: int = 0
     max_batch_inflight_total: int = 0
     max_batch_size: int = 0
     max_batch_timeout: float = 0.0
     max_object_uploads: int = 0
+    """Uploads of the object service (docs/objects.md) at the same time."""
     object_idle_timeout: float = 0.0
-    """These two are of the object service (docs/objects.md); 0 is the default."""
     batch_allow_msg_id: bool | None = None
-    """Ours, older than `compat { batch_msg_id }`, which it goes before; None: not said."""
+    """A key of this server, which overrides `compat { batch_msg_id }`; None: not given."""
 
 
 @dataclass(slots=True)
 class ClusterOptions:
+    """The `cluster` block."""
+
     name: str = ""
     host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
     port: int = 0
@@ -175,12 +178,12 @@ class ClusterOptions:
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
     trusted_network: bool = False
-    """Without authorization and TLS: nodes on other machines may join all the same."""
+    """Nodes on other machines may join although there is neither authorization nor TLS."""
 
 
 @dataclass(slots=True)
 class LeafUserOptions:
-    """A user that may connect as a leaf, and its account. With an nkey (then `user` is empty) it signs the nonce."""
+    """A user that may connect as a leaf, and its account. One with an nkey has no `user` and signs the nonce."""
 
     user: str
     password: str
@@ -196,25 +199,27 @@ class LeafRemoteOptions:
     """`nats-leaf://[user:password@ | token@]host:port`; `tls://...` asks for TLS."""
     account: str = "$G"
     credentials: str = ""
-    """File with a user JWT and the seed of its nkey."""
+    """Path of a file with a user JWT and the seed of its nkey."""
     nkey: str = field(default="", repr=False)
     """Seed of a user nkey."""
     tls: TlsOptions | None = None
-    """None: TLS with the system's authorities, if a URL or the hub asks for it."""
+    """None: the system's authorities check TLS, if a URL or the hub requires TLS."""
     hub: bool = False
-    """This end is the hub although it connects."""
+    """This end acts as the hub although it is the connecting one."""
     deny_imports: list[str] = field(default_factory=list)
     deny_exports: list[str] = field(default_factory=list)
     no_randomize: bool = False
     ignore_discovered_servers: bool = False
     disabled: bool = False
     dial_timeout: float = 0.0
-    """0: that of the block."""
+    """0: that of the `leafnodes` block."""
     first_info_timeout: float = 0.0
 
 
 @dataclass(slots=True)
 class LeafOptions:
+    """The `leafnodes` block."""
+
     host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
     port: int = 0
     """0: no leaf is accepted; -1: random."""
@@ -225,7 +230,7 @@ class LeafOptions:
     no_advertise: bool = False
     reconnect: float = 1.0
     dial_timeout: float = 0.0
-    """Seconds to connect to a hub. 0: the server's default."""
+    """Seconds that connecting to a hub may take; 0: the server's default."""
     min_version: str = ""
     """The oldest version of a leaf that may connect; empty: any."""
     compression: str = ""
@@ -242,7 +247,7 @@ class WebSocketOptions:
     """0: none; -1: random."""
     tls: TlsOptions | None = None
     no_tls: bool = False
-    """Without TLS on purpose; one of the two must be said."""
+    """The port has no TLS on purpose; either this or `tls` must be given."""
     same_origin: bool = False
     allowed_origins: list[str] = field(default_factory=list)
     """Empty: any."""
@@ -250,14 +255,14 @@ class WebSocketOptions:
     """0: the server's default."""
     compression: bool = False
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
-    """A user and password or a token for this port, in place of those for all clients."""
+    """A user and password or a token for this port, in place of the server's."""
     no_auth_user: str = ""
     jwt_cookie: str = ""
     user_cookie: str = ""
     pass_cookie: str = ""
     token_cookie: str = ""
     headers: dict[str, str] = field(default_factory=dict)
-    """Added to the answer that opens the connection."""
+    """HTTP headers added to the response of the handshake."""
     advertise: str = ""
     ping_interval: float = 0.0
     """0: the server's own ping interval."""
@@ -269,6 +274,8 @@ class WebSocketOptions:
 
 @dataclass(slots=True)
 class Options:
+    """The top level of the configuration, and its blocks."""
+
     config_file: str = ""
     config_digest: str = ""
     """`sha256:<hex>`, see `load.config_digest`."""
@@ -280,9 +287,9 @@ class Options:
     http_host: str = ""
     """Empty: the client listener's host."""
     https_port: int = 0
-    """Monitoring over TLS, with the certificate of `tls`; one of the two only. As `http_port`."""
+    """Monitoring over TLS with the certificate of `tls`, in place of `http_port`. 0: no; -1: random."""
     https_verify: bool = False
-    """Ours: clients of the monitoring must show a certificate of `tls.ca_file`; nats-server asks for none."""
+    """A key of this server: clients of the monitoring must show a certificate that `tls.ca_file` signed."""
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
@@ -303,7 +310,7 @@ class Options:
     ping_max: int = 2
     write_deadline: float = 10.0
     write_timeout: str = "default"
-    """"close" or "retry", for a client whose socket has taken nothing for write_deadline."""
+    """"close" or "retry", for a client whose socket has accepted no bytes for `write_deadline`."""
     no_fast_producer_stall: bool = False
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
@@ -311,18 +318,18 @@ class Options:
     debug: bool = False
     trace: bool = False
     trace_verbose: bool = False
-    """The system account, too."""
+    """Clients of the system account are traced too."""
     trace_headers: bool = False
     """Only the headers of messages are traced, not their payloads."""
     max_traced_msg_len: int = 0
-    """Bytes; 0: all."""
+    """Bytes of a payload that are shown; 0: all."""
     logtime: bool = True
     logtime_utc: bool = False
     log_file: str = ""
     log_size_limit: int = 0
-    """Bytes after which the log file is put aside; 0: never."""
+    """Bytes after which the log file is rotated; 0: never."""
     log_max_num: int = 0
-    """Log files, the one in use included; 0: any number."""
+    """Log files that are kept, the one in use included; 0: all."""
     syslog: bool = False
     remote_syslog: str = ""
     """`udp://host:port`, `tcp://host:port` or `unix:///path`."""
@@ -331,7 +338,7 @@ class Options:
 
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     accounts: dict[str, AccountOptions] | None = None
-    """None: no accounts block; everything lives in `$G`, where JetStream is on."""
+    """None: there is no `accounts` block; all clients are in `$G`, which has JetStream."""
     mappings: list[MappingOptions] = field(default_factory=list)
     """Mappings of the account `$G`."""
     no_auth_user: str = ""
@@ -348,13 +355,13 @@ class Options:
     websocket: WebSocketOptions = field(default_factory=WebSocketOptions)
 
     warnings: list[str] = field(default_factory=list)
-    """To be logged once logging is up: keys without effect, a relaxed sync_interval, doubtful values."""
+    """Logged after logging has started: keys without effect, a relaxed sync_interval, doubtful values."""
     inert: list[str] = field(default_factory=list)
-    """Keys and flags that were given and do nothing yet, as the warning shows them."""
+    """Keys and flags that were given and have no effect, as the warning shows them."""
 
     @property
     def auth_timeout(self) -> float:
-        """Seconds a client has for its CONNECT (with TLS: its handshake, and one more)."""
+        """Seconds until a client must have sent its CONNECT (with TLS: those of the handshake, and one more)."""
         if self.authorization.timeout:
             return self.authorization.timeout
         return self.tls.timeout + 1.0 if self.tls else 2.0
@@ -381,37 +388,37 @@ class Options:
 
     @property
     def global_only(self) -> bool:
-        """No account is configured beside the system account: `$G` has JetStream, as without `accounts`."""
+        """True when the only configured account is the system account: then `$G` has JetStream."""
         return self.accounts is None or (not self.operator.is_on and self.accounts.keys() <= {self.system_account_name})
 
     @property
     def global_is_open(self) -> bool:
-        """Only the system account is configured, so that its users can log in: clients without credentials are in `$G`,
-        as without accounts, and wrong ones are refused. An `authorization` block turns that off."""
+        """True when only the system account is configured: clients without credentials are in `$G`, wrong credentials
+        are refused. An `authorization` block or no_auth_user turns that off."""
         auth = self.authorization
         if not self.accounts or not self.global_only:
             return False
         return not (self.no_auth_user or auth.given or auth.user or auth.token)
 
     def has_jetstream(self, account: str) -> bool:
-        """Is JetStream on for the account, where the server has it?"""
+        """Returns True when the account may use JetStream, provided that the server has it."""
         found = (self.accounts or {}).get(account)
         return (found is not None and found.jetstream is not None) or (account == "$G" and self.global_only)
 
     @property
     def shares(self) -> bool:
-        """Some account imports something or maps subjects."""
+        """True when an account imports subjects or maps them."""
         return bool(self.mappings) or any(a.imports or a.mappings for a in (self.accounts or {}).values())
 
     def users_by_name(self) -> dict[str, UserOptions]:
-        """All configured users and nkey users by the name that `no_auth_user` would use."""
+        """Returns all configured users and nkey users by the name that `no_auth_user` would use."""
         found = {user.user or user.nkey: user for user in self.authorization.users}
         for account in (self.accounts or {}).values():
             found.update({user.user or user.nkey: user for user in account.users})
         return found
 
     def add_inert(self, names: Iterable[str]) -> None:
-        """Adds keys or flags that were given and do nothing; one warning names them."""
+        """Adds keys or flags that were given and have no effect; one warning names all of them."""
         self.inert += names
 
     def add_start_warnings(self) -> None:
@@ -424,7 +431,7 @@ class Options:
                 f"jetstream sync_interval is {sync_interval:g}s: acknowledged messages of that time can be lost when "
                 'power fails; leave it out, or say "always", to fsync before every ack'
             )
-        if self.max_payload > LARGE_PAYLOAD:
+        if self.max_payload > LARGE_PAYLOAD_BYTES:
             self.warnings.append(
                 "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
             )

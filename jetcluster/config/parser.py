@@ -1,7 +1,7 @@
-"""Parser for nats-server's configuration format: text -> tree of `ConfigNode`s that remember where they stood.
+"""Parser for nats-server's configuration format: text -> tree of `ConfigNode`s with their places in the file.
 
-Variables resolve while parsing, from the nearest enclosing block and then from the environment, as in the real server;
-`include` splices another file's pairs into the block it stands in.
+Variables are resolved while parsing, from the nearest enclosing block and then from the environment, as in nats-server;
+`include` inserts another file's pairs into the enclosing block.
 """
 
 from __future__ import annotations
@@ -16,44 +16,39 @@ from jetcluster.config.lexer import ConfigError, ParseError, Scalar, Scanner, Va
 Value = Union[Scalar, "list[ConfigNode]", "dict[str, ConfigNode]"]
 
 MAX_INCLUDE_DEPTH = 32
-"""A file that includes itself is reported instead of recursing until the stack ends."""
-
+"""Nested includes: a file that includes itself is an error, not an overflow of the stack."""
 MAX_DEPTH = 100
-"""Maps and arrays in each other: no server's configuration needs that many, and the parser calls itself for each."""
-
+"""Nested maps and arrays; the parser calls itself for each."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Bytes of one file: `/dev/zero` is no configuration."""
-
+"""Bytes of one file: `/dev/zero` is an error."""
 MAX_INCLUDES = 1000
-MAX_FROM_ENVIRONMENT = 20_000
-"""Both limits are for all files together: each may name two others, and so on. A variable of the environment is read at
-each use."""
-
+MAX_ENVIRONMENT_USES = 20_000
+"""Both limits are for all files together, since each file may include two others, and so on. A variable of the
+environment is parsed at each use."""
 MAX_VALUES = 1_000_000
-"""Values that variables stand for, all together: a list of ten times the list before it, and so on."""
-
+"""Values in all uses of variables: each list may consist of ten uses of the previous one, and so on."""
 _BCRYPT = ("2a$", "2b$", "2x$", "2y$")
-"""A bare bcrypt hash begins like a variable; the real server knows the first of these."""
+"""A bare bcrypt hash begins like a variable; nats-server knows the first of these."""
 
 
 class TooLargeError(ConfigError):
-    """More than a configuration may come to; said once, not once per level."""
+    """The configuration exceeds a limit. The error is passed on without a prefix for each including file."""
 
 
 class IncludeDepthError(TooLargeError):
-    """Files that include each other without end; said once, not once per level."""
+    """Includes are nested too deeply."""
 
 
 class _Budget:
-    """The room that is left for a configuration and all that it includes."""
+    """The limits that are shared by a configuration and all the files that it includes."""
 
     def __init__(self) -> None:
         self._includes = 0
         self._from_environment = 0
         self._values = 0
         self._sizes: dict[int, tuple[Value, int, int]] = {}
-        """By the identity of a map or list, which is unique as the object is kept here: the object, its number of
-        values, its depth."""
+        """`id` of a map or list -> (the object, its number of values, its depth). The object is kept so that its `id`
+        stays unique."""
 
     def take_include(self, name: str, where: str) -> None:
         """Raises ConfigError."""
@@ -64,8 +59,8 @@ class _Budget:
     def take_from_environment(self, what: str) -> None:
         """Raises ConfigError."""
         self._from_environment += 1
-        if self._from_environment > MAX_FROM_ENVIRONMENT:
-            raise TooLargeError(f"{what}: more than {MAX_FROM_ENVIRONMENT} uses of variables of the environment")
+        if self._from_environment > MAX_ENVIRONMENT_USES:
+            raise TooLargeError(f"{what}: more than {MAX_ENVIRONMENT_USES} uses of variables of the environment")
 
     def take_value(self, value: Value, what: str) -> None:
         """Raises ConfigError."""
@@ -88,7 +83,7 @@ class _Budget:
 
 
 class ConfigNode:
-    """One value of the tree. `line`/`column` are those of its key when it has one, as the real server reports them."""
+    """One value of the tree. `line` and `column` are those of its key if it has one, as nats-server reports them."""
 
     __slots__ = ("column", "file", "line", "used_as_variable", "value")
 
@@ -104,7 +99,7 @@ class ConfigNode:
         return f"{self.file}:{self.line}:{self.column}"
 
     def plain(self) -> object:
-        """The value with all `ConfigNode`s taken off."""
+        """Returns the value with every nested `ConfigNode` replaced by its value."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -116,10 +111,8 @@ class ConfigNode:
 
 
 def parse_file(path: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
-    """Reads and parses `path`.
-
-    Raises `ConfigError` with nats-server's texts: `open X: no such file or directory`, `Parse error on line N: '...'`.
-    """
+    """Reads and parses a file. Raises ConfigError with nats-server's texts, such as `open X: no such file or directory`
+    and `Parse error on line N: '...'`."""
     return parse_text(read_text(path), path, env)
 
 
@@ -128,13 +121,13 @@ def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Config
 
 
 def read_text(path: str) -> str:
-    """Raises ConfigError with the real server's words."""
+    """Reads a file. Raises ConfigError with nats-server's text."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise TooLargeError(f"{path}: more than {MAX_FILE_BYTES} bytes")
-        return data.decode()  # as it is: a carriage return counts for columns
+        return data.decode()  # without translation of newlines: a carriage return counts for columns
     except OSError as error:
         verb = "read" if isinstance(error, IsADirectoryError) else "open"
         raise ConfigError(f"{verb} {path}: {(error.strerror or str(error)).lower()}") from error
@@ -169,7 +162,7 @@ class _Parser:
                 self._end_of_pair("top-level")
 
     def _top_block(self, pairs: dict[str, ConfigNode]) -> None:
-        """Pairs of a whole document in braces. Like the real server's, it may miss its end after a separator."""
+        """Reads the pairs of a document in braces. As in nats-server, the last `}` may be missing after a separator."""
         scan = self._scan
         while True:
             scan.skip_filler()
@@ -209,7 +202,7 @@ class _Parser:
             raise self._scan.error(f"Maps and arrays are more than {MAX_DEPTH} deep.")
 
     def _pair(self, pairs: dict[str, ConfigNode], in_map: bool) -> bool:
-        """Reads `key value` or `include file`. False at the end of a document whose last key is a lonely `}`."""
+        """Reads `key value` or `include file`. Returns False when the document ends with a single `}` as its key."""
         scan = self._scan
         line, column = scan.position()
         char = scan.peek()
@@ -248,7 +241,7 @@ class _Parser:
         return True
 
     def _end_of_pair(self, kind: str) -> None:
-        """Takes the end of a value outside of maps; a closing brace of the block is left."""
+        """Takes the end of a value outside of maps, but not the closing brace of a block."""
         scan = self._scan
         scan.skip_blanks()
         scan.skip_comment()
@@ -256,7 +249,7 @@ class _Parser:
         if not char and kind == "top-level":
             return
         if char == "}":
-            if kind == "top-level":  # one too many is no error to the real server
+            if kind == "top-level":  # an extra brace is no error in nats-server
                 scan.take()
             return
         if not char or char not in "\r\n,;":
@@ -266,7 +259,8 @@ class _Parser:
         scan.take()
 
     def _is_last(self, kind: str, ends: str) -> bool:
-        """Takes the sign after a value of a map or an array, one of `ends`; True when it was the last one."""
+        """Takes the character after a value of a map or an array, one of `ends`, and returns True when it is the last
+        of them, which closes the map or array."""
         scan = self._scan
         scan.skip_blanks()
         scan.skip_comment()
@@ -286,12 +280,12 @@ class _Parser:
         if char == "{":
             scan.take()
             value = self._map()
-            line, column = scan.position()  # the real server's place of a map in an array is behind its last brace
+            line, column = scan.position()  # nats-server reports a map in an array after its closing brace
         elif char == "[":
             scan.take()
             value = self._array()
         else:
-            column += char in ("'", '"', "(") and char != ""  # of what is inside
+            column += char in ("'", '"', "(") and char != ""  # the place of the text inside
             token = scan.scalar()
             value = self._variable(token, line, frozenset()) if isinstance(token, Variable) else token
         return ConfigNode(value, self._file, line, column)
@@ -312,7 +306,7 @@ class _Parser:
         text = self._env[name]
         if text.startswith("$") and not text[1:].startswith(_BCRYPT):
             return self._variable(text[1:], line, seen | {name})
-        # The environment's text is read as a value of the file, so "{a: 1}" or "[x, y]" from there work too.
+        # The variable's text is parsed like a value of the file, so "{a: 1}" or "[x, y]" work too.
         self._budget.take_from_environment(f"variable reference for '{name}' on line {line}")
         parser = _Parser(f"value = {text}", self._file, self._env, self._depth + 1, self._budget)
         try:
@@ -339,8 +333,8 @@ class _Parser:
         return items
 
     def _include(self, name: str) -> dict[str, ConfigNode]:
-        """Relative to the including file, also with a leading slash, as in the real server. The including file's
-        variables are not seen inside."""
+        """Parses an included file. Its path is relative to the including file even with a leading slash, as in
+        nats-server. The including file's variables are not visible to it."""
         path = os.path.normpath(Path(self._file).parent / name.lstrip("/"))
         line = self._scan.position()[0]
         self._budget.take_include(name, f"{self._file}:{line}")

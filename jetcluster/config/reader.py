@@ -1,8 +1,8 @@
 """The reader of blocks: turns parsed `ConfigNode`s into typed values, and collects every error and warning with its
 place in the file.
 
-The keys of each block are a table (`keys`), of rows that `value`, `block`, `inert`, `refused` and `known` make. Any
-other key is `F:line:col: unknown field "x"`, at every level, as the real server does.
+The keys of each block are a table (`keys`) of rows that `value`, `block`, `inert`, `refused` and `known` make. Any
+other key, at every level, is the error `F:line:col: unknown field "x"`, as in nats-server.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Convert = Callable[["Reader", str, ConfigNode], Any]
 Read = Callable[["Reader", ConfigNode, Any], None]
 
 _TYPES = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", list: "a list", dict: "a map"}
-_SAYS_NOTHING = ("off", "default")
-"""Values with which an inert key changes nothing on the real server either."""
+_VALUES_WITHOUT_EFFECT = ("off", "default")
+"""Values with which an inert key changes nothing on nats-server either."""
 _TERM = re.compile(r"(\d+\.?\d*|\.\d+)([a-zµμ]*)")
 _SIZE = re.compile(r"(-?\d+)([KMGT])(?:i?B)?", re.IGNORECASE)
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class FieldError(OperatorError):
-    """A value that its key does not accept; the text follows `F:line:col: `."""
+    """A value that its key does not accept; the error shown is `F:line:col: ` and the text. `node`: the place of the
+    error, where that is not the key's."""
 
     def __init__(self, text: str, node: ConfigNode | None = None) -> None:
         super().__init__(text)
@@ -46,8 +47,8 @@ REFUSED: Final = "refused"
 
 
 class Key:
-    """One key of a block, under all its names. `convert` makes the value of `attribute`, or `read` reads the node into
-    the block's options."""
+    """One key of a block, with all its names. Either `convert` makes the value of `attribute`, or `read` reads the node
+    into the block's options."""
 
     __slots__ = ("attribute", "convert", "fixed", "names", "note", "once", "read", "status")
 
@@ -57,22 +58,22 @@ class Key:
     ) -> None:  # fmt: skip
         self.names = tuple(names.split())
         self.status = status
-        """HONOURED; INERT: checked and named in a warning at the start, as it tunes a part that this server does not
-        have; REFUSED: it would change security, durability, limits or the view of clients, and this server cannot."""
+        """HONOURED; INERT: checked and named in a warning at start, because it tunes a part that this server does not
+        have; REFUSED: it would change security, durability, limits or the view of clients, and is not implemented."""
         self.note = note
-        """For the page of the configuration."""
+        """Text for docs/configuration.md."""
         self.convert = convert
         self.read = read
         self.attribute = attribute
-        """Name of the field in the block's options; "" of a key that only is checked."""
+        """Name of the field in the block's options; "" for a key that is only checked."""
         self.fixed: Mapping[str, str] = {attribute: fixed} if isinstance(fixed, str) and fixed else fixed or {}
         """Attributes that a reload must not change -> their names in its refusal."""
         self.once = once
-        """Refuses a second one of the names in one block; "": the last one counts."""
+        """Error text for a second occurrence in one block; "": the last one counts."""
 
     @property
     def type(self) -> str:
-        """The type of the value, as the annotation of `convert` has it; "" of a key that `read` reads."""
+        """The type of the value, as `convert` is annotated; "" for a key with `read`."""
         return str(self.convert.__annotations__["return"]) if self.convert is not None else ""
 
 
@@ -88,7 +89,7 @@ class Block:
         self.keys = keys
         self.unknown = unknown
         self.variables = variables
-        """An unknown key that some `$key` uses is a variable definition and no error."""
+        """An unknown key is a variable's definition, and no error, if a `$key` in the file uses it."""
         self.by_name = {name: key for key in keys for name in key.names}
 
 
@@ -96,24 +97,24 @@ def value(
     names: str, convert: Convert, note: str = "", *,
     to: str = "", fixed: str = "", once: str = "", status: str = HONOURED,
 ) -> Key:  # fmt: skip
-    """A key whose value is that of the attribute `to`, or of the attribute of its first name."""
+    """Returns a key whose value goes to the attribute `to`, or to the attribute of its first name."""
     return Key(names, status, note, convert, attribute=to or names.split()[0], fixed=fixed, once=once)
 
 
 def block(
     names: str, read: Read, note: str = "", *, fixed: Mapping[str, str] | None = None, status: str = HONOURED
 ) -> Key:
-    """A key that `read` reads into the options of the block in which it stands."""
+    """Returns a key that `read` reads into the options of the enclosing block."""
     return Key(names, status, note, read=read, fixed=fixed or {})
 
 
 def inert(names: str, convert: Convert, note: str) -> Key:
-    """A key that is checked, and without effect."""
+    """Returns a key that is checked and has no effect."""
     return Key(names, INERT, note, convert)
 
 
 def refused(names: str, text: str, note: str = "", *, unless_false: bool = False) -> Key:
-    """A key that must not be ignored in silence; `unless_false`: a switch, of which this server only has the "off"."""
+    """Returns a key that must not be ignored silently. `unless_false`: a switch, which is accepted when it is off."""
 
     def refuse(reader: Reader, node: ConfigNode, _target: Any) -> None:
         if not unless_false or as_bool(reader, names.split()[0], node):
@@ -123,7 +124,7 @@ def refused(names: str, text: str, note: str = "", *, unless_false: bool = False
 
 
 def known(names: str) -> Key:
-    """A key of a block that is refused as a whole: it tells a block of the real server from a typing error."""
+    """Returns a key of a block that is refused as a whole: an unknown key there is reported as a typing error."""
     return Key(names, REFUSED, "", read=_pass)
 
 
@@ -135,19 +136,19 @@ def _pass(_reader: Reader, _node: ConfigNode, _target: Any) -> None:
 
 
 class Reader:
-    """Reads blocks by the tables of their keys. Errors and warnings of all blocks come together here."""
+    """Reads blocks by the tables of their keys, and collects the errors and warnings of all blocks."""
 
     def __init__(self, blocks: Mapping[str, Block]) -> None:
         self._blocks = blocks
         self.errors: list[str] = []
         self.pedantic_warnings: list[str] = []
-        """Printed to stderr at start; `-t` takes them for errors."""
+        """Warnings printed to stderr at start; `-t` takes them for errors."""
         self.inert: list[str] = []
-        """Inert keys that were given, with the path of their block."""
+        """Inert keys that were given, each with the path of its block."""
         self.notes: list[str] = []
         """Sentences for the log."""
         self.user_places: dict[str, ConfigNode] = {}
-        """Account -> its `users`, for errors that show only when all accounts are known."""
+        """Account -> its `users`, for errors that can be found only when all accounts are read."""
 
     def error(self, node: ConfigNode, text: str) -> None:
         self.errors.append(f"{node.where}: {text}")
@@ -156,13 +157,13 @@ class Reader:
         self.pedantic_warnings.append(f"{node.where}: {text}")
 
     def raise_errors(self) -> None:
-        """Raises ConfigError when there are any."""
+        """Raises ConfigError when there are errors."""
         if self.errors:
             raise ConfigError("\n".join([*self.pedantic_warnings, *self.errors]) + "\n")
 
     def block(self, pairs: Mapping[str, ConfigNode], target: Any, name: str, *, path: str | None = None) -> bool:
-        """Reads the pairs of the block `name` into `target`; `path` names it in warnings where that is another word.
-        True when there was no error."""
+        """Reads the pairs of the block `name` into `target`, and returns True when there was no error. `path` is the
+        block's name in warnings where that is another one."""
         found, known_errors = self._blocks[name], len(self.errors)
         where = name if path is None else path
         seen: set[Key] = set()
@@ -190,7 +191,7 @@ class Reader:
         made = key.convert(self, name, node)
         if key.attribute:
             setattr(target, key.attribute, made)
-        if key.status == INERT and made and made not in _SAYS_NOTHING:
+        if key.status == INERT and made and made not in _VALUES_WITHOUT_EFFECT:
             self.inert.append(f"{path}.{name}" if path else name)
 
 
@@ -198,7 +199,7 @@ class Reader:
 
 
 def go_quoted(text: str) -> str:
-    """A key between quotes as Go's %q shows it, without the quotes."""
+    """Returns the text as Go's %q shows it, without the quotes."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return text
     shown = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -213,8 +214,8 @@ def _escaped(char: str) -> str:
 def wrong_type(
     name: str, node: ConfigNode, wanted: str, *, element: bool = False, at: ConfigNode | None = None
 ) -> FieldError:
-    """The error of a value that has another type than its key. `element`: it is one of several in a list or map; `at`:
-    the place of the error, where that is not the key's."""
+    """Returns the error for a value of a wrong type. `element`: the value is one of several in a list or map; `at`: the
+    place of the error, where that is not the key's."""
     of = "each element of " if element else ""
     return FieldError(f'{of}"{name}" must be {wanted}, not {_TYPES.get(type(node.value), "a time")}', at)
 
@@ -238,15 +239,15 @@ def as_bool(_reader: Reader, name: str, node: ConfigNode) -> bool:
 
 
 def as_strings(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """A string or a list of strings."""
+    """Returns the elements of a string or a list of strings."""
     try:
         return [text for text, _ in texts_with_places(name, node)]
     except FieldError as error:
-        raise FieldError(str(error)) from error  # as upstream, at the place of the key
+        raise FieldError(str(error)) from error  # as in nats-server, at the place of the key
 
 
 def texts_with_places(name: str, node: ConfigNode) -> list[tuple[str, ConfigNode]]:
-    """A string or a list of strings, each with its place, at which its error is."""
+    """Returns the elements of a string or a list of strings, each with its node. An error is at the element."""
     items = node.value if isinstance(node.value, list) else [node]
     for item in items:
         if not isinstance(item.value, str):
@@ -258,7 +259,7 @@ def texts_with_places(name: str, node: ConfigNode) -> list[tuple[str, ConfigNode
 
 
 def as_texts(_reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:
-    """A map of strings."""
+    """Returns a map of strings."""
     for item in as_map(node, name).values():
         if not isinstance(item.value, str):
             raise wrong_type(name, item, "a string", element=True, at=item)
@@ -278,12 +279,12 @@ def as_list(node: ConfigNode, name: str) -> list[ConfigNode]:
 
 
 def unchecked(_reader: Reader, _name: str, _node: ConfigNode) -> bool:
-    """Any value."""
+    """Accepts any value."""
     return True
 
 
 def as_duration(reader: Reader, name: str, node: ConfigNode) -> Seconds:
-    """A bare integer counts seconds, with the real server's warning."""
+    """Returns seconds. A bare integer counts seconds, with nats-server's warning."""
     if isinstance(node.value, str):
         return _seconds(name, node.value)
     reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
@@ -291,7 +292,7 @@ def as_duration(reader: Reader, name: str, node: ConfigNode) -> Seconds:
 
 
 def duration_of(label: str) -> Convert:
-    """`as_duration` of a key with several names, of which messages use this one."""
+    """Returns `as_duration` for a key with several names; error texts use `label`."""
 
     def convert(reader: Reader, _name: str, node: ConfigNode) -> Seconds:
         return as_duration(reader, label, node)
@@ -300,12 +301,12 @@ def duration_of(label: str) -> Convert:
 
 
 def as_duration_text(reader: Reader, name: str, node: ConfigNode) -> Seconds:
-    """A duration that nats-server takes as text only, not as a number."""
+    """Returns the seconds of a duration that nats-server takes as text only, not as a number."""
     return _seconds(name, as_string(reader, name, node))
 
 
 def as_seconds(_reader: Reader, name: str, node: ConfigNode) -> Seconds:
-    """A duration where the real server takes a plain number without a warning (timeouts of logins and of TLS)."""
+    """Returns seconds, where nats-server takes a bare number without a warning (timeouts of logins and of TLS)."""
     if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
         raise wrong_type(name, node, "a duration")
     return _seconds(name, node.value) if isinstance(node.value, str) else float(node.value)
@@ -319,12 +320,12 @@ def _seconds(name: str, text: str) -> Seconds:
 
 
 def as_size(reader: Reader, name: str, node: ConfigNode) -> Bytes:
-    """An integer, or text such as "512M" (base 1024; "-1" = unlimited)."""
+    """Returns the bytes of an integer or a text such as "512M" (see `parse_storage_size`)."""
     return size_of(name)(reader, name, node)  # type: ignore[no-any-return]
 
 
 def size_of(label: str) -> Convert:
-    """`as_size` of a key with several names, of which messages use this one."""
+    """Returns `as_size` for a key with several names; error texts use `label`."""
 
     def convert(_reader: Reader, name: str, node: ConfigNode) -> Bytes:
         if isinstance(node.value, bool) or not isinstance(node.value, int | str):
@@ -338,7 +339,7 @@ def size_of(label: str) -> Convert:
 
 
 def one_of(*words: str) -> Convert:
-    """One of some words."""
+    """Returns a converter that accepts one of the words."""
 
     def convert(reader: Reader, name: str, node: ConfigNode) -> str:
         text = as_string(reader, name, node)
@@ -351,7 +352,7 @@ def one_of(*words: str) -> Convert:
 
 
 def without_spaces(label: str) -> Convert:
-    """A name, which errors call by the label."""
+    """Returns a converter for a name; error texts call it `label`."""
 
     def convert(reader: Reader, name: str, node: ConfigNode) -> str:
         text = as_string(reader, name, node)
@@ -363,7 +364,7 @@ def without_spaces(label: str) -> Convert:
 
 
 def user_nkey_of(label: str) -> Convert:
-    """The public nkey of a user, which errors call by the label."""
+    """Returns a converter for the public nkey of a user; error texts call it `label`."""
 
     def convert(reader: Reader, name: str, node: ConfigNode) -> str:
         text = as_string(reader, name, node)
@@ -378,7 +379,7 @@ as_write_timeout = one_of("default", "close", "retry")
 
 
 def as_switch(name: str, node: ConfigNode) -> bool | dict[str, ConfigNode]:
-    """`true`, `enabled`, `disabled` or a map: the forms of a `jetstream` block."""
+    """Returns the value of a `jetstream` block: `true`, `enabled`, `disabled` or a map."""
     if isinstance(node.value, str):
         word = node.value.lower()
         if word not in ("enabled", "enable", "disabled", "disable"):
@@ -390,12 +391,12 @@ def as_switch(name: str, node: ConfigNode) -> bool | dict[str, ConfigNode]:
 
 
 def go_value(node: ConfigNode) -> str:
-    """A scalar as Go's %v prints it."""
+    """Returns a scalar as Go's %v prints it."""
     return ("false", "true")[node.value] if isinstance(node.value, bool) else str(node.plain())
 
 
 def as_address(name: str, node: ConfigNode) -> tuple[str, int]:
-    """(host, port) of a `listen` value: `4222`, `":4222"`, `"host:4222"`, `"[::1]:4222"`; host "" means unset."""
+    """Returns (host, port) of `4222`, `":4222"`, `"host:4222"` or `"[::1]:4222"`; host "" means unset."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return "", node.value
     if not isinstance(node.value, str):
@@ -404,13 +405,13 @@ def as_address(name: str, node: ConfigNode) -> tuple[str, int]:
 
 
 def read_listen(_reader: Reader, node: ConfigNode, target: Any) -> None:
-    """`listen` of a block whose options have a host and a port."""
+    """Reads `listen` of a block whose options have a host and a port."""
     host, port = as_address("listen", node)
     target.host, target.port = host or target.host, port
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Raises FieldError with the real server's text."""
+    """Returns (host, port). Raises FieldError with nats-server's text."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise FieldError(f'could not parse address string "{text}"')
@@ -425,7 +426,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in Go duration text such as "1h2m3.5s". Raises ValueError with Go's wording."""
+    """Returns the seconds of a Go duration such as "1h2m3.5s". Raises ValueError with Go's text."""
     found = durations.parse(text.encode())
     if found is not None:
         return found / 1e9
@@ -440,7 +441,7 @@ def parse_duration(text: str) -> float:
 
 
 def friendly_bytes(count: int) -> str:
-    """As nats-server writes sizes in its log: "512 B", "2.00 MB"."""
+    """Returns a size as nats-server's log shows it: "512 B", "2.00 MB"."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, 6)
@@ -448,10 +449,8 @@ def friendly_bytes(count: int) -> str:
 
 
 def parse_storage_size(name: str, value: object) -> int:
-    """Bytes for a size of the jetstream block: an integer, or text such as "512M" (base 1024; "-1" = unlimited).
-
-    Raises ValueError with the real server's text.
-    """
+    """Returns the bytes of a size of the jetstream block: an integer, or text such as "512M" (base 1024; "-1":
+    unlimited). Raises ValueError with nats-server's text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -471,7 +470,7 @@ def parse_storage_size(name: str, value: object) -> int:
 
 
 def without_secret(url: str) -> str:
-    """The URL for messages: without the part before the host, which may be a password or a token."""
+    """Returns the URL for logs and errors: without the part before the host, which may be a password or a token."""
     scheme, colon, rest = url.rpartition("://")
     secret, at, address = rest.rpartition("@")
     return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"

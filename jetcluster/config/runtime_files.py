@@ -1,4 +1,4 @@
-"""The pid file and the ports file: how harnesses and tools find a running server."""
+"""The pid file and the ports file, by which test harnesses and tools find a running server."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from jetcluster.errors import OperatorError
 from jetcluster.file_modes import open_to_others
 
-MODE = 0o644
+FILE_MODE = 0o644
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 PORTS_PREFIX = "nats-server"
-"""Literal, also when the executable has another name: client test harnesses wait for `nats-server_<pid>.ports`."""
+"""Literal, whatever the executable's name: client test harnesses wait for `nats-server_<pid>.ports`."""
 
 
 class PidFileError(OperatorError, OSError):
-    """The text is ready for the `[FTL]` line."""
+    """The pid file cannot be written; the text is that of the `[FTL]` line."""
 
 
 class PortsFileError(OperatorError, OSError):
-    """The text is ready for an `[ERR]` line; the server goes on without the file."""
+    """The ports file cannot be written; the text is that of the `[ERR]` line, and the server runs without the file."""
 
 
 def write_pid_file(path: str, pid: int | None = None) -> None:
-    """Writes the decimal pid without a newline; the file stays at exit, as the real server's. Raises PidFileError."""
+    """Writes the decimal pid without a newline; the file stays at exit, as nats-server's does. Raises PidFileError."""
     try:
         _replace(Path(path), str(os.getpid() if pid is None else pid))
     except OSError as error:
@@ -36,9 +36,9 @@ def write_pid_file(path: str, pid: int | None = None) -> None:
 
 
 def _replace(path: Path, text: str, *, in_place: bool = True) -> None:
-    """The file appears whole, in place of a stale one, and in place of a link: these folders are often everybody's, and
-    what a link there names is not to be overwritten. A file that only its content may be changed of (in a folder that
-    is not ours, mounted by itself, a device) is written `in_place`. Raises OSError."""
+    """Replaces the file as a whole. A symbolic link is replaced, not followed: the folder may be writable by everyone,
+    and the link's target must not be overwritten. With `in_place`, a file that cannot be replaced (a device, a mounted
+    file, a folder without write permission) gets the content. Raises OSError."""
     if in_place and path.exists() and not path.is_symlink() and not path.is_file():
         path.write_text(text, encoding="ascii")
         return
@@ -58,8 +58,8 @@ def _replace(path: Path, text: str, *, in_place: bool = True) -> None:
 
 def _write_new(path: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, MODE)
-    open_to_others(descriptor, MODE)
+    descriptor = os.open(path, flags, FILE_MODE)
+    open_to_others(descriptor, FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text)
 
@@ -69,11 +69,9 @@ def ports_file(directory: str, pid: int | None = None) -> Path:
 
 
 def write_ports_file(directory: str, listeners: Mapping[str, Sequence[str]], pid: int | None = None) -> Path:
-    """Writes e.g. `{"nats":["nats://127.0.0.1:4222"],"monitoring":["http://127.0.0.1:8222"]}`; without empty kinds.
-
-    Call it when every listener is bound. The file appears whole (rename), since harnesses poll for it. Raises
-    PortsFileError.
-    """
+    """Writes e.g. `{"nats":["nats://127.0.0.1:4222"],"monitoring":["http://127.0.0.1:8222"]}`; kinds without listeners
+    are left out. Must be called after every listener is bound: harnesses poll for the file, which appears whole (by
+    rename). Raises PortsFileError."""
     path = ports_file(directory, pid)
     content = {kind: list(urls) for kind, urls in listeners.items() if urls}
     try:
@@ -89,7 +87,7 @@ def remove_ports_file(directory: str, pid: int | None = None) -> None:
 
 
 def listener_url(scheme: str, host: str, port: int) -> str:
-    """`scheme://host:port` that a client on this machine can connect to: a wildcard host becomes the loopback."""
+    """Returns the URL for a client on this machine: a wildcard host becomes the loopback address."""
     if host in ("", "0.0.0.0"):  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     elif host == "::":

@@ -38,12 +38,9 @@ CONNECTION_TYPES = frozenset({"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS"
 
 
 def is_valid_subject(subject: str) -> bool:
-    """True for a subject or filter: no empty token, no white space, `>` only at the end."""
+    """Returns True for a subject or filter: no empty token, no white space, `>` only at the end."""
     tokens = subject.split(".")
     return all(token and not any(c in " \t\r\n\0" for c in token) for token in tokens) and ">" not in tokens[:-1]
-
-
-# --- permissions ------------------------------------------------------------------------------------------------------
 
 
 def _subjects(reader: Reader, name: str, node: ConfigNode, is_subscribe: bool) -> list[str]:
@@ -98,7 +95,7 @@ def as_responses(reader: Reader, name: str, node: ConfigNode) -> ResponseOptions
 
 
 def as_response_count(reader: Reader, name: str, node: ConfigNode) -> int:
-    """0 is the default, and less is no limit."""
+    """Returns the number of responses; 0 is the default, negative is no limit."""
     return as_int(reader, name, node) or ResponseOptions().max_messages
 
 
@@ -110,9 +107,6 @@ def as_permissions(reader: Reader, name: str, node: ConfigNode) -> PermissionOpt
     permissions = PermissionOptions()
     reader.block(as_map(node, name), permissions, "permissions")
     return permissions
-
-
-# --- users ------------------------------------------------------------------------------------------------------------
 
 
 def as_connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:
@@ -131,16 +125,13 @@ def _users(reader: Reader, node: ConfigNode, account: str) -> list[UserOptions]:
         user, pairs = UserOptions(account=account), as_map(item, "users", element=True)
         if not reader.block(pairs, user, "users"):
             continue
-        place = next(reversed(pairs.values()), item)  # the last key that was read, as upstream
+        place = next(reversed(pairs.values()), item)  # as in nats-server, the last key that was read
         if not user.user and not user.nkey:
             reader.error(place, "User entry requires a user")
         elif user.nkey and (user.user or user.password):
             reader.error(place, "Nkey users do not take usernames or passwords")
         users.append(user)
     return users
-
-
-# --- authorization ----------------------------------------------------------------------------------------------------
 
 
 def read_authorization_users(reader: Reader, node: ConfigNode, target: AuthorizationOptions) -> None:
@@ -180,11 +171,8 @@ def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) ->
             user.permissions = permissions
 
 
-# --- accounts ---------------------------------------------------------------------------------------------------------
-
-
 def as_cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
-    """Checked only: nats-server counts Raft's messages between servers for an account, this server for none."""
+    """Checks the value only: unlike nats-server, this server accounts Raft's traffic to no account."""
     if node.value not in ("system", "owner", ""):
         raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
     return ""
@@ -215,7 +203,7 @@ def read_account_users(reader: Reader, node: ConfigNode, account: AccountOptions
 
 
 def read_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
-    """`accounts { A { users: [...] } }` or `accounts: [A, B]`."""
+    """Reads `accounts { A { users: [...] } }` or `accounts: [A, B]`."""
     options.accounts = {}
     if isinstance(node.value, list):
         for item in node.value:
@@ -240,7 +228,7 @@ def read_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
 
 
 def check_users(reader: Reader, options: Options) -> None:
-    """Rules across blocks: a name exists once, and accounts with users exclude a single user or a token."""
+    """Checks users across blocks: names are unique, and accounts with users exclude a single user or a token."""
     auth = options.authorization
     account_users = [user for account in (options.accounts or {}).values() for user in account.users]
     if account_users and (auth.user or auth.token):

@@ -1,8 +1,8 @@
 """The top level of a configuration file, and the blocks `jetstream`, `compat` and `websocket`.
 
-Blocks of nats-server that this server does not have (gateways, MQTT, OCSP, trusted proxies): their keys are checked
-against the real server's, so that a typing error is reported as one; then a block that would open a port or change
-logins is refused by name. An empty one does nothing there either.
+Blocks that only nats-server has (gateways, MQTT, OCSP, trusted proxies) are refused by name, because ignoring them
+would leave out a port or change logins; their keys are checked first, so that a typing error is reported as one. An
+empty block is accepted: it has no effect in nats-server either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.exports_block import check_imports
 from jetcluster.config.operator_block import settle_operator
-from jetcluster.config.options import MIN_LAME_DUCK_DURATION, PRESETS, JetStreamOptions, Options, WebSocketOptions
+from jetcluster.config.options import MIN_LAME_DUCK_SECONDS, PRESETS, JetStreamOptions, Options, WebSocketOptions
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     Bytes,
@@ -48,14 +48,11 @@ NO_PROXIES = "proxies are not supported: clients log in themselves"
 
 
 def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
-    """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
+    """Reads a whole configuration into `options`; errors and warnings are collected in `reader`."""
     reader.block(pairs, options, "")
     settle_operator(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)
-
-
-# --- server -----------------------------------------------------------------------------------------------------------
 
 
 def read_http(_reader: Reader, node: ConfigNode, options: Options) -> None:
@@ -68,9 +65,9 @@ def read_https(_reader: Reader, node: ConfigNode, options: Options) -> None:
 
 def as_lame_duck_duration(reader: Reader, name: str, node: ConfigNode) -> Seconds:
     seconds = as_duration_text(reader, name, node)
-    if seconds < MIN_LAME_DUCK_DURATION:
+    if seconds < MIN_LAME_DUCK_SECONDS:
         given = durations.render(int(seconds * 1e9))
-        raise FieldError(f"invalid lame_duck_duration of {given}, minimum is {MIN_LAME_DUCK_DURATION:.0f} seconds")
+        raise FieldError(f"invalid lame_duck_duration of {given}, minimum is {MIN_LAME_DUCK_SECONDS:.0f} seconds")
     return seconds
 
 
@@ -98,7 +95,7 @@ def as_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
 
 
 def as_tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """One tag, several with commas between them, or a list; each once, in lower case."""
+    """Returns the tags of a list or of texts with commas, each once, in lower case."""
     words = [part.strip().lower() for text in as_strings(reader, name, node) for part in text.split(",")]
     return list(dict.fromkeys(word for word in words if word))
 
@@ -118,7 +115,7 @@ def as_log_format(reader: Reader, name: str, node: ConfigNode) -> str:
 
 
 def trace_and(attribute: str) -> Read:
-    """A reader of `trace_verbose` or `trace_headers`, which say `trace` as well, on or off."""
+    """Returns a reader of `trace_verbose` or `trace_headers`, which sets `trace` to the same value."""
 
     def read(reader: Reader, node: ConfigNode, options: Options) -> None:
         options.trace = as_bool(reader, attribute, node)
@@ -130,9 +127,6 @@ def trace_and(attribute: str) -> Read:
 def refuse_default_domain(_reader: Reader, node: ConfigNode, _options: Options) -> None:
     if as_map(node, "default_js_domain"):
         raise FieldError("default_js_domain is not supported: clients name the domain they mean")
-
-
-# --- jetstream --------------------------------------------------------------------------------------------------------
 
 
 def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
@@ -151,13 +145,13 @@ def read_batch(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) ->
 
 
 def read_objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
-    """Ours: nats-server has no object service."""
+    """Reads the limits of the object service, which nats-server does not have."""
     reader.block(as_map(node, "objects"), jetstream, "jetstream.limits.objects")
 
 
 def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
-    """A reader of the store's folder, which may be given once: at the top level or in the block. `target_of` finds the
-    JetStreamOptions in the target."""
+    """Returns a reader of the store's folder, which may be given once: at the top level or in the block. `target_of`
+    returns the JetStreamOptions of the reader's target."""
 
     def read(reader: Reader, node: ConfigNode, target: Any) -> None:
         jetstream = target_of(target)
@@ -169,7 +163,7 @@ def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
 
 
 def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> Seconds | None:
-    """None for "always"; a duration is taken as given, and a warning names the loss of durability."""
+    """Returns None for "always", or seconds; a warning at start names the loss of durability."""
     if isinstance(node.value, str) and node.value.lower() == "always":
         return None
     return as_duration(reader, name, node)
@@ -180,7 +174,7 @@ def as_tag_prefix(reader: Reader, name: str, node: ConfigNode) -> str:
 
 
 def absolute(least: int, most: int = 0) -> Convert:
-    """An integer of at least `least`, and of at most `most` unless that is 0."""
+    """Returns a converter for an integer from `least` to `most`; `most` 0: no upper bound."""
 
     def convert(_reader: Reader, name: str, node: ConfigNode) -> int:
         number = node.value if isinstance(node.value, int) and not isinstance(node.value, bool) else None
@@ -199,11 +193,8 @@ def as_compact_size(reader: Reader, name: str, node: ConfigNode) -> Bytes:
     return size
 
 
-# --- compat -----------------------------------------------------------------------------------------------------------
-
-
 def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
-    """`seeds`, `nats-server`, or a map of single choices."""
+    """Reads `seeds`, `nats-server`, or a map of single choices."""
     if isinstance(node.value, str):
         if node.value not in PRESETS:
             words = " or ".join(f'"{word}"' for word in PRESETS)
@@ -215,22 +206,19 @@ def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
     reader.block(node.value, options.compat, "compat")
 
 
-# --- websocket --------------------------------------------------------------------------------------------------------
-
-
 def read_websocket(reader: Reader, node: ConfigNode, options: Options) -> None:
     websocket = options.websocket = WebSocketOptions()
     reader.block(as_map(node, "websocket"), websocket, "websocket")
 
 
 def read_websocket_login(reader: Reader, node: ConfigNode, websocket: WebSocketOptions) -> None:
-    """One user or a token; users and permissions are those of the server."""
+    """Reads one user or a token."""
     websocket.authorization = AuthorizationOptions()
     reader.block(as_map(node, "authorization"), websocket.authorization, "websocket.authorization")
 
 
 def as_handshake_timeout(reader: Reader, name: str, node: ConfigNode) -> Seconds:
-    """A plain number is taken without the warning that other durations have."""
+    """Returns seconds. A bare number is taken without the warning that other durations have."""
     if not isinstance(node.value, str):
         return float(as_int(reader, name, node))
     try:
@@ -251,7 +239,7 @@ def as_headers(reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:
 
 
 def read_gateway(reader: Reader, node: ConfigNode, _options: Options) -> None:
-    """Refused unless it is empty: the real server does not start with a name alone either."""
+    """Refuses the block unless it is empty; nats-server does not start with a name alone either."""
     is_known = reader.block(as_map(node, "gateway"), None, "gateway")
     pairs = {key.lower(): item for key, item in as_map(node, "gateway").items()}
     name = pairs.get("name")
@@ -278,7 +266,7 @@ def read_proxies(reader: Reader, node: ConfigNode, _options: Options) -> None:
 
 
 def read_ocsp(_reader: Reader, node: ConfigNode, _options: Options) -> None:
-    """Refused unless it says what this server does: `false` or `mode: never`."""
+    """Refuses the block unless it is `false` or `mode: never`."""
     if isinstance(node.value, bool):
         if node.value:
             raise FieldError(NO_OCSP)

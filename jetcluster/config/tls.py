@@ -1,10 +1,10 @@
 """`TlsOptions` -> `ssl.SSLContext`, and the TLS alert that a failed handshake sends.
 
-It is imported only when TLS is configured: `ssl` costs 10 ms of a cold start.
+The module is imported only when TLS is configured: `ssl` costs 10 ms of a cold start.
 
-The alert: OpenSSL leaves it in the outgoing buffer, and asyncio and uvloop both close the connection without sending
-it, so that the other end sees its connection end and not "bad certificate". Where the listener has said which socket a
-handshake is on, the alert is written there before they hear of the failure.
+OpenSSL leaves the alert of a failed handshake in the outgoing buffer, and asyncio and uvloop close the connection
+without sending it: the other end would see the end of its connection and not "bad certificate". The listener therefore
+names the socket of a handshake (`alerts_on`), and the alert is written there before the failure is raised.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from typing import Any
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.tls_options import CURVES, TlsOptions, openssl_suites
 
-GOODBYE = 1.0
-"""Seconds for the other end to take the alert and go."""
-CHUNK = 65536
+GOODBYE_SECONDS = 1.0
+"""Seconds in which the other end must close its connection after an alert."""
+CHUNK_BYTES = 65536
 
 _accepted: ContextVar[socket.socket | None] = ContextVar("accepted", default=None)
 """The socket of the handshake; transports run their callbacks in the context in which they were made."""
 
 
 class AlertingObject(ssl.SSLObject):
+    """An SSLObject that sends the alert of a failed handshake."""
+
     outgoing: ssl.MemoryBIO | None = None
 
     def do_handshake(self) -> None:
@@ -46,6 +48,8 @@ class AlertingObject(ssl.SSLObject):
 
 
 class AlertingContext(ssl.SSLContext):
+    """A context of `AlertingObject`s."""
+
     sslobject_class = AlertingObject
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
@@ -57,8 +61,8 @@ class AlertingContext(ssl.SSLContext):
 
 @contextmanager
 def alerts_on(connection: socket.socket) -> Iterator[socket.socket]:
-    """For the transports that are made inside. Yields another handle of the connection, for `say_goodbye`: the
-    transport closes its own."""
+    """Sends alerts of the transports made inside to this connection. Yields a duplicate of the socket for
+    `say_goodbye`, because the transport closes its own."""
     spare = connection.dup()
     token = _accepted.set(spare)
     try:
@@ -69,13 +73,13 @@ def alerts_on(connection: socket.socket) -> Iterator[socket.socket]:
 
 
 async def say_goodbye(connection: socket.socket) -> None:
-    """After an alert was sent. A socket that is closed with something unread in it resets the connection, and the other
-    end may never see the alert; so the rest is read for a while."""
+    """Reads the rest of the connection after an alert. Closing a socket with unread bytes resets the connection, and
+    the other end may then never see the alert."""
     loop = asyncio.get_running_loop()
     try:
         connection.shutdown(socket.SHUT_WR)
-        async with asyncio.timeout(GOODBYE):
-            while await loop.sock_recv(connection, CHUNK):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            while await loop.sock_recv(connection, CHUNK_BYTES):
                 pass
     except (OSError, TimeoutError):
         pass
@@ -89,10 +93,10 @@ def _send(connection: socket.socket, alert: bytes) -> None:
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
-    """For the accepting end; `mutual` asks the other end for a certificate also without `verify`. Raises
-    `ConfigError` when a file is missing or unusable."""
+    """Returns a context for the accepting end; `mutual` requires the other end's certificate even without `verify`.
+    Raises ConfigError when a file is missing or unusable."""
     context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: costly for this end alone
+    context.options |= ssl.OP_NO_RENEGOTIATION  # TLS 1.2: it costs only this end
     _set_rules(context, tls)
     load_certificate(context, tls)
     if tls.verify or mutual:
@@ -102,7 +106,7 @@ def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
 
 
 def client_context(tls: TlsOptions) -> ssl.SSLContext:
-    """For the connecting end, with a certificate if one is configured. Raises `ConfigError`."""
+    """Returns a context for the connecting end, with a certificate if one is configured. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_rules(context, tls)
     if tls.cert_file:
@@ -115,7 +119,8 @@ def client_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, tls: TlsOptions) -> None:
-    """Into a new context, or renewed into a live one: handshakes from now on show it. Raises `ConfigError`."""
+    """Loads the certificate into a new context, or anew into one in use, for its later handshakes. Raises
+    ConfigError."""
     for path in (tls.cert_file, tls.key_file):
         if not Path(path).is_file():
             raise ConfigError(f"error parsing X509 certificate/key pair: open {path}: no such file or directory")
@@ -132,7 +137,7 @@ def load_certificate(context: ssl.SSLContext, tls: TlsOptions) -> None:
 def _set_rules(context: ssl.SSLContext, tls: TlsOptions) -> None:
     """Raises ConfigError."""
     newest = tls.min_version == "1.3"
-    # As in Go, what ca_file holds is trusted, whether it signed itself or not.
+    # As in Go, every certificate in ca_file is trusted, self-signed or not.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         if tls.cipher_suites:
@@ -161,8 +166,8 @@ def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Pur
 
 
 def name_to_check(host: str, configured: Sequence[str]) -> str:
-    """The name that the certificate of `host` must have. Servers tell of others by their addresses, which certificates
-    seldom have: then it is the first name among the hosts that are configured, as nats-server does it."""
+    """Returns the name that the certificate of `host` must have. Servers advertise others by their addresses, which
+    certificates seldom have: for an address it is the first name among the configured hosts, as in nats-server."""
     if not _is_address(host):
         return host
     return next((other for other in configured if not _is_address(other)), host)
@@ -177,7 +182,7 @@ def _is_address(host: str) -> bool:
 
 
 def handshake_failure(error: Exception) -> str:
-    """The reason why a handshake failed, for the log."""
+    """Returns the reason of a failed handshake, for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other end's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

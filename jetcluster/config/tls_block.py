@@ -1,4 +1,4 @@
-"""The `tls` blocks: of the ports for clients, of routes and of leaf links.
+"""The `tls` blocks of client ports, routes and leaf links.
 
 A key that would weaken security if it were silently ignored is refused by name.
 """
@@ -24,12 +24,9 @@ from jetcluster.config.reader import (
 )
 from jetcluster.config.tls_options import CURVES, HYBRID_CURVES, TlsOptions, is_insecure, problem_of_suite
 
-FALLBACK_DELAY = 0.05
-"""Seconds that `handshake_first: auto` waits for a TLS hello."""
+FALLBACK_DELAY_SECONDS = 0.05
+"""Wait of `handshake_first: auto` for a TLS ClientHello."""
 _PIN = re.compile(r"[0-9a-f]{64}")
-
-
-# --- keys -------------------------------------------------------------------------------------------------------------
 
 
 def as_tls_timeout(_reader: Reader, name: str, node: ConfigNode) -> Seconds:
@@ -53,7 +50,8 @@ def as_tls_version(reader: Reader, name: str, node: ConfigNode) -> str:
 
 
 def read_handshake_first(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
-    """`true`, or `auto` or a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
+    """Reads `true`, or how long the server waits for a TLS ClientHello before it sends INFO unencrypted: `auto` or a
+    duration."""
     value = node.value
     if isinstance(value, bool):
         tls.handshake_first = value
@@ -63,7 +61,7 @@ def read_handshake_first(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> 
     word = value.lower()
     tls.handshake_first = word not in ("false", "off")
     if word in ("auto", "auto_fallback"):
-        tls.fallback_delay = FALLBACK_DELAY
+        tls.fallback_delay = FALLBACK_DELAY_SECONDS
     elif word not in ("true", "on", "false", "off"):
         try:
             tls.fallback_delay = parse_duration(value)
@@ -112,7 +110,7 @@ def as_cipher_suites(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
 
 
 def as_curve_preferences(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """One curve: Python's ssl takes one (its `set_ecdh_curve`), and allowing more than was named is no option."""
+    """Returns one curve, since Python's `set_ecdh_curve` takes only one; allowing others would weaken security."""
     found: list[str] = []
     for curve, item in _strings(name, node):
         if curve in HYBRID_CURVES:
@@ -128,7 +126,7 @@ def as_curve_preferences(_reader: Reader, name: str, node: ConfigNode) -> list[s
 
 
 def read_certs(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
-    """One pair, as `cert_file` and `key_file`; Python's ssl cannot choose among several."""
+    """Reads one pair of `cert_file` and `key_file`; Python's ssl cannot choose among several."""
     items = as_list(node, "certs")
     if len(items) != 1:
         raise FieldError("several certs are not supported, use one pair, or cert_file and key_file")
@@ -146,22 +144,19 @@ def refuse_ocsp_peer(_reader: Reader, node: ConfigNode, _tls: TlsOptions) -> Non
         raise FieldError("ocsp_peer is not supported: certificates are not checked with OCSP")
 
 
-# --- blocks -----------------------------------------------------------------------------------------------------------
-
-
 def read_tls(reader: Reader, node: ConfigNode, options: Options) -> None:
     options.tls = _parse(reader, node, "tls")
 
 
 def read_port_tls(reader: Reader, node: ConfigNode, target: WebSocketOptions) -> None:
-    """The `tls` block of a port of its own for clients."""
+    """Reads the `tls` block of an additional port for clients."""
     target.tls = _parse(reader, node, "tls")
     if not target.tls.cert_file:
         raise FieldError("tls of a port needs cert_file and key_file", node)
 
 
 def read_link_tls(reader: Reader, node: ConfigNode, target: ClusterOptions | LeafOptions | LeafRemoteOptions) -> None:
-    """The `tls` block of links between servers; the accepting end must have a certificate."""
+    """Reads the `tls` block of links between servers; the accepting end must have a certificate."""
     of_routes = isinstance(target, ClusterOptions)
     target.tls = _parse(reader, node, "cluster.tls" if of_routes else "tls")
     if target.tls.insecure:

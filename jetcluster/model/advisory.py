@@ -1,6 +1,6 @@
-"""JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>`.
+"""JetStream advisories, published on `$JS.EVENT.ADVISORY.>`, and their rendering.
 
-Rendering only. The publisher asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
+The publisher calls `Bus.has_interest(subject)` first: an event without a listener is not built.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ _TYPE = "io.nats.jetstream.advisory.v1."
 _NUID = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 Client = Mapping[str, Any]
-"""The client that caused the event: `acc` at least; `user`, `name`, `host` and others where known."""
+"""The client that caused the event: `acc` at least; `user`, `name`, `host` and others if known."""
 
 StreamAction = Literal["create", "delete", "modify"]
 _ACTION_SUBJECT = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}
-
 ConsumerAction = Literal["create", "delete"]
-
 API_AUDIT_SUBJECT = b"$JS.EVENT.ADVISORY.API"
 
 
 class Event(NamedTuple):
-    """An event and the subject that it is published on; `Advisories.render` makes the payload."""
+    """An event and the subject on which it is published; `Advisories.render` makes the payload."""
 
     subject: bytes
     kind: str
-    """Type: the whole, or what follows the advisories' prefix."""
+    """Type, either complete or without the advisories' prefix."""
     fields: Mapping[str, Any]
 
 
@@ -52,23 +50,23 @@ def consumer_pause(stream: str, consumer: str, state: Mapping[str, Any]) -> Even
 
 
 def for_system_account(event: Event, account: str) -> Event:
-    """The system account's copy of an event of `account`, which names that account first."""
+    """Returns the system account's copy of an event of `account`, which names that account first."""
     return event._replace(fields={"account": account, **event.fields})
 
 
 def leader_elected(stream: str, leader: str) -> Event:
-    """Without its `replicas`: `model.cluster_info` replica objects of all peers, the leader's own included."""
+    """Returns the event without its `replicas`, which are `replica_wire` objects of all peers and the leader."""
     fields = {"stream": stream, "leader": leader}
     return Event(f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode(), "stream_leader_elected", fields)
 
 
 def quorum_lost(stream: str) -> Event:
-    """Without its `replicas`, as `leader_elected`."""
+    """Returns the event without its `replicas`, as `leader_elected`."""
     return Event(f"{PREFIX}STREAM.QUORUM_LOST.{stream}".encode(), "stream_quorum_lost", {"stream": stream})
 
 
 def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str) -> Event:
-    """Ours: records of one replica cannot be read."""
+    """Own event, which nats-server does not have: records of one replica cannot be read."""
     fields = {"stream": stream, "server": server, "peer": peer, "damage": damage}
     if cause:
         fields["cause"] = cause
@@ -76,35 +74,33 @@ def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str
 
 
 def leader_refused(stream: str, server: str, peer: str, reason: str) -> Event:
-    """Ours: a replica does not follow a leader that contradicts what is committed there. Without its `replicas`, as
-    `leader_elected`."""
+    """Own event, without its `replicas`: a replica refuses a leader that contradicts its committed entries."""
     fields = {"stream": stream, "server": server, "peer": peer, "reason": reason}
     return Event(f"{PREFIX}STREAM.LEADER_REFUSED.{stream}".encode(), "stream_leader_refused", fields)
 
 
 def replicas_differ(stream: str, server: str, index: int, replicas: Sequence[tuple[str, str, str]]) -> Event:
-    """Ours: replicas (name, peer id, hash in hex or "") differ at a log index, and no majority of them agrees."""
+    """Own event: `replicas` (name, peer id, hash in hex or "") differ at a log index and no majority of them agrees."""
     fields: dict[str, Any] = {"stream": stream, "server": server, "index": index}
     fields["replicas"] = [{"name": name, "peer": peer, "hash": value} for name, peer, value in replicas]
     return Event(f"{PREFIX}STREAM.REPLICAS_DIFFER.{stream}".encode(), "stream_replicas_differ", fields)
 
 
 def server_removed(server: str, peer: str, cluster: str) -> Event:
-    """An event for the system account. `server` is a name, `peer` the id that will never be a member again."""
+    """Event for the system account. `server` is a name, `peer` the id, which can never be a member again."""
     fields = {"server": server, "server_id": peer, "cluster": cluster}
     return Event(f"{PREFIX}SERVER.REMOVED".encode(), "server_removed", fields)
 
 
 def meta_rescue(server: str, server_id: str, before: int, now: int, cluster: str, left_out: Sequence[str]) -> Event:
-    """An event for the system account, one for each server that goes on. `before` and `now` are majorities of the meta
-    group; `left_out` is ours: the names of those that must not come back."""
+    """Event for the system account, from each remaining server. `before` and `now` are majorities of the meta group;
+    `left_out`, a field of this server only, are the names of the servers that must not come back."""
     fields = {"server": server, "server_id": server_id, "prev_quorum": before, "new_quorum": now, "cluster": cluster}
     return Event(f"{PREFIX}SERVER.META_RESCUE".encode(), "meta_rescue", {**fields, "left_out": list(left_out)})
 
 
 def server_health(server: str, peer: str, aspect: str, reason: str, seconds: float | None) -> Event:
-    """Ours, of the system account: a server cannot promise what it should. `seconds`: so long it took, once it is over;
-    None while it is not."""
+    """Own event for the system account: a server is unhealthy (`seconds` None), or healthy again after `seconds`."""
     fields: dict[str, Any] = {"server": server, "server_id": peer, "aspect": aspect, "reason": reason}
     if seconds is None:
         return Event(f"{PREFIX}SERVER.UNHEALTHY.{server}".encode(), "server_unhealthy", fields)
@@ -112,7 +108,7 @@ def server_health(server: str, peer: str, aspect: str, reason: str, seconds: flo
 
 
 def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, Event]:
-    """The real server's event and the specification's."""
+    """Returns nats-server's event and the specification's."""
     fields = {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
     return (
         Event(f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned", fields),
@@ -124,7 +120,7 @@ Transfer = Literal["snapshot_create", "snapshot_complete", "restore_create", "re
 
 
 def transfer_subjects(stream: str, kind: Transfer) -> tuple[bytes, bytes]:
-    """The real server's subject and the specification's, for one and the same event."""
+    """Returns nats-server's subject and the specification's for the same event."""
     name = kind.upper()
     return (
         f"{PREFIX}STREAM.{name}.{stream}".encode(),
@@ -142,7 +138,7 @@ class Advisories:
         self._domain = domain
 
     def render(self, event: Event, client: Client | None = None) -> bytes:
-        """`client`: whose request it was, where it was one."""
+        """Returns the payload; `client`: the client whose request caused the event, if any."""
         return self._event(event.kind, event.fields, client=client)
 
     def snapshot_create(self, stream: str, state: Mapping[str, Any], client: Client) -> bytes:
@@ -158,7 +154,7 @@ class Advisories:
         return self._event("restore_create", {"stream": stream}, client=client)
 
     def restore_complete(self, stream: str, start_ns: int, size: int, client: Client) -> bytes:
-        """`size`: bytes of the archive as they were received."""
+        """Returns the payload; `size`: received bytes of the archive."""
         fields = {"stream": stream, **self._span(start_ns), "bytes": size}
         return self._event("restore_complete", fields, client=client)
 
@@ -176,13 +172,13 @@ class Advisories:
         event: dict[str, Any] = {"type": kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
         event |= fields
         if client is not None:
-            event["client"] = client  # an extra key on action events, which nats-server's lack
+            event["client"] = client  # nats-server's action events do not have it
         if self._domain:
             event["domain"] = self._domain
         return dumps(event)
 
     def _id(self) -> str:
-        """22 characters, as a NUID has."""
+        """Returns 22 characters, like a NUID."""
         return "".join(_NUID[byte % 62] for byte in self._rng.token(22))
 
 
@@ -199,13 +195,13 @@ _METRIC_PREFIX = "$JS.EVENT.METRIC."
 
 
 def subject(name: str, stream: str, consumer: str) -> bytes:
-    """`name`: one of the above."""
+    """Returns the subject of a consumer's event; `name`: one of the constants above."""
     prefix = _METRIC_PREFIX if name == ACK_METRIC else PREFIX
     return f"{prefix}CONSUMER.{name}.{stream}.{consumer}".encode()
 
 
 def consumer_leader_elected(stream: str, consumer: str, leader: str) -> Event:
-    """Without its `replicas`, as `leader_elected`."""
+    """Returns the event without its `replicas`, as `leader_elected`."""
     return _event(LEADER_ELECTED, "consumer_leader_elected", stream, consumer, leader=leader)
 
 
@@ -230,17 +226,17 @@ def pinned(stream: str, consumer: str, group: str, pin: str) -> Event:
 
 
 def unpinned(stream: str, consumer: str, group: str, reason: str) -> Event:
-    """`reason`: admin or timeout."""
+    """Returns the event; `reason`: admin or timeout."""
     return _event(UNPINNED, "consumer_group_unpinned", stream, consumer, group=group, reason=reason)
 
 
 def pause_ended(stream: str, consumer: str, until: int) -> Event:
-    """By itself, at `until` (Unix nanoseconds)."""
+    """Returns the event of a pause that ended by itself at `until` (Unix nanoseconds)."""
     return consumer_pause(stream, consumer, {"paused": False, "pause_until": rfc3339(until)})
 
 
 def ack_metric(stream: str, consumer: str, cseq: int, seq: int, deliveries: int, ack_time: int) -> Event:
-    """A sampled ack; `ack_time`: ns since the delivery."""
+    """Returns the event of a sampled ack; `ack_time`: nanoseconds since the delivery."""
     fields: dict[str, str | int] = {
         "consumer_seq": cseq,
         "stream_seq": seq,

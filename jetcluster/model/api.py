@@ -13,6 +13,8 @@ class StreamConfigRequest(StreamConfig):
 
 
 class StreamInfoRequest(WireModel):
+    """STREAM.INFO."""
+
     deleted_details: bool = False
     subjects_filter: str = ""
     offset: Int64 = 0
@@ -26,18 +28,22 @@ class PageRequest(WireModel):
 
 
 class PurgeRequest(WireModel):
+    """STREAM.PURGE."""
+
     filter: str = ""
     seq: UInt64 = 0
     keep: UInt64 = 0
 
 
 class MsgDeleteRequest(WireModel):
+    """STREAM.MSG.DELETE."""
+
     seq: UInt64 = 0
     no_erase: bool = False
 
 
 class SnapshotRequest(WireModel):
-    """`jsck` and the seed's `check_msgs`: every block is verified in any case."""
+    """STREAM.SNAPSHOT. `jsck` and the specification's `check_msgs` have no effect: every block is always verified."""
 
     deliver_subject: str = ""
     no_consumers: bool = False
@@ -48,27 +54,33 @@ class SnapshotRequest(WireModel):
 
 
 class RestoreState(WireModel):
+    """The state of an archived stream."""
+
     last_seq: UInt64 = 0
     bytes: UInt64 = 0
 
 
 class RestoreRequest(WireModel):
+    """STREAM.RESTORE."""
+
     config: StreamConfig | None = None
     state: RestoreState | None = None
 
 
 class PeerRequest(WireModel):
-    """A server's name, or its peer id."""
+    """STREAM.PEER.REMOVE, with a server's name or its peer id."""
 
     peer: str = ""
 
 
 class StepdownRequest(WireModel):
+    """LEADER.STEPDOWN of a stream, a consumer or the meta group."""
+
     placement: Placement | None = None
 
 
 class ServerRequest(WireModel):
-    """SERVER.REMOVE and SERVER.EVACUATE: a server's name, or its peer id, which wins. `cancel` is ours."""
+    """SERVER.REMOVE and SERVER.EVACUATE: a server's name or its peer id, which wins. Only this server has `cancel`."""
 
     peer: str = ""
     peer_id: str = ""
@@ -76,6 +88,6 @@ class ServerRequest(WireModel):
 
 
 class RescueRequest(WireModel):
-    """META.RESCUE: how many servers are left."""
+    """META.RESCUE, with the number of servers that are left."""
 
     quorum_needed: Int64 = 0

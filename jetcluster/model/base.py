@@ -1,11 +1,11 @@
 """The base of the pydantic models: Go's JSON habits and error texts.
 
-Importing pydantic costs 0.1 s, which a node's start does beside its waits; defining and building the models costs as
-much again. Only the API handlers import this module, after the start; each model is built by `node.warm_up`, or at its
-first use before that.
+Importing pydantic costs 0.1 s, which a node's start spends while it waits anyway; defining and building the models
+costs as much again. Only the API handlers import this module, after the start; `node.warm_up` builds each model unless
+it has been used before.
 
-A request's body has bounds, applied to what JSON made of it: models take microseconds for each value and cannot stop in
-between; `check_bounds` looks once at each list and object before they are built.
+A request's decoded body has bounds, because models take microseconds per value and cannot be interrupted:
+`check_bounds` visits each list and object once before they are built.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from jetcluster.errors import invalid_config
 from jetcluster.model import codec
-from jetcluster.model.consumer_rules import MAX_BACKOFF, MAX_FILTERS, MAX_GROUPS
+from jetcluster.model.consumer_rules import MAX_BACKOFF_WAITS, MAX_FILTERS, MAX_GROUPS
 from jetcluster.model.stream_rules import MAX_SUBJECTS
 
 MAX_VALUES: Final = 50_000
-"""All of a body's values together; 1,000 sources with all that they can say are 20,000."""
+"""Values of a body; 1,000 sources with all fields are 20,000."""
 MAX_SOURCES: Final = 1_000
-"""Ours, of a new configuration: each is a link with a consumer of its own, which asks again as long as it fails."""
+"""A limit of this server only: each source is a link with its own consumer, which is retried as long as it fails."""
 MAX_TRANSFORMS: Final = 1_000
-"""Transforms of all sources of a stream together."""
-MAX_METADATA: Final = 10_000
+"""Transforms of all sources of a stream."""
+MAX_METADATA_ENTRIES: Final = 10_000
 MAX_TAGS: Final = 1_000
 
-_MOST: Final[Mapping[str, tuple[str, int]]] = {
+_MAX_ELEMENTS: Final[Mapping[str, tuple[str, int]]] = {
     "subjects": ("subjects", MAX_SUBJECTS),
     "sources": ("sources", MAX_SOURCES),
     "subject_transforms": ("subject transforms", MAX_TRANSFORMS),
     "filter_subjects": ("filter subjects", MAX_FILTERS),
-    "backoff": ("backoff values", MAX_BACKOFF),
+    "backoff": ("backoff values", MAX_BACKOFF_WAITS),
     "priority_groups": ("priority groups", MAX_GROUPS),
-    "metadata": ("metadata entries", MAX_METADATA),
+    "metadata": ("metadata entries", MAX_METADATA_ENTRIES),
     "tags": ("placement tags", MAX_TAGS),
 }
-"""By key: what the elements of all such lists and objects are called, and how many they may be."""
+"""Key of lists and objects -> (name of their elements, the number of elements allowed in all of them)."""
 
 
 def check_bounds(body: Any) -> None:
-    """`allowed` raises the bounds of keys, for a configuration that already has more. Raises ApiError: 10052 for what
-    has a bound of its own, 10025 when all is too much."""
-    found = dict.fromkeys(_MOST, 0)
+    """Raises ApiError: 10052 when elements with a bound of their own are too many, 10025 when all values are."""
+    found = dict.fromkeys(_MAX_ELEMENTS, 0)
     total = 0
     open_ = [body]
     while open_:
@@ -66,7 +65,7 @@ def _count(found: dict[str, int], key: str, size: int) -> None:
     if key not in found:
         return
     found[key] += size
-    name, most = _MOST[key]
+    name, most = _MAX_ELEMENTS[key]
     if found[key] > most:
         raise invalid_config(f"too many {name}, maximum allowed is {most}")
 
@@ -92,15 +91,14 @@ _TYPE_NAMES = {
 
 
 class WireModel(BaseModel):
-    """Keys are matched without case, `null` is as if absent, types are not coerced; unknown keys are ignored, unless
-    `parse` is told to be strict."""
+    """The base of all models. Keys have no case, `null` counts as absent, types are not coerced."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose "" means the default: the seeds write `"discard": ""`, which nats-server refuses."""
+    """Keys whose "" means the default: the specification has `"discard": ""`, which nats-server refuses."""
     words: ClassVar[frozenset[str]] = frozenset()
-    """Those of them whose "" and `null` `parse` refuses when it is told so."""
+    """The keys among these whose "" and `null` `parse` refuses with `refuse_empty`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -127,20 +125,19 @@ class WireModel(BaseModel):
         strict: bool = False,
         refuse_empty: bool = False,
     ) -> Self:
-        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
-        with `refuse_empty` for one of its `words` that is "" or `null`, and 10052 for too many of something (`bounds`,
-        which `allowed` raises). `null` is the empty object, as in Go."""
+        """Returns the model of a request's payload; `null` is the empty object, as in Go. `strict` refuses unknown
+        keys, `refuse_empty` refuses `words` that are "" or `null`. Raises ApiError 10025, and as `check_bounds`."""
         return cls.from_fields(codec.loads(payload), strict=strict, refuse_empty=refuse_empty)
 
     @classmethod
     def from_fields(cls, body: Any, *, strict: bool = False, refuse_empty: bool = False) -> Self:
-        """As `parse`, of a body that is decoded."""
+        """Does the same as `parse` for a decoded body."""
         check_bounds(body)
         return cls.from_object(body, strict=strict, refuse_empty=refuse_empty)
 
     @classmethod
     def from_object(cls, value: Any, *, strict: bool = False, refuse_empty: bool = False) -> Self:
-        """From decoded JSON. Raises ApiError 10025."""
+        """Does the same without `check_bounds`. Raises ApiError 10025."""
         context = {word for word, chosen in (("strict", strict), ("empty", refuse_empty)) if chosen}
         try:
             return cls.model_validate({} if value is None else value, context=context or None)
@@ -151,7 +148,7 @@ class WireModel(BaseModel):
 
 
 def models() -> Iterator[type[WireModel]]:
-    """All that are defined by now; those that others are made of come first."""
+    """Yields all models that are defined by now, base classes before their subclasses."""
     waiting = [WireModel]
     while waiting:
         for model in waiting.pop().__subclasses__():
@@ -160,7 +157,7 @@ def models() -> Iterator[type[WireModel]]:
 
 
 def _text(error: ValidationError) -> str:
-    """The first error, close to the words of Go's decoder."""
+    """Returns the first error, close to the text of Go's decoder."""
     first = error.errors(include_url=False, include_context=False)[0]
     kind, value = first["type"], first["input"]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
@@ -177,7 +174,7 @@ def _text(error: ValidationError) -> str:
 
 
 def _bad_choice(key: str, value: Any) -> str:
-    """Each of Go's enums has words of its own."""
+    """Returns the error text, which in Go each enum has of its own."""
     match key:
         case "compression":
             return "unknown compression algorithm"

@@ -1,4 +1,4 @@
-"""The `cluster` object of STREAM.INFO: plain values in, a wire dict out."""
+"""The `cluster` object of STREAM.INFO."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class ReplicaInfo(NamedTuple):
-    """One peer of a stream's group as the leader sees it."""
+    """One peer of a stream's group, in the view of the leader."""
 
     name: str
     peer: str
     current: bool
-    """Nothing missing and seen within 10 s."""
+    """It has all entries and was in contact within 10 s."""
     active_ns: int
-    """Nanoseconds since last contact."""
+    """Nanoseconds since the last contact."""
     offline: bool = False
     lag: int = 0
 
@@ -36,9 +36,9 @@ def cluster_wire(
     others: Sequence[ReplicaInfo] = (),
     desired: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The `cluster` object. `leader` is a server name; `others` are all peers but the answering leader;
-    `traffic_account` is the system account, which is what carries a group's traffic where no user account pays for it.
-    A standalone server gives `name` "" and only the leader is shown; R1 in a cluster shows name and leader."""
+    """Returns the `cluster` object. `leader` is a server name; `others` are all peers except the answering leader;
+    `traffic_account` is the system account, to which a group's traffic is accounted. A standalone server has the `name`
+    "", and only the leader is shown; R1 in a cluster shows name and leader."""
     cluster: dict[str, Any] = {"name": name} if name else {}
     if name and replicas > 1:
         cluster["raft_group"] = group_name(gid, replicas, memory)
@@ -66,7 +66,7 @@ def desired_wire(
     origin_placement: Mapping[str, Any] | None,
     catching_up: bool,
 ) -> dict[str, Any]:
-    """The `desired` object while a stream is being moved; `peers` are (server name, peer id)."""
+    """Returns the `desired` object while a stream is being moved; `peers` are (server name, peer id)."""
     origin: dict[str, Any] = {"replicas": origin_replicas}
     if origin_placement:
         origin["placement"] = origin_placement
@@ -93,7 +93,7 @@ def replica_wire(info: ReplicaInfo) -> dict[str, Any]:
 
 
 def group_name(gid: int, replicas: int, memory: bool) -> str:
-    """`S-R3F-<8 characters>`, the same for a group's whole life."""
+    """Returns `S-R3F-<8 characters>`; the characters are constant for a group."""
     number = int.from_bytes(hashlib.blake2b(b"%d" % gid, digest_size=8).digest())
     digits = []
     for _ in range(8):

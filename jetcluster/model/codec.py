@@ -1,4 +1,4 @@
-"""JSON at the edge: what clients send, read as leniently as Go's decoder does and no more; what we answer, compact."""
+"""JSON of clients: requests are decoded as leniently as by Go's decoder, answers are encoded compactly."""
 
 from __future__ import annotations
 
@@ -11,44 +11,42 @@ from jetcluster import errors
 from jetcluster.errors import by_code
 
 MAX_DEPTH_TEXT = "exceeded max depth"
-PORTION: Final = 2000
-"""Pieces of JSON that are made in one step, a millisecond at most: a key, a value and what stands between them are
-pieces."""
+PIECES_PER_STEP: Final = 2000
+"""Pieces of JSON (keys, values, separators) that are encoded in one step, a millisecond at most."""
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON, ASCII only: valid with anything that a client put into a string."""
+    """Returns compact JSON in ASCII, which is valid whatever a string of a client contains."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-LONG: Final = 4096
-"""Subjects, or deleted sequences: the JSON of more is made in steps."""
+LONG_LIST_ITEMS: Final = 4096
+"""Subjects or deleted sequences up to which JSON is encoded in one step."""
 
 
 def is_long(fields: dict[str, Any]) -> bool:
-    """True for an answer to STREAM.INFO with a long list in its state."""
+    """Returns True for an answer to STREAM.INFO with a long list in its state."""
     state = fields.get("state")
-    return isinstance(state, dict) and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG
+    return (
+        isinstance(state, dict)
+        and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG_LIST_ITEMS
+    )
 
 
 def encoding(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> Generator[None, None, bytes]:
-    """As `dumps`, in steps: for what may be long. With `indent` as `json.dumps` lays it out. `value` is the caller's:
-    it may not change between the steps."""
+    """Encodes in steps; `indent` is that of `json.dumps`. The caller must not change `value` between the steps."""
     separators = (",", ":") if indent is None else None
     encoder = json.JSONEncoder(indent=indent, separators=separators, ensure_ascii=ensure_ascii)
     pieces = encoder.iterencode(value)
     found = bytearray()
-    while portion := "".join(islice(pieces, PORTION)):
+    while portion := "".join(islice(pieces, PIECES_PER_STEP)):
         found += portion.encode()
         yield
     return bytes(found)
 
 
 def loads(payload: bytes) -> Any:
-    """Decodes one JSON value. Bytes that are not UTF-8 become U+FFFD as in Go; NaN and Infinity are no JSON.
-
-    Raises ApiError 10025 (`invalid JSON: ...`), also for trailing data.
-    """
+    """Decodes one JSON value; bytes that are not UTF-8 become U+FFFD, as in Go. Raises ApiError 10025."""
     if not payload.strip():
         raise invalid_json("unexpected end of JSON input")
     try:
@@ -69,8 +67,7 @@ def _no_constant(name: str) -> Any:
 
 
 def syntax_text(error: ValueError, *, offset: bool = False) -> str:
-    """Go's text for JSON that Python's decoder refused with `error`; `offset`: with the place, as Go tells it of a
-    stream."""
+    """Returns Go's text for an error of Python's decoder; with `offset`, Go's text for a stream, with the place."""
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
@@ -89,11 +86,11 @@ _PLACES = (
     ("Invalid control character", "in string literal"),
     ("Invalid \\", "in string escape code"),
 )
-"""The beginning of a message of Python's decoder -> the words of Go's at that place."""
+"""Beginning of the text of Python's decoder -> text of Go's."""
 
 
 def without_surrogates(value: Any) -> Any:
-    """A lone `\\ud800` escape is legal JSON, but no text: Go reads it as U+FFFD, Python would fail when encoding."""
+    """Replaces lone `\\ud800` escapes by U+FFFD, as Go does; Python would fail to encode them."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -104,7 +101,7 @@ def without_surrogates(value: Any) -> Any:
 
 
 def json_kind(value: Any) -> str:
-    """Go's word for the kind of a decoded value."""
+    """Returns Go's name for the kind of a decoded value."""
     match value:
         case bool():
             return "bool"

@@ -1,6 +1,6 @@
 """Bodies of the consumer API's requests: shape and types.
 
-What the values may be, and the server's defaults, are `model.consumer_rules`' work on the wire form.
+The checks of their values and the server's defaults are in `model.consumer_rules`, on the wire form.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def _time(text: str) -> str:
 
 
 Time = Annotated[str, AfterValidator(_time)]
-"""RFC 3339, as Go would write it again; "" is absent."""
+"""RFC 3339 in Go's form; "" is absent."""
 
 
 class ConsumerConfig(WireModel):
-    """One consumer's configuration as a client wrote it, fields in wire order. Durations in nanoseconds."""
+    """One consumer's configuration in a request, fields in wire order. Durations in nanoseconds."""
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset(
         {"deliver_policy", "ack_policy", "replay_policy", "priority_policy", "opt_start_time", "pause_until"}
@@ -40,7 +40,7 @@ class ConsumerConfig(WireModel):
     opt_start_seq: UInt64 = 0
     opt_start_time: Time = ""
     ack_policy: Literal["none", "all", "explicit", "flow_control"] = "none"
-    """The server decides what an absent key means (`compat { ack_policy }`)."""
+    """`compat { ack_policy }` decides the value of an absent key."""
     ack_wait: Duration = 0
     max_deliver: Int64 = 0
     backoff: list[Duration] = Field(default_factory=list)
@@ -71,13 +71,12 @@ class ConsumerConfig(WireModel):
     priority_timeout: Duration = 0
 
     def settle_ack_policy(self, absent: str) -> None:
-        """`absent` where the client did not say one."""
+        """Sets the policy to `absent` if the request has none."""
         if "ack_policy" not in self.model_fields_set:
             self.ack_policy = "explicit" if absent == "explicit" else "none"
 
     def to_wire(self) -> dict[str, Any]:
-        """The fields that were given, without zero values; times also in nanoseconds since the Unix epoch, as
-        `<key>_ns`."""
+        """Returns the given fields without zero values; times also as `<key>_ns`, Unix nanoseconds."""
         wire = {key: value for key, value in self.model_dump().items() if value}
         if self.priority_policy == "none":
             del wire["priority_policy"]
@@ -88,6 +87,8 @@ class ConsumerConfig(WireModel):
 
 
 class ConsumerCreateRequest(WireModel):
+    """CONSUMER.CREATE."""
+
     empty_is_absent: ClassVar[frozenset[str]] = frozenset({"action"})
 
     stream_name: str = ""
@@ -97,14 +98,20 @@ class ConsumerCreateRequest(WireModel):
 
 
 class ConsumerPauseRequest(WireModel):
+    """CONSUMER.PAUSE."""
+
     empty_is_absent: ClassVar[frozenset[str]] = frozenset({"pause_until"})
 
     pause_until: Time = ""
 
 
 class ConsumerResetRequest(WireModel):
+    """CONSUMER.RESET."""
+
     seq: UInt64 = 0
 
 
 class ConsumerUnpinRequest(WireModel):
+    """CONSUMER.UNPIN."""
+
     group: str = ""

@@ -1,10 +1,9 @@
-"""The rules of a consumer's configuration: its defaults (`with_defaults`), its checks (`check_config`), its form in
-answers (`shown`).
+"""A consumer's configuration: its defaults (`with_defaults`), checks (`check_config`) and form in answers (`shown`).
 
-Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's, and needs no pydantic. Order, codes and
-texts were checked against nats-server 2.15. What depends on the
-stream's other consumers is decided in apply (`consumer.state.table`). Checks of nats-server that its own defaults make
-unreachable (10085, 10087, 10114, 10181, 10182) are not here.
+The rules work on the wire forms of consumer (the JSON object of CONSUMER.INFO) and stream, without pydantic. Order,
+codes and texts were compared with nats-server 2.15. Rules about a stream's other consumers are in
+`consumer.state.table`. Checks that nats-server's defaults make unreachable are left out (10085, 10087, 10114, 10181,
+10182).
 """
 
 from __future__ import annotations
@@ -17,24 +16,23 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import durations, subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME
+from jetcluster.model.stream_rules import MAX_DESCRIPTION_CHARS, MAX_METADATA_BYTES, MAX_NAME_CHARS
 from jetcluster.model.subjects import MAX_SHAPES, one_within_another, too_various
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, rfc3339
 
 Config = Mapping[str, Any]
 
-DEFAULT_ACK_WAIT: Final = 30 * SECOND
+DEFAULT_ACK_WAIT_NS: Final = 30 * SECOND
 DEFAULT_MAX_ACK_PENDING: Final = 1000
 DEFAULT_MAX_WAITING: Final = 512
-DEFAULT_INACTIVE_THRESHOLD: Final = 5 * SECOND
-"""Only for consumers that are not durable."""
-DEFAULT_PIN_TIMEOUT: Final = 2 * MINUTE
-FLOW_CONTROL_HEARTBEAT: Final = SECOND
+DEFAULT_INACTIVE_THRESHOLD_NS: Final = 5 * SECOND
+"""The default of consumers that are not durable."""
+DEFAULT_PIN_TIMEOUT_NS: Final = 2 * MINUTE
+FLOW_CONTROL_HEARTBEAT_NS: Final = SECOND
 """The heartbeat that ack policy flow_control requires."""
 MAX_FILTERS: Final = 4096
-"""Ours. nats-server has no limit but the time it takes: 3.9 s for 5,000, as it compares each with each. Here each batch
-of deliveries costs a look at every literal filter."""
-MAX_BACKOFF: Final = 10_000
+"""A limit of this server only, since each batch of deliveries checks every literal filter."""
+MAX_BACKOFF_WAITS: Final = 10_000
 MAX_GROUPS: Final = 64
 
 _ORDER: Final = (
@@ -46,7 +44,7 @@ _ORDER: Final = (
     "priority_timeout", "opt_start_time_ns", "pause_until_ns",
 )  # fmt: skip
 _ALWAYS: Final = frozenset({"num_replicas"})
-"""Shown even when zero."""
+"""Keys that are shown even when zero."""
 _NEVER_NEGATIVE: Final = (
     "max_waiting", "max_batch", "max_expires", "max_bytes", "idle_heartbeat", "inactive_threshold", "priority_timeout",
 )  # fmt: skip
@@ -72,29 +70,29 @@ def check_name(name: str) -> None:
 def with_defaults(
     given: Config, stream: Config, limits: AccountLimits = UNLIMITED, *, pedantic: bool = False
 ) -> dict[str, Any]:
-    """`given` (of `ConsumerConfig.to_wire`) with the server's defaults, keys in wire order. Idempotent. Metadata holds
-    `_nats.req.level` and, of what the server adds, nothing else. A `pedantic` request has to say itself what its ack
-    policy needs."""
+    """Returns `given` (from `ConsumerConfig.to_wire`) with the server's defaults, keys in wire order. Idempotent. Of
+    the server's own metadata, only `_nats.req.level` is included. A `pedantic` request must itself give the fields that
+    its ack policy needs."""
     config = dict(given)
     for key in _NEVER_NEGATIVE:
         config[key] = max(0, config.get(key, 0))
     acks = config["ack_policy"]
     if acks == "flow_control" and not pedantic:
-        config |= {"flow_control": True, "idle_heartbeat": FLOW_CONTROL_HEARTBEAT}
+        config |= {"flow_control": True, "idle_heartbeat": FLOW_CONTROL_HEARTBEAT_NS}
     if config.get("max_deliver", 0) <= 0:
         config["max_deliver"] = -1
     if backoff := config.get("backoff"):
         config["ack_wait"] = backoff[0]
     elif not config.get("ack_wait") and acks in {"explicit", "all"}:
-        config["ack_wait"] = DEFAULT_ACK_WAIT
+        config["ack_wait"] = DEFAULT_ACK_WAIT_NS
     if not config["max_waiting"] and not config.get("deliver_subject"):
         config["max_waiting"] = DEFAULT_MAX_WAITING
     config["max_ack_pending"] = _max_ack_pending(config, stream, limits)
     if not config["inactive_threshold"]:
-        ephemeral = 0 if config.get("durable_name") else DEFAULT_INACTIVE_THRESHOLD
+        ephemeral = 0 if config.get("durable_name") else DEFAULT_INACTIVE_THRESHOLD_NS
         config["inactive_threshold"] = _stream_limit(stream, "inactive_threshold") or ephemeral
     if config.get("priority_policy") == "pinned_client" and not config["priority_timeout"]:
-        config["priority_timeout"] = DEFAULT_PIN_TIMEOUT
+        config["priority_timeout"] = DEFAULT_PIN_TIMEOUT_NS
     own = {"_nats.level", "_nats.req.level", "_nats.ver"}
     metadata = {key: value for key, value in config.get("metadata", {}).items() if key not in own}
     config["metadata"] = dict(sorted({**metadata, "_nats.req.level": str(required_level(config))}.items()))
@@ -115,39 +113,39 @@ def _stream_limit(stream: Config, key: str) -> int:
 
 
 def is_beyond(config: Config, limits: Mapping[str, int]) -> bool:
-    """The consumer has more than a stream's `consumer_limits` permit: a limit that is not set permits all."""
+    """Returns True when the consumer exceeds one of a stream's `consumer_limits` that are set."""
     return any(0 < limits.get(key, 0) < config.get(key, 0) for key in ("max_ack_pending", "inactive_threshold"))
 
 
 def always_new(given: Config, stream: Config) -> bool:
-    """Nothing that exists is equal to it: nobody said how long the ephemeral consumer may be unused, and the time that
-    the server gives counts as a difference. As nats-server without a cluster."""
+    """Returns True when no existing consumer counts as equal. As in nats-server without a cluster, the default
+    `inactive_threshold` of an ephemeral consumer counts as a difference."""
     durable = given.get("durable_name") or given.get("inactive_threshold")
     return not durable and not _stream_limit(stream, "inactive_threshold")
 
 
 def _ordered(config: Config) -> dict[str, Any]:
-    """Zero values go, but for those that nats-server shows; a client's own zero is no different from an absent key."""
+    """Returns the fields in wire order without zero values, except the ones that nats-server shows."""
     return {key: config.get(key, 0) for key in _ORDER if config.get(key) or key in _ALWAYS}
 
 
 def required_level(config: Config) -> int:
-    """The JetStream API level (ADR-44) that the configuration needs."""
+    """Returns the JetStream API level (ADR-44) that the configuration needs."""
     if config.get("ack_policy") == "flow_control":
         return 4
     return 1 if config.get("pause_until_ns", 0) > 0 or config.get("priority_groups") else 0
 
 
 def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
-    """A stored configuration as clients see it: without our own keys (`..._ns`), with what nats-server adds to
-    `metadata` (LIST, `versions` False, leaves that out). `pause_until` is that of the last PAUSE."""
+    """Returns a stored configuration as clients see it: without internal keys (`..._ns`), with `pause_until` of the
+    last PAUSE, and with nats-server's metadata (the versions are left out in LIST)."""
     visible = {key: value for key, value in config.items() if not key.endswith("_ns")}
     paused = config.get("pause_until_ns", 0)
     if not paused:
         visible.pop("pause_until", None)
     elif "pause_until" not in visible or parse_rfc3339(visible["pause_until"]) != paused:
         visible["pause_until"] = rfc3339(paused)
-    added = {"_nats.req.level": str(required_level(config))}  # PAUSE changes it
+    added = {"_nats.req.level": str(required_level(config))}  # PAUSE may change it
     if versions:
         added |= {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
     visible["metadata"] = dict(sorted({**visible.get("metadata", {}), **added}.items()))
@@ -155,15 +153,14 @@ def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
 
 
 def replicas_within(asked: int, of_stream: int, retention: str) -> int:
-    """`num_replicas` of a consumer as its stream permits it now: an update of the stream, or a restore with fewer
-    replicas, leaves the consumer with what it was created with."""
+    """Returns `num_replicas` of a stored consumer within its stream's, which may have been reduced since."""
     if not asked or (retention == "limits" and asked <= of_stream):
         return asked
     return of_stream
 
 
 def check_pedantic(given: Config, stream: Config) -> None:
-    """Refuses values that `with_defaults` would silently correct. Raises ApiError 10157."""
+    """Refuses values that `with_defaults` would correct silently. Raises ApiError 10157."""
     for key in ("max_deliver", "max_ack_pending"):
         if given.get(key, 0) < -1:
             raise _pedantic(f"{key} must be set to -1")
@@ -182,13 +179,13 @@ def _pedantic(text: str) -> ApiError:
 
 
 def check_config(name: str, config: Config, stream: Config, limits: AccountLimits = UNLIMITED) -> None:
-    """`config` with its defaults. Raises ApiError."""
+    """Checks a configuration with its defaults. Raises ApiError."""
     if not _NAME_BLANKS.isdisjoint(name) or any(c in name for c in ".*>"):
         raise invalid_config("consumer name can not contain '.', '*', '>', '\\', '/'")
     _check_replicas(config, stream)
     _check_acks(config)
-    if len(config.get("description", "")) > MAX_DESCRIPTION:
-        raise by_code(10107, max=MAX_DESCRIPTION)
+    if len(config.get("description", "")) > MAX_DESCRIPTION_CHARS:
+        raise by_code(10107, max=MAX_DESCRIPTION_CHARS)
     if config.get("deliver_subject"):
         _check_push(config, stream)
     else:
@@ -205,8 +202,8 @@ def check_config(name: str, config: Config, stream: Config, limits: AccountLimit
     if size > MAX_METADATA_BYTES:
         raise by_code(10135, limit=f"{MAX_METADATA_BYTES // 1024}KB")
     _check_groups(config)
-    if len(name) > MAX_NAME:
-        raise by_code(10102, max=MAX_NAME)
+    if len(name) > MAX_NAME_CHARS:
+        raise by_code(10102, max=MAX_NAME_CHARS)
 
 
 def _check_replicas(config: Config, stream: Config) -> None:
@@ -223,8 +220,8 @@ def _check_acks(config: Config) -> None:
     backoff = config.get("backoff", [])
     if any(wait < 0 for wait in backoff):
         raise by_code(10184)
-    if len(backoff) > MAX_BACKOFF:
-        raise invalid_config(f"too many backoff values, maximum allowed is {MAX_BACKOFF}")
+    if len(backoff) > MAX_BACKOFF_WAITS:
+        raise invalid_config(f"too many backoff values, maximum allowed is {MAX_BACKOFF_WAITS}")
     if config.get("ack_wait", 0) < 0:
         raise by_code(10183)
     if config["ack_policy"] == "flow_control":
@@ -244,7 +241,7 @@ def _check_flow_control_acks(config: Config) -> None:
         raise by_code(10221)
     if config["max_deliver"] > 0:
         raise by_code(10222)
-    if config.get("idle_heartbeat") != FLOW_CONTROL_HEARTBEAT:
+    if config.get("idle_heartbeat") != FLOW_CONTROL_HEARTBEAT_NS:
         raise invalid_config("flow control ack policy heartbeat needs to be 1s")
 
 
@@ -327,7 +324,7 @@ def _check_start(config: Config) -> None:
             if not time:
                 raise _bad_start(policy, "start time", given=False)
             if seq:
-                raise _bad_start(policy, "start start sequence", given=True)  # nats-server's words
+                raise _bad_start(policy, "start start sequence", given=True)  # nats-server's text
         case _:
             if seq:
                 raise _bad_start(policy, "start sequence", given=True)

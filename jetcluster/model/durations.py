@@ -20,13 +20,13 @@ UNITS: Final = {
     b"h": 3600 * SECOND,
 }
 _PART: Final = re.compile(rb"([0-9]*)(?:\.([0-9]*))?(ns|us|\xc2\xb5s|\xce\xbcs|ms|s|m|h)")
-_LONGEST: Final = 64
-"""No duration that fits 63 bits needs more digits than this; longer ones are refused unread."""
+_MAX_CHARS: Final = 64
+"""A longer text is refused without parsing: 63 bits need fewer digits."""
 
 
 def parse(text: bytes) -> int | None:
-    """Nanoseconds, fractions of one cut off; None for what Go's time.ParseDuration refuses."""
-    if len(text) > _LONGEST:
+    """Returns nanoseconds, rounded towards zero; None for a text that Go's time.ParseDuration refuses."""
+    if len(text) > _MAX_CHARS:
         return None
     sign = -1 if text.startswith(b"-") else 1
     rest = text[1:] if text[:1] in (b"-", b"+") else text
@@ -48,7 +48,7 @@ def parse(text: bytes) -> int | None:
 
 
 def render(nanoseconds: int) -> str:
-    """Go's `Duration.String()`: 120 s is "2m0s", 1.5 ms is "1.5ms"."""
+    """Returns Go's `Duration.String()`: 120 s is "2m0s", 1.5 ms is "1.5ms"."""
     if nanoseconds == 0:
         return "0s"
     sign, n = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)

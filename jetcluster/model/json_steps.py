@@ -1,9 +1,9 @@
-"""JSON that is read in steps: `json.loads` of a long text keeps the loop for as long as it takes.
+"""Decodes JSON in steps, because `json.loads` of a long text would block the event loop.
 
-Objects and lists of more text than `WHOLE` are cut into pieces of many members, which the decoder of the standard
-library reads. A cut at a comma that does not stand between two members leaves a string, an object or a list open, so
-the decoder refuses the piece; then its members are read one by one. For what nodes tell each other: what clients send
-is bounded.
+Objects and lists longer than `WHOLE_CHARS` are cut into pieces of many members for the decoder of the standard library.
+A cut at a comma that does not separate two members leaves a string, an object or a list open, so the decoder refuses
+the piece; then its members are decoded one by one. It is used for messages between nodes; clients' messages are
+bounded.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import re
 from collections.abc import Generator
 from typing import Any, Final
 
-WHOLE: Final = 32 * 1024
-"""Characters that are decoded at once, 0.5 ms at most."""
-PIECE: Final = 8 * 1024
-"""Characters after which a piece ends, at the next comma."""
-PORTION: Final = 256
-"""Members that are read one by one in a step."""
+WHOLE_CHARS: Final = 32 * 1024
+"""Characters that are decoded in one step, 0.5 ms at most."""
+PIECE_CHARS: Final = 8 * 1024
+"""Characters of a piece, which ends at the next comma."""
+MEMBERS_PER_STEP: Final = 256
+"""Members decoded one by one in a step."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _short = json.JSONDecoder().raw_decode
-"""A value from there on, and where it ends."""
+"""Decodes the value at a position and returns it with the position after it."""
 
 _Steps = Generator[None, None, tuple[Any, int]]
-"""A value and where the text goes on."""
+"""Returns a value and the position after it."""
 
 
 def decoding(text: str) -> Generator[None, None, Any]:
-    """The value that `json.loads` returns. Raises ValueError; and RecursionError beyond a thousand levels or so."""
-    if len(text) <= WHOLE:
+    """Returns the value that `json.loads` returns. Raises ValueError, and RecursionError beyond about 1,000 levels."""
+    if len(text) <= WHOLE_CHARS:
         return json.loads(text)
     value, end = yield from _value(text, _next(text, 0))
     if _next(text, end) != len(text):
@@ -46,10 +46,10 @@ def _next(text: str, at: int) -> int:
 
 def _value(text: str, at: int) -> _Steps:
     first = text[at : at + 1]
-    # A value that begins close to the end cannot be long, and of another one that is not known yet.
-    if first == "{" and len(text) - at > WHOLE:
+    # A value that begins close to the end cannot be long; any other one may be.
+    if first == "{" and len(text) - at > WHOLE_CHARS:
         return (yield from _object(text, at))
-    if first == "[" and len(text) - at > WHOLE:
+    if first == "[" and len(text) - at > WHOLE_CHARS:
         return (yield from _list(text, at))
     return _short(text, at)
 
@@ -60,7 +60,7 @@ def _object(text: str, at: int) -> _Steps:
     if text[at : at + 1] == "}":
         return found, at + 1
     while more:
-        cut = text.find(',"', at + PIECE, at + 2 * PIECE) if at >= passed else -1
+        cut = text.find(',"', at + PIECE_CHARS, at + 2 * PIECE_CHARS) if at >= passed else -1
         if cut > 0:
             passed = cut
             if (members := _decoded("{" + text[at:cut] + "}")) is not None:
@@ -68,7 +68,7 @@ def _object(text: str, at: int) -> _Steps:
                 at = cut + 1
                 yield
                 continue
-        if not count % PORTION:
+        if not count % MEMBERS_PER_STEP:
             yield
         count += 1
         if text[at : at + 1] != '"':
@@ -86,7 +86,7 @@ def _list(text: str, at: int) -> _Steps:
     if text[at : at + 1] == "]":
         return found, at + 1
     while more:
-        cut = text.find(",", at + PIECE, at + 2 * PIECE) if at >= passed else -1
+        cut = text.find(",", at + PIECE_CHARS, at + 2 * PIECE_CHARS) if at >= passed else -1
         if cut > 0:
             passed = cut
             if (members := _decoded("[" + text[at:cut] + "]")) is not None:
@@ -94,7 +94,7 @@ def _list(text: str, at: int) -> _Steps:
                 at = _next(text, cut + 1)
                 yield
                 continue
-        if not count % PORTION:
+        if not count % MEMBERS_PER_STEP:
             yield
         count += 1
         value, at = (yield from _value(text, at)) if text[at : at + 1] in "{[" else _short(text, at)
@@ -104,7 +104,7 @@ def _list(text: str, at: int) -> _Steps:
 
 
 def _decoded(piece: str) -> Any:
-    """None where the text was not cut between two members: a string or a value is open then."""
+    """Returns None when the text was not cut between two members, so that a string or a value is open."""
     try:
         return json.loads(piece)
     except ValueError:
@@ -112,7 +112,7 @@ def _decoded(piece: str) -> Any:
 
 
 def _after(text: str, at: int, sign: str, problem: str) -> int:
-    if text[at : at + 1] != sign:  # mostly nothing stands between
+    if text[at : at + 1] != sign:  # usually there is no white space
         at = _next(text, at)
         if text[at : at + 1] != sign:
             raise json.JSONDecodeError(problem, text, at)
@@ -120,7 +120,7 @@ def _after(text: str, at: int, sign: str, problem: str) -> int:
 
 
 def _more(text: str, at: int, end: str) -> tuple[int, bool]:
-    """(the place where the next member begins, True), or (the place behind the end, False). Raises ValueError."""
+    """Returns (position of the next member, True), or (position after the end, False). Raises ValueError."""
     sign = text[at : at + 1]
     if sign != "," and sign != end:
         at = _next(text, at)

@@ -1,7 +1,7 @@
 """The checks of a stream's mirror and sources against the account's other streams: cycles, sizes, mirror_direct.
 
-Streams are wire-form configurations by name. An upstream need not exist, and what lies behind an external link is not
-looked at. Codes and texts were checked against nats-server 2.15.
+Streams are wire-form configurations by name. An upstream need not exist, and external links are not followed. Codes and
+texts were compared with nats-server 2.15.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from jetcluster.model.subjects import Patterns
 
 Config = Mapping[str, Any]
 Find = Callable[[str], Config | None]
-"""The configuration of a stream of the account; None when there is none."""
+"""Returns the configuration of a stream of the account, or None."""
 
-_PEDANTIC = 10157
+_PEDANTIC_CODE = 10157
 
 
 def check_upstreams(config: Config, find: Find) -> None:
-    """Raises ApiError 10030, 10046 or 10052."""
+    """Checks a mirror or sources. Raises ApiError 10030, 10046 or 10052."""
     for link in _links(config):
         upstream = find(link["name"])
         if upstream is not None and _narrower(config, upstream):
@@ -30,15 +30,15 @@ def check_upstreams(config: Config, find: Find) -> None:
 
 
 def inherited(config: Config, find: Find, *, given: bool | None = None) -> dict[str, Any]:
-    """The configuration with mirror_direct as its upstream's allow_direct has it, where that can be seen. `given`: what
-    a pedantic request says itself. Raises ApiError 10157."""
+    """Returns the configuration with mirror_direct equal to its upstream's allow_direct, if the upstream exists here.
+    `given`: the value in a pedantic request. Raises ApiError 10157."""
     mirror = config.get("mirror")
     upstream = find(mirror.get("name", "")) if mirror is not None and not mirror.get("external") else None
     if upstream is None:
         return dict(config)
     wanted = bool(upstream.get("allow_direct"))
     if given is not None and given != wanted:
-        raise by_code(_PEDANTIC, err="origin stream has direct get set, mirror has it disabled")
+        raise by_code(_PEDANTIC_CODE, err="origin stream has direct get set, mirror has it disabled")
     return {**config, "mirror_direct": wanted}
 
 
@@ -48,7 +48,7 @@ def _narrower(config: Config, upstream: Config) -> bool:
 
 
 def _check_cycle(config: Config, find: Find) -> None:
-    """No message that the stream takes in by its own subjects may find its way back into it."""
+    """Refuses a cycle by which a message on the stream's own subjects could come back into it."""
     name = config["name"]
     own: Patterns | None = None
     seen: set[str] = set()
@@ -67,11 +67,12 @@ def _check_cycle(config: Config, find: Find) -> None:
 
 
 def _check_repeated(config: Config, find: Find) -> None:
-    """A stream, then its mirror as sources: no cycle, but nats-server 2.15.2 calls it one, with any filters,
-    and takes the same two the other way round. nats.go's tests ask for that.
+    """Refuses sources of which a later one gets messages, by any path, from an earlier one.
 
-    So no stream in the list may lead, by any way, to another one before it. Every stream behind the list is looked
-    at once for that, however many ways lead there."""
+    A stream and then its mirror as sources are no cycle, but nats-server 2.15.2 refuses them as one, with any filters,
+    and accepts the opposite order. nats.go's tests require that. Each stream downstream is visited twice at most,
+    however many paths lead there.
+    """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for place, link in enumerate(_links(config)):
@@ -81,8 +82,7 @@ def _check_repeated(config: Config, find: Find) -> None:
         return
     downstream = _downstream(first, find)
     led: dict[str, set[str]] = {}
-    """By stream: the first two of the list that lead there. A third says nothing new: one of the two is another one
-    than the stream itself."""
+    """Stream -> the first two sources that lead to it; two, since one of them may be the stream itself."""
     for name, place in first.items():
         open_ = [name]
         while open_:
@@ -96,7 +96,7 @@ def _check_repeated(config: Config, find: Find) -> None:
 
 
 def _downstream(names: Iterable[str], find: Find) -> dict[str, set[str]]:
-    """For all streams that lead to the named ones: who takes directly from each."""
+    """Returns stream -> the streams that read directly from it, for all streams upstream of the named ones."""
     takers: dict[str, set[str]] = {}
     seen = set(names)
     open_ = list(seen)

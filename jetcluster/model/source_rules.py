@@ -1,8 +1,6 @@
-"""The checks of what a stream configuration says about other streams and subjects: mirror, sources, transforms,
-republish.
+"""The checks of a stream's mirror, sources, transforms and republish, on the wire form.
 
-Wire form in, ApiError out. What depends on the account's other streams is in
-`link_rules`.
+The rules that depend on the account's other streams are in `link_rules`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _MIRROR_EXCLUDES = (
 )
 
 _IDENTITY: Final = ("name", "external", "filter_subject", "subject_transforms")
-"""Two sources that are alike in these are one twice."""
+"""Two sources with equal values of these are duplicates."""
 
 
 def check_links(config: Config) -> None:
@@ -60,7 +58,7 @@ def _check_mirror(config: Config, mirror: Config) -> None:
     _check_filter(mirror, "mirror")
     if first_overlap(_check_transforms(mirror, 10151, 10154)) is not None:
         raise by_code(10152)
-    _check_external(config, mirror, Patterns())  # it has no subjects, or was refused
+    _check_external(config, mirror, Patterns())  # a mirror has no subjects
 
 
 def _check_sources(config: Config) -> None:
@@ -80,7 +78,7 @@ def _check_sources(config: Config) -> None:
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
         _check_filter(source, "source:")
-        # Sources may overlap in part, mirrors may not: nats-server has a different question for each.
+        # As in nats-server, transforms of a source may overlap partly, those of a mirror may not.
         if one_within_another(_check_transforms(source, 10145, 10146)):
             raise by_code(10147)
         _check_consumer(source, 10215)
@@ -94,7 +92,7 @@ def _check_sources(config: Config) -> None:
 
 
 def _check_consumer(link: Config, err_code: int) -> None:
-    """A consumer of the user's own has the start and the filters in its own configuration."""
+    """Checks a user's own consumer (ADR-60), whose configuration has the start and the filters of the link."""
     consumer = link.get("consumer")
     if consumer is None:
         return
@@ -112,7 +110,7 @@ def _check_filter(link: Config, of: str) -> None:
 
 
 def _check_transforms(link: Config, bad_source: int, bad_destination: int) -> list[str]:
-    """The sources of the transforms. Raises ApiError for one that is not valid."""
+    """Returns the sources of the transforms. Raises ApiError for an invalid transform."""
     transforms = link.get("subject_transforms", [])
     for transform in transforms:
         _check_transform(transform, bad_source, bad_destination)
@@ -132,7 +130,7 @@ def _check_transform(transform: Config, bad_source: int, bad_destination: int) -
 
 
 def _check_external(config: Config, link: Config, own: Patterns) -> None:
-    """`own` are the stream's subjects."""
+    """Checks the prefixes of an external link; `own` are the stream's subjects."""
     external = link.get("external")
     if not external:
         return
@@ -162,8 +160,8 @@ def _check_republish(config: Config, republish: Config) -> None:
 
 
 def _reach(destination: str) -> str:
-    """A pattern that takes every subject the destination can make: `$1` may become any token, a function that splits
-    any number of them. (Upstream compares the text as it is, and so lets `$1.a` loop.)"""
+    """Returns a pattern that matches every subject of the destination: `$1` may be any token, a splitting function may
+    make any number of them. (nats-server compares the text itself, and so allows `$1.a` to loop.)"""
     tokens: list[str] = []
     for token in destination.split("."):
         if token.startswith("{{") and ("split" in token.lower() or "slice" in token.lower()):

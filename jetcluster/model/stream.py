@@ -1,7 +1,7 @@
-"""The stream configuration as clients write it: shape, types, server defaults, and its wire form.
+"""The stream configuration in requests: shape, types, server defaults, and its wire form.
 
-What the values may be is decided in `model.stream_rules`, on the wire form, because the meta state machine needs those
-rules too and must not import pydantic. Fields and their order are nats-server's.
+The values are checked in `model.stream_rules`, on the wire form, because the meta state machine needs those rules too
+and must not import pydantic. Fields and their order are nats-server's.
 """
 
 from __future__ import annotations
@@ -13,26 +13,34 @@ from pydantic import Field
 from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
 from jetcluster.model.consumer import Time
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, required_level
+from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW_NS, required_level
 
 
 class Placement(WireModel):
+    """Where a stream's replicas, or a leader, are placed."""
+
     cluster: str = ""
     tags: list[str] = Field(default_factory=list)
     preferred: str = ""
 
 
 class ExternalStream(WireModel):
+    """Prefixes of an upstream in another account or domain."""
+
     api: str = ""
     deliver: str = ""
 
 
 class SubjectTransformConfig(WireModel):
+    """Source and destination of a `SubjectTransform`."""
+
     src: str = ""
     dest: str = ""
 
 
 class SourceConsumer(WireModel):
+    """A durable consumer of the user's own, for a mirror or source (ADR-60)."""
+
     name: str = ""
     deliver_subject: str = ""
 
@@ -49,23 +57,26 @@ class StreamSource(WireModel):
     subject_transforms: list[SubjectTransformConfig] = Field(default_factory=list)
     external: ExternalStream | None = None
     consumer: SourceConsumer | None = None
-    """A durable consumer of the user's own (ADR-60), instead of one that the stream makes."""
+    """None: the stream makes a consumer."""
 
 
 class Republish(WireModel):
+    """Subjects on which stored messages are published again."""
+
     src: str = ""
     dest: str = ""
     headers_only: bool = False
 
 
 class ConsumerLimits(WireModel):
+    """Limits, and defaults, of a stream's consumers."""
+
     inactive_threshold: Duration = 0
     max_ack_pending: Int64 = 0
 
 
 class StreamConfig(WireModel):
-    """One stream's configuration. Durations in nanoseconds, sizes in bytes; a fresh object has Go's zero values,
-    `normalised` fills what the server would."""
+    """One stream's configuration; `normalised` fills in the defaults. Durations in nanoseconds, sizes in bytes."""
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset(
         {"retention", "discard", "storage", "compression", "persist_mode"}
@@ -111,7 +122,7 @@ class StreamConfig(WireModel):
     metadata: dict[str, str] = Field(default_factory=dict)
 
     def normalised(self, limits: AccountLimits = UNLIMITED, *, auto_allow_direct: bool = True) -> StreamConfig:
-        """A copy with the server's defaults filled in. Idempotent; validates nothing."""
+        """Returns a copy with the server's defaults. Idempotent; does not check the values."""
         filled: dict[str, Any] = {
             key: -1
             for key in ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size")
@@ -124,8 +135,8 @@ class StreamConfig(WireModel):
             filled["num_replicas"] = 1
         if plain and self.duplicate_window == 0:
             filled["duplicate_window"] = self._default_window(limits)
-        # The specification's rule (ADR-31). Clients' object stores set it without a limit per subject, so the
-        # user's value stands there.
+        # The specification's rule (ADR-31). Clients' object stores set allow_direct without a limit per subject, so
+        # the value of the request stands there.
         if auto_allow_direct and self.max_msgs_per_subject > 0:
             filled["allow_direct"] = True
         if self.subject_delete_marker_ttl > 0:
@@ -137,7 +148,7 @@ class StreamConfig(WireModel):
         return self.model_copy(update=filled)
 
     def _filled_republish(self, republish: Republish) -> Republish:
-        """Everything to everything would be a cycle, but means the transformed subjects when all subjects are."""
+        """Fills in the source. `>` to `>` would be a cycle; if all subjects are transformed, it means the results."""
         source = republish.src or ">"
         mapping = self.subject_transform
         if source == republish.dest == ">" and mapping is not None and self.subjects == [mapping.src]:
@@ -145,14 +156,14 @@ class StreamConfig(WireModel):
         return republish.model_copy(update={"src": source})
 
     def _default_window(self, limits: AccountLimits) -> int:
-        window = DEFAULT_DUPLICATE_WINDOW
+        window = DEFAULT_DUPLICATE_WINDOW_NS
         if 0 < limits.duplicate_window_max < window:
             window = limits.duplicate_window_max
         return self.max_age if 0 < self.max_age < window else window
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object of STREAM.INFO, keys in wire order, zero values left out where nats-server does. Equal
-        configurations have equal wire forms; `metadata` holds `_nats.req.level` and none of the client's `_nats.*`."""
+        """Returns the JSON object of STREAM.INFO, keys in wire order, without the zero values that nats-server omits.
+        Equal configurations have equal wire forms. Of `_nats.*`, `metadata` has only `_nats.req.level`."""
         dumped = self.model_dump(include=set(StreamConfig.model_fields), exclude_none=True)
         wire = {key: value for key, value in dumped.items() if _shown(key, value)}
         for key in ("placement", "mirror"):
@@ -196,5 +207,5 @@ def _shown(key: str, value: Any) -> bool:
 
 
 def _pruned(value: dict[str, Any]) -> dict[str, Any]:
-    """Without zero values; `external` has both of its keys always."""
+    """Removes zero values; `external` always keeps both of its keys."""
     return {key: item for key, item in value.items() if item not in ("", 0, [], None)}

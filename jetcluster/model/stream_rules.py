@@ -1,7 +1,7 @@
-"""The rules of a stream's configuration, alone (`check_config`) and as a successor of another (`merge_update`).
+"""The rules of a stream's configuration by itself (`check_config`) and as an update of another (`merge_update`).
 
-Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no pydantic: the meta state machine applies
-`merge_update` in log order. Codes and texts were checked against nats-server 2.15.
+They work on the normalised wire form (the JSON object of STREAM.INFO) without pydantic, since the meta state machine
+applies `merge_update` in log order. Codes and texts were compared with nats-server 2.15.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from jetcluster.model.times import MILLISECOND, MINUTE, SECOND
 
 Config = Mapping[str, Any]
 
-MAX_NAME = 255
-MAX_DESCRIPTION = 4096
+MAX_NAME_CHARS = 255
+MAX_DESCRIPTION_CHARS = 4096
 MAX_METADATA_BYTES = 128 * 1024
 MAX_REPLICAS = 5
 MAX_SUBJECTS = 10_000
-"""Ours: a request is at most a few MB anyway, and every node of the cluster keeps all of them in memory."""
-DEFAULT_DUPLICATE_WINDOW = 2 * MINUTE
-_SHORTEST = 100 * MILLISECOND
+"""A limit of this server only: each node of the cluster keeps all subjects in memory."""
+DEFAULT_DUPLICATE_WINDOW_NS = 2 * MINUTE
+_MIN_DURATION_NS = 100 * MILLISECOND
 _NAME_BLANKS = frozenset(" \t\r\n\f")
 
 
 def check_create(config: Config) -> None:
-    """Refuses fields that a stream may have, but not from its creation on. Raises ApiError."""
+    """Refuses values that a stream may have, but not at its creation. Raises ApiError."""
     if config["sealed"]:
         raise invalid_config("stream configuration for create can not be sealed")
     if config["mirror_direct"] and "mirror" not in config:
@@ -44,12 +44,12 @@ def check_name(name: str) -> None:
         raise by_code(errors.PATH_SEPARATORS)
     if not name or not _NAME_BLANKS.isdisjoint(name) or any(c in name for c in ".*>"):
         raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(name) > MAX_NAME:
-        raise invalid_config(f"stream name is too long, maximum allowed is {MAX_NAME}")
+    if len(name) > MAX_NAME_CHARS:
+        raise invalid_config(f"stream name is too long, maximum allowed is {MAX_NAME_CHARS}")
 
 
 def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
-    """All rules that need no other stream. Raises ApiError (10052 mostly)."""
+    """Checks all rules that need no other stream. Raises ApiError (mostly 10052)."""
     check_name(config["name"])
     _check_sizes(config)
     check_replicas(config["num_replicas"])
@@ -66,8 +66,8 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
 
 
 def _check_sizes(config: Config) -> None:
-    if len(config.get("description", "")) > MAX_DESCRIPTION:
-        raise invalid_config(f"stream description is too long, maximum allowed is {MAX_DESCRIPTION}")
+    if len(config.get("description", "")) > MAX_DESCRIPTION_CHARS:
+        raise invalid_config(f"stream description is too long, maximum allowed is {MAX_DESCRIPTION_CHARS}")
     size = sum(len(k.encode()) + len(v.encode()) for k, v in config["metadata"].items())
     if size > MAX_METADATA_BYTES:
         raise invalid_config(f"stream metadata exceeds maximum size of {MAX_METADATA_BYTES} bytes")
@@ -85,7 +85,7 @@ def check_max_age(max_age: int) -> None:
     """Raises ApiError 10052."""
     if max_age < 0:
         raise invalid_config("max age can not be negative")
-    if 0 < max_age < _SHORTEST:
+    if 0 < max_age < _MIN_DURATION_NS:
         raise invalid_config("max age needs to be >= 100ms")
 
 
@@ -99,7 +99,7 @@ def _check_durations(config: Config, limits: AccountLimits) -> None:
     if 0 < limits.duplicate_window_max < window:
         shown = durations.render(limits.duplicate_window_max)
         raise invalid_config(f"duplicates window can not be larger then server limit of {shown}")
-    if 0 < window < _SHORTEST:
+    if 0 < window < _MIN_DURATION_NS:
         raise invalid_config("duplicates window needs to be >= 100ms")
     marker = config.get("subject_delete_marker_ttl", 0)
     if marker < 0:
@@ -164,7 +164,7 @@ def _check_subject(subject: str, config: Config) -> None:
         if config["num_replicas"] > 1:
             raise invalid_config("capturing all subjects requires replicas of 1")
     elif not no_ack and subject[0] in "$*":
-        # A stream that acks what its own API replies would feed itself for ever.
+        # A stream that acks the replies of its own API would store its acks for ever.
         api = any(subjects.overlap(subject, own) for own in ("$JS.>", "$JSC.>", "$NRG.>"))
         if api and not subjects.is_subset(subject, "$JS.EVENT.>"):
             raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
@@ -184,12 +184,12 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:
-    """The configuration after an update from `old` to `new` (both normalised). Deterministic. Raises ApiError."""
+    """Returns the configuration after an update of `old` to `new` (normalised). Deterministic. Raises ApiError."""
     _check_fixed(old, new)
     merged = dict(new)
     if "first_seq" in old or "first_seq" in new:
-        # It only ever decided the first message's sequence; a later value would be a lie (and a danger to a replica
-        # that is built anew from the configuration).
+        # It decided the first message's sequence. A later value would be wrong, and a replica that is rebuilt from the
+        # configuration would start at it.
         merged = {key: new[key] for key in new if key != "first_seq"}
         if "first_seq" in old:
             merged["first_seq"] = old["first_seq"]
@@ -228,7 +228,7 @@ def _check_fixed(old: Config, new: Config) -> None:
 
 
 def same_config(a: Config, b: Config) -> bool:
-    """Equality as STREAM.CREATE's idempotence sees it: the server's own metadata does not count, element order does."""
+    """Returns True when a STREAM.CREATE is a repetition. The server's metadata is ignored, the order counts."""
     return _comparable(a) == _comparable(b)
 
 
@@ -238,7 +238,7 @@ def _comparable(config: Config) -> dict[str, Any]:
 
 
 def required_level(config: Config) -> int:
-    """The JetStream API level (ADR-44) that the configuration needs: what `_nats.req.level` says."""
+    """Returns the JetStream API level (ADR-44) that the configuration needs, shown as `_nats.req.level`."""
     if config.get("allow_batched"):
         return 4
     level_2 = ("allow_msg_counter", "allow_atomic", "allow_msg_schedules")

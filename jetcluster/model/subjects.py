@@ -1,12 +1,11 @@
-"""`Patterns`: many subjects with wildcards, of which it is asked whether one more overlaps with any.
+"""`Patterns`: a set of subjects with wildcards that finds overlaps with one more subject.
 
-Comparing each with each is quadratic, and a tree of tokens is too where `*` comes first. Patterns of one *shape*, the
-positions of their literal tokens, are alike in all but those tokens: two of given shapes overlap exactly when they
-agree where both have a literal one, which is a look-up in a table of those tokens. So a question costs one look-up per
-shape, and shapes are few.
+Comparing each pair is quadratic, and so is a tree of tokens if `*` comes first. The *shape* of a pattern is the
+positions of its literal tokens. Two patterns overlap exactly when their shapes permit a common length and their tokens
+are equal wherever both are literal. That is one look-up in a table of those tokens per shape, and shapes are few.
 
-Subjects in configurations are `str`. The data path has its own functions, on bytes (`protocol`); these serve the edge
-and the meta state machine, which must not depend on `protocol` (layers).
+Subjects in configurations are `str`. The data path has its own functions on bytes in `protocol`, on which the API and
+the meta state machine must not depend.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-MAX_LENGTH = 16_383
-"""Characters of a subject in a configuration: at most 65,535 bytes, which is what a stored subject may have."""
+MAX_SUBJECT_CHARS = 16_383
+"""Characters of a subject in a configuration: in UTF-8 they are at most 65,535 bytes, the limit of stored subjects."""
 MAX_TOKENS = 2048
-"""Tokens of a subject: as many as fit into nats-server's default control line. Each is a node of a tree."""
+"""Tokens of a subject, as many as fit into nats-server's default control line."""
 _BLANKS = frozenset(" \t\n\f\r")
 
 
 def is_valid(subject: str) -> bool:
-    """A literal or a wildcard subject within bounds: no empty token, no blanks, `>` only as the last token."""
-    if not subject or len(subject) > MAX_LENGTH or not _BLANKS.isdisjoint(subject):
+    """Returns True for a literal or wildcard subject within the limits: no empty token, no blanks, `>` only last."""
+    if not subject or len(subject) > MAX_SUBJECT_CHARS or not _BLANKS.isdisjoint(subject):
         return False
     tokens = subject.split(".", MAX_TOKENS)
     return len(tokens) <= MAX_TOKENS and "" not in tokens and ">" not in tokens[:-1]
@@ -36,7 +35,7 @@ def is_literal(subject: str) -> bool:
 
 
 def overlap(a: str, b: str) -> bool:
-    """True when some literal subject matches both."""
+    """Returns True when a literal subject matches both."""
     return tokens_overlap(a.split("."), b.split("."))
 
 
@@ -50,7 +49,7 @@ def tokens_overlap(a: Sequence[str], b: Sequence[str]) -> bool:
 
 
 def is_subset(subject: str, of: str) -> bool:
-    """True when every subject that matches `subject` matches `of` too."""
+    """Returns True when every subject that matches `subject` matches `of` too."""
     ours, theirs = subject.split("."), of.split(".")
     for position, wanted in enumerate(theirs):
         if wanted == ">":
@@ -63,11 +62,10 @@ def is_subset(subject: str, of: str) -> bool:
 
 
 MAX_SHAPES = 128
-"""Ours: with wildcards at more different places than this, a list of more than so many subjects is refused."""
-MAX_PROJECTED = 1 << 20
-"""Entries of the tables made for questions; with more, all are made anew when they are needed."""
-PLANS_KEPT = 1024
-
+"""A limit of this server only: shapes of the subjects in one list."""
+MAX_TABLE_ENTRIES = 1 << 20
+"""Entries of all tables for look-ups; beyond it all tables are discarded and made again when needed."""
+MAX_PLANS = 1024
 _Pick = Callable[[Sequence[str]], Any]
 
 
@@ -75,20 +73,20 @@ class Shape(NamedTuple):
     """A pattern without the text of its literal tokens."""
 
     length: int
-    """Tokens, without a final `>`."""
+    """Number of tokens without a final `>`."""
     open: bool
-    """There is a final `>`."""
+    """True with a final `>`."""
     literal: tuple[int, ...]
     """Positions of literal tokens, ascending."""
 
     def meets(self, other: Shape) -> bool:
-        """A subject may be long enough, and not too long, for both."""
+        """Returns True when a subject of some length can match both."""
         if self.open:
             return other.open or other.length > self.length
         return self.length > other.length if other.open else self.length == other.length
 
     def fits(self, other: Shape) -> bool:
-        """A subject that is long enough, and not too long, for the other is so for this one."""
+        """Returns True when subjects of every length that the other matches can match this one."""
         return other.length >= self.length + (not other.open) if self.open else other[:2] == self[:2]
 
 
@@ -105,7 +103,7 @@ def shape_of(tokens: Sequence[str]) -> Shape:
 
 
 class _Group:
-    """Patterns of one shape; each may be in several times."""
+    """Patterns of one shape, each with the number of times it was added."""
 
     __slots__ = ("entries", "shape", "tables")
 
@@ -113,7 +111,7 @@ class _Group:
         self.shape = shape
         self.entries: dict[str, int] = {}
         self.tables: dict[tuple[int, ...], tuple[_Pick, dict[Any, int]]] = {}
-        """By positions: how many patterns have which tokens there."""
+        """Positions -> (getter of the tokens there, tokens -> number of patterns with them)."""
 
     def change(self, subject: str, tokens: Sequence[str], by: int) -> None:
         _count(self.entries, subject, by)
@@ -131,20 +129,19 @@ class _Group:
 
 
 class Patterns:
-    """Subjects with and without wildcards, valid ones. A subject that was added twice is there until it was removed
-    twice."""
+    """A multiset of valid subjects with and without wildcards."""
 
     def __init__(self, subjects: Iterable[str] = ()) -> None:
         self._groups: dict[Shape, _Group] = {}
         self._plans: dict[Shape, list[tuple[_Pick, dict[Any, int]]]] = {}
-        """By the shape of who asks: what to look up, and where."""
+        """Shape of a subject to look up -> (getter of its tokens, table) per group that it may overlap with."""
         self._projected = 0
         for subject in subjects:
             self.add(subject)
 
     @property
     def shapes(self) -> int:
-        """Different places of wildcards."""
+        """The number of different shapes."""
         return len(self._groups)
 
     def add(self, subject: str) -> None:
@@ -152,7 +149,7 @@ class Patterns:
         self._add(subject, tokens, shape_of(tokens))
 
     def added_alone(self, subject: str) -> bool:
-        """Adds the subject, unless it overlaps with one of these: False then."""
+        """Adds the subject unless it overlaps with one of these, and then returns False."""
         tokens = subject.split(".")
         shape = shape_of(tokens)
         for pick, table in self._plan(shape):
@@ -170,7 +167,7 @@ class Patterns:
         self._projected += len(group.tables)
 
     def remove(self, subject: str) -> None:
-        """Takes a subject away that was added before."""
+        """Removes a subject once; it must have been added."""
         tokens = subject.split(".")
         shape = shape_of(tokens)
         group = self._groups[shape]
@@ -180,15 +177,15 @@ class Patterns:
             self._plans.clear()
 
     def overlap(self, subject: str) -> bool:
-        """True when some literal subject matches both `subject` and one of these."""
+        """Returns True when a literal subject matches both `subject` and one of these."""
         tokens = subject.split(".")
-        for pick, table in self._plan(shape_of(tokens)):  # noqa: SIM110 - this is the quicker way
+        for pick, table in self._plan(shape_of(tokens)):  # noqa: SIM110 - faster than any()
             if pick(tokens) in table:
                 return True
         return False
 
     def overlaps(self, subject: str) -> int:
-        """With how many of these it overlaps."""
+        """Returns the number of these with which it overlaps."""
         tokens = subject.split(".")
         return sum([table.get(pick(tokens), 0) for pick, table in self._plan(shape_of(tokens))])
 
@@ -199,7 +196,7 @@ class Patterns:
             met = [group for group in self._groups.values() if group.shape.meets(shape)]
             wanted = [(group, tuple([i for i in group.shape.literal if i in literal])) for group in met]
             missing = sum(len(group.entries) for group, positions in wanted if positions not in group.tables)
-            if self._projected + missing > MAX_PROJECTED or len(self._plans) >= PLANS_KEPT:
+            if self._projected + missing > MAX_TABLE_ENTRIES or len(self._plans) >= MAX_PLANS:
                 self._forget()
             self._projected += missing
             plan = self._plans[shape] = [group.table(positions) for group, positions in wanted]
@@ -213,7 +210,7 @@ class Patterns:
 
 
 def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
-    """The first subject in the list that overlaps with one before it, and the first of those: (earlier, later)."""
+    """Returns (earlier, later): `later` is the first to overlap with an earlier one; or None."""
     seen = Patterns()
     for i, subject in enumerate(subjects):
         if not seen.added_alone(subject):
@@ -223,7 +220,7 @@ def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
 
 
 def one_within_another(subjects: Sequence[str]) -> bool:
-    """One of the subjects takes all that another one takes."""
+    """Returns True when one of the subjects matches all that another one matches."""
     if len(set(subjects)) < len(subjects):
         return True
     by_shape: dict[Shape, list[list[str]]] = {}
@@ -233,7 +230,7 @@ def one_within_another(subjects: Sequence[str]) -> bool:
     literal = {shape: sum(1 << position for position in shape.literal) for shape in by_shape}
     for outer, wider in by_shape.items():
         bits = literal[outer]
-        # Where the wider one has a literal token the other one must have it too.
+        # The narrower subject must have the same token wherever the wider one has a literal token.
         covered = [inner for inner in by_shape if inner != outer and outer.fits(inner) and not bits & ~literal[inner]]
         if covered:
             pick = _picker(outer.literal)
@@ -244,10 +241,9 @@ def one_within_another(subjects: Sequence[str]) -> bool:
 
 
 def too_various(subjects: Sequence[str]) -> bool:
-    """The wildcards of the subjects are at more than MAX_SHAPES different places, or at so many in subjects of so many
-    tokens that to compare them takes long."""
+    """Returns True when comparing the subjects would take too long: they have too many shapes, or too long ones."""
     shapes = {shape_of(subject.split(".")) for subject in subjects}
-    return len(shapes) > MAX_SHAPES or len(shapes) * sum(shape.length for shape in shapes) > MAX_PROJECTED
+    return len(shapes) > MAX_SHAPES or len(shapes) * sum(shape.length for shape in shapes) > MAX_TABLE_ENTRIES
 
 
 def _picker(positions: tuple[int, ...]) -> _Pick:

@@ -3,10 +3,8 @@
     orders.*.*   ->  {{wildcard(2)}}.{{partition(3,1)}}
     in.>         ->  out.>
 
-Used by a stream's subject_transform, by republish and by the transforms of sources. It lives here, below `protocol`,
-because the configuration rules parse it too. Subjects are bytes, as on the data path.
-
-Texts of the errors are as nats-server 2.15 gives them.
+A stream's subject_transform, republish and the transforms of sources use it. It is below `protocol`, because the
+configuration rules parse it too. Subjects are bytes, as on the data path. Error texts are nats-server 2.15's.
 """
 
 from __future__ import annotations
@@ -18,36 +16,35 @@ from typing import Final, NamedTuple
 from jetcluster.errors import CallerError
 
 MAX_INT32: Final = 2**31 - 1
-MAX_MAPPED: Final = 65_535
-"""Bytes of a mapped subject: no longer one can be stored."""
-MAX_DESTINATION: Final = 4096
-"""Bytes of a destination: a subject that a client sends is no longer, unless its line may be."""
-MAX_READS: Final = 64
-"""Tokens of the subject that the functions of a destination look at: one that is named twice counts twice."""
-TOO_LONG: Final = b"." * (MAX_MAPPED + 1)
-"""Stands for every mapped subject above MAX_MAPPED, and is as long as none may be; no subject looks like it."""
+MAX_MAPPED_BYTES: Final = 65_535
+"""Bytes of a mapped subject, the limit of stored subjects."""
+MAX_DESTINATION_BYTES: Final = 4096
+"""Bytes of a destination, equal to the default max_control_line."""
+MAX_READ_TOKENS: Final = 64
+"""Tokens of the subject that the functions of a destination read; a token read twice counts twice."""
+TOO_LONG: Final = b"." * (MAX_MAPPED_BYTES + 1)
+"""Stands for every mapped subject longer than MAX_MAPPED_BYTES. It is no valid subject, and too long to be stored."""
 
 _INVALID: Final = "invalid mapping destination"
 _FUNCTION: Final = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}", re.DOTALL)
 _ONE_TOKEN: Final = re.compile(r"\{\{\s*(wildcard|partition)\s*\([^.]*\)\s*\}\}", re.IGNORECASE)
-"""Functions whose result is one token of a subject; others may make several."""
+"""Functions whose result is one token; others may make several."""
 _COMMA: Final = re.compile(rb",\s*")
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _BLANKS: Final = frozenset(b" \t\n\f\r")
-
-_MOST_DIGITS: Final = 10
-"""Digits of a number that a function makes."""
+_MAX_DIGITS: Final = 10
+"""Digits of a function's number."""
 
 
 class Piece(NamedTuple):
-    """One token of the destination that is made of the subject."""
+    """One function in the destination."""
 
     make: Callable[[Sequence[bytes], int], bytes]
-    """From the subject's tokens and a number that stands for chance."""
+    """Makes the text from the subject's tokens and a number in place of a random one."""
     reads: Sequence[int] = ()
-    """Positions of the tokens it looks at; empty: at none, or at all of them."""
+    """Positions of the tokens it reads; empty: none or all of them."""
     costly: bool = False
-    """It looks at every byte of them, and what it makes may be short all the same."""
+    """It reads every byte of its tokens even if its result is short."""
 
 
 class TransformError(CallerError):
@@ -55,10 +52,10 @@ class TransformError(CallerError):
 
 
 class SubjectTransform:
-    """Immutable. `match` is a function of its arguments alone."""
+    """A transform, which is immutable. `match` depends on its arguments alone."""
 
     def __init__(self, source: bytes, destination: bytes) -> None:
-        """An empty `source` is `>`, an empty `destination` leaves subjects as they are. Raises TransformError."""
+        """An empty `source` is `>`, an empty `destination` does not change subjects. Raises TransformError."""
         self.source = source or b">"
         self.destination = destination
         self._identity = not destination or (self.source == b">" and destination == b">")
@@ -66,17 +63,17 @@ class SubjectTransform:
         self._pieces: list[bytes | Piece] = []
         self._tail = False
         self._fixed = self._growth = 0
-        """A subject of n bytes takes at most `_fixed + n * _growth` bytes, of the mapped one and of what is read."""
+        """A subject of n bytes needs at most `_fixed + n * _growth` bytes, read ones and those of the result."""
         self._literal: bytes | None = None
         self.random = b"{{" in destination and b"andom" in destination
-        """Equal subjects may be mapped differently."""
+        """Equal subjects may have different results."""
         if not self._identity:
             self._compile(destination.split(b"."))
 
     def match(self, subject: bytes, chance: int = 0) -> bytes | None:
-        """The mapped subject; None when the source does not take it, TOO_LONG when it were longer than MAX_MAPPED or
-        more than that had to be read for it. `chance` (>= 0) is what `random(n)` is taken from: a state machine passes
-        something that all replicas agree on."""
+        """Returns the mapped subject; None when the source does not match, TOO_LONG when the result or the bytes read
+        for it would exceed MAX_MAPPED_BYTES. `random(n)` is computed from `chance` (>= 0); a state machine must pass a
+        number on which all replicas agree."""
         tokens = subject.split(b".")
         if not self._takes(tokens):
             return None
@@ -84,7 +81,7 @@ class SubjectTransform:
             return subject
         if self._literal is not None:
             return self._literal
-        if self._fixed + len(subject) * self._growth > MAX_MAPPED and self._is_too_long(tokens, chance):
+        if self._fixed + len(subject) * self._growth > MAX_MAPPED_BYTES and self._is_too_long(tokens, chance):
             return TOO_LONG
         made = [piece if isinstance(piece, bytes) else piece.make(tokens, chance) for piece in self._pieces]
         if self._tail:
@@ -92,7 +89,7 @@ class SubjectTransform:
         return b".".join(made)
 
     def _is_too_long(self, tokens: list[bytes], chance: int) -> bool:
-        """Looked at piece by piece, without holding more than one."""
+        """Measures the result piece by piece, without storing it."""
         size = read = 0
         if self._tail:
             rest = tokens[len(self._source) - 1 :]
@@ -104,10 +101,10 @@ class SubjectTransform:
                 if piece.costly:
                     for at in piece.reads or range(len(tokens)):
                         read += len(tokens[at]) + 1
-                        if read > MAX_MAPPED:
+                        if read > MAX_MAPPED_BYTES:
                             return True
                 size += len(piece.make(tokens, chance)) + 1
-            if size > MAX_MAPPED + 1:  # one separator less than pieces
+            if size > MAX_MAPPED_BYTES + 1:  # each piece counts a separator, and the last has none
                 return True
         return False
 
@@ -134,23 +131,23 @@ class SubjectTransform:
         pieces = [_piece(token, stars, wild) for token in (destination[:-1] if self._tail else destination)]
         self._pieces = pieces
         if not self._tail and all(isinstance(piece, bytes) for piece in pieces):
-            self._literal = self.destination if len(self.destination) <= MAX_MAPPED else TOO_LONG
+            self._literal = self.destination if len(self.destination) <= MAX_MAPPED_BYTES else TOO_LONG
         self._growth = int(self._tail)
         for piece in pieces:
             if isinstance(piece, bytes):
                 self._fixed += len(piece) + 1
             else:
-                self._fixed += _MOST_DIGITS + 1
+                self._fixed += _MAX_DIGITS + 1
                 self._growth += 2 * max(1, len(piece.reads))  # each byte may become a token
 
     @property
     def reads(self) -> int:
-        """Tokens of the subject that its functions look at."""
+        """The number of the subject's tokens that its functions read."""
         return sum(max(1, len(piece.reads)) for piece in self._pieces if not isinstance(piece, bytes))
 
 
 def check_mapping(source: bytes, destination: bytes) -> None:
-    """Checks a transform as a stream's configuration may have it. Raises TransformError."""
+    """Checks a transform of a stream's configuration. Raises TransformError."""
     if not destination:
         return
     check_length(destination)
@@ -169,17 +166,16 @@ def check_mapping(source: bytes, destination: bytes) -> None:
 
 
 def check_length(destination: bytes) -> None:
-    """Before anything is made of it. Raises TransformError."""
-    if len(destination) > MAX_DESTINATION:
-        raise TransformError(f"{_INVALID}: longer than {MAX_DESTINATION} bytes")
+    """Checks the length before the destination is parsed. Raises TransformError."""
+    if len(destination) > MAX_DESTINATION_BYTES:
+        raise TransformError(f"{_INVALID}: longer than {MAX_DESTINATION_BYTES} bytes")
 
 
 def bounded(transform: SubjectTransform) -> SubjectTransform:
-    """The transform itself. One that has been stored already may be beyond these bounds, a new one may not. Raises
-    TransformError."""
+    """Returns the transform. Raises TransformError if it exceeds the bounds, which stored ones may exceed."""
     check_length(transform.destination)
-    if transform.reads > MAX_READS:
-        raise TransformError(f"{_INVALID}: more than {MAX_READS} wildcards")
+    if transform.reads > MAX_READ_TOKENS:
+        raise TransformError(f"{_INVALID}: more than {MAX_READ_TOKENS} wildcards")
     return transform
 
 
@@ -192,7 +188,7 @@ def _is_placeholder(token: bytes) -> bool:
 
 
 def _piece(token: bytes, stars: Sequence[int], wild: bool) -> bytes | Piece:
-    """`stars` are the positions of the source's `*`; `wild`: the source has a wildcard of any kind."""
+    """Compiles a token of the destination. `stars`: positions of the source's `*`; `wild`: it has any wildcard."""
     if token.startswith(b"$") and len(token) > 1:
         number = _INTEGER.fullmatch(token, 1)
         if number is None:
@@ -208,13 +204,13 @@ def _piece(token: bytes, stars: Sequence[int], wild: bool) -> bytes | Piece:
         raise TransformError(f"{_INVALID}: unknown function in {_text(token)}")
     arguments = _COMMA.split(found[2])
     if not wild and make not in (_partition, _random):
-        make(token, arguments, range(MAX_INT32))  # what is wrong with its arguments in any case is said first
+        make(token, arguments, range(MAX_INT32))  # raises errors of its arguments first
         raise _out_of_range(token)
     return make(token, arguments, stars)
 
 
 def _star(token: bytes, number: int, stars: Sequence[int]) -> int:
-    """Position in the subject of the `number`-th `*`, counted from 1; below 1 is the first token, as upstream."""
+    """Returns the position of the `number`-th `*`, counted from 1; below 1 is the first token, as in nats-server."""
     if number > len(stars):
         raise TransformError(f"{_INVALID}: wildcard index out of range in {_text(token)}: [{number}]")
     return stars[number - 1] if number > 0 else 0
@@ -264,7 +260,7 @@ def _split(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
 
 
 def _cutting(cut: Callable[[bytes, int], list[bytes]]) -> Callable[[bytes, list[bytes], Sequence[int]], Piece]:
-    """A function of a token and a length, that leaves tokens alone which are not longer."""
+    """Returns a function of a token and a length, which does not change tokens that are not longer."""
 
     def make(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
         _two(token, args)
@@ -338,7 +334,7 @@ def _text(token: bytes) -> str:
 
 
 def results_filter(destination: str) -> str:
-    """A filter that takes every subject a transform to `destination` can make."""
+    """Returns a filter that matches every subject that a transform to `destination` can make."""
     made: list[str] = []
     for part in destination.split("."):
         if part == ">" or ("{{" in part and not _ONE_TOKEN.search(part)):

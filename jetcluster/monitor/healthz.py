@@ -69,7 +69,7 @@ async def restart_health(node: Node) -> Health:
     if not node.options.jetstream.enabled:
         return Health(200, {"status": "ok", "groups": 0})
     engine = engine_of(node)
-    if engine is None or not engine.context.meta_current:
+    if engine is None or not engine.known.current:
         return Health(503, {"status": "unavailable", "error": "JetStream is not up yet"})
     safety = await engine.restart_safety.check()
     if not safety.risks:
@@ -104,7 +104,7 @@ def _problems(
         return
     if enabled_only:
         return
-    health = engine.context.raft.health
+    health = engine.network.raft.health
     if not health.well and not ((server_only or meta_only) and _answers(engine)):
         # For a readiness probe, a node that leads nothing but answers reads is ready.
         yield Problem(UNWELL, "this server is not well: " + "; ".join(health.reasons))
@@ -142,7 +142,7 @@ def _problems(
 def _answers(engine: JetStream) -> bool:
     """Reports whether all replicas here answer reads (`ReplicaState.may_answer`). Trouble on every node, or on the only
     one, stops no reads; a probe that failed for it would leave clients without any node."""
-    raft, group = engine.context.raft, engine.meta.group
+    raft, group = engine.network.raft, engine.meta.group
     return raft.health.may_answer or (group is not None and raft.peers.may_lead(group.peers))
 
 

@@ -16,7 +16,6 @@ from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
-from jetcluster.replica.replica_info import all_replicas, cluster_object, consumer_cluster
 from jetcluster.stream.read.msg_get import state_object
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
     """Yields a ConsumerInfo for each consumer, in order of their names; `direct`: for those of mirrors and sources
     instead. Waiting pulls and bound push consumers are only known on the node that owns them; only a leader knows the
     positions of the replicas. Consumers may come and go between two steps. Raises DamagedError."""
-    host, context = replica.consumers, engine.context
-    peers = all_replicas(replica) if replica.leading else []
+    host, clock = replica.consumers, engine.runtime.clock
+    peers = replica.infos.all() if replica.leading else []
     for name in sorted(host.table.by_name):
         state = host.table.by_name.get(name)
         if state is None or state.rules.direct != direct:
@@ -46,11 +45,11 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             replica.assignment.name,
             state,
             replica.store,
-            context.clock.time_ns(),
+            clock.time_ns(),
             replica.machine.rules,
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
-            cluster=consumer_cluster(replica, state, peers),
+            cluster=replica.infos.consumer_cluster(state, peers),
         )
         if config:
             info["config"] = shown(info["config"])
@@ -114,7 +113,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
         "rebuilt": sum(replica.divergences for replica in engine.replicas.values()),
         "undecided": [_stream_name(engine, gid) for gid in engine.drift.votes.undecided],
     }
-    catching_up = engine.context.catchup.progress()
+    catching_up = engine.network.catchup.progress()
     if catching_up:
         # Ours: streams whose state is being fetched from another node, with what was compared and fetched so far.
         found["catching_up"] = [
@@ -128,7 +127,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
             }
             for pull, seconds in catching_up
         ]
-    if losses := engine.context.raft.losses:
+    if losses := engine.network.raft.losses:
         # Ours: what damage of the journal has taken from groups without another replica, found at this start.
         found["journal_losses"] = list(losses)
     by_account = _by_account(engine)
@@ -240,24 +239,24 @@ def _meta_replica(engine: JetStream, peer: str) -> Json:
     assert engine.meta.group is not None
     status = engine.meta.group.status()
     known = next((entry for entry in status.peers if entry.peer == peer), None)
-    if peer == engine.context.me:
+    if peer == engine.network.me:
         return {"name": node_name(engine, peer), "current": True, "active": 0, "peer": peer}
-    online = peer in engine.context.mesh.peers
+    online = peer in engine.network.mesh.peers
     lag = max(status.commit_index - known.match_index, 0) if known is not None else status.commit_index
     found: Json = {"name": node_name(engine, peer), "current": online and lag == 0}
     if not online:
         found["offline"] = True
     seen = known.last_seen if known is not None else 0.0
-    found["active"] = int((engine.context.clock.monotonic() - seen) * 1e9) if seen else 0
+    found["active"] = int((engine.runtime.clock.monotonic() - seen) * 1e9) if seen else 0
     if lag:
         found["lag"] = lag
     return {**found, "peer": peer}
 
 
 def node_name(engine: JetStream, peer: str) -> str:
-    if peer == engine.context.me:
-        return str(engine.context.name)
-    info = engine.context.mesh.peers.get(peer) or engine.context.nodes().get(peer)
+    if peer == engine.network.me:
+        return str(engine.network.name)
+    info = engine.network.mesh.peers.get(peer) or engine.known.machine.nodes.get(peer)
     return info.name if info is not None else f"Server name unknown at this time (peerID: {peer})"
 
 
@@ -410,7 +409,7 @@ def stream_group_name(replica: StreamReplica) -> str:
 
 def stream_leader(engine: JetStream, replica: StreamReplica) -> str:
     """The leader's name; "" without a leader."""
-    leader = engine.context.me if replica.leading else replica.group.leader
+    leader = engine.network.me if replica.leading else replica.group.leader
     return node_name(engine, leader) if leader is not None else ""
 
 
@@ -418,13 +417,13 @@ def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
     """Returns the `cluster` object as this replica sees it. Only a leader knows the positions of the others, so a
     follower leaves `replicas` out rather than show them as late."""
     if replica.leading:
-        return cluster_object(replica)
+        return replica.infos.cluster_object()
     leader = replica.group.leader
     return cluster_wire(
-        name=engine.context.cluster_name,
+        name=engine.network.cluster_name,
         leader=node_name(engine, leader) if leader is not None else None,
         gid=replica.assignment.gid,
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,
-        traffic_account=engine.context.system_account,
+        traffic_account=engine.services.settings.system_account,
     )

@@ -289,13 +289,13 @@ def latency_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
         return
-    raft, context = engine.context.raft, engine.context
+    raft, latencies = engine.network.raft, engine.runtime.read_latency
     out.histogram("jetcluster_fsync_seconds", "Journal writes that are made durable", raft.journal.sync_latency)
     out.histogram(
         "jetcluster_commit_seconds", "From proposal to commit on leaders, one entry at a time", raft.commit_latency
     )
     out.histogram("jetcluster_apply_seconds", "Applying what a group has committed, per turn", raft.apply_latency)
-    for role, latency in context.read_latency.items():
+    for role, latency in latencies.items():
         text = f"Direct Gets, one of {TIMED_EVERY}, by what the replica was"
         out.histogram("jetcluster_direct_get_seconds", text, latency, (("role", role),))
 
@@ -304,7 +304,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
         return
-    raft, room = engine.context.raft, engine.context.batch_quota
+    raft, room = engine.network.raft, engine.services.settings.batch_quota
     for aspect in Aspect:
         labels = (("aspect", aspect.value),)
         wrong = aspect in raft.health.troubles
@@ -345,7 +345,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("sync_intervals_differing", "Linked servers with another sync_interval", len(engine.durability.differing)),
         ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),
         ("replicas_broken", "Streams whose replica could not be started here", len(engine.broken)),
-        ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.context.catchup.progress())),
+        ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.network.catchup.progress())),
         ("streams_unassigned", "Data of streams that are not placed here", len(engine.unassigned)),
         ("streams_led", "Streams led here", sum(bool(r.leading) for r in replicas)),
     ):  # fmt: skip
@@ -375,7 +375,7 @@ def _peers(
     gid = replica.group.gid
     for peer in replica.group.status().peers:
         labels = (*stream, ("replica", node_name(engine, peer.peer)))
-        lag = notes.of(replica, peer.match_index, partial(engine.context.catchup.missing, gid, peer.peer))
+        lag = notes.of(replica, peer.match_index, partial(engine.network.catchup.missing, gid, peer.peer))
         out.gauge("jetcluster_replica_lag_entries", "Log entries a replica lacks, says its leader", lag.entries, labels)
         out.gauge("jetcluster_replica_lag_messages", "Messages a replica lacks, about", lag.messages, labels)
         out.gauge(

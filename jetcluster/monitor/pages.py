@@ -72,7 +72,7 @@ def _group(engine: JetStream, group: RaftGroup, replica: StreamReplica | None, s
     status = group.status()
     size = len(group.peers)
     found: Json = {
-        "id": engine.context.me,
+        "id": engine.network.me,
         "state": status.role.name,
         "size": size,
         "quorum_needed": size // 2 + 1,
@@ -127,7 +127,7 @@ def _peer(engine: JetStream, peer: PeerStatus) -> Json:
     if peer.match_index:
         found["last_replicated_index"] = peer.match_index
     if peer.last_seen:
-        found["last_seen"] = durations.render(int(max(engine.context.clock.monotonic() - peer.last_seen, 0) * 1e9))
+        found["last_seen"] = durations.render(int(max(engine.runtime.clock.monotonic() - peer.last_seen, 0) * 1e9))
     return found
 
 

@@ -49,7 +49,7 @@ class AccountApis:
         options, server = self._options, self._server
         self._context = ApiContext(
             cluster=jetstream,
-            clock=jetstream.context.clock,
+            clock=jetstream.runtime.clock,
             rng=self._rng,
             log=self._log,
             server_name=server.name,

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.health.node_health import NodeHealth
     from jetcluster.meta.placement import PlacementRules
-    from jetcluster.meta.state import Assignment
     from jetcluster.node.platform import Platform
     from jetcluster.raft.journal.journal import Journal
     from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
+    from jetcluster.replica.stream_replica import StreamReplica
     from jetcluster.server.leaf.nodes import LeafNodes
     from jetcluster.server.ws.port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -255,16 +255,16 @@ class NodeJetStream:
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
         if {"compat", "jetstream"} & set(changed) and self.jetstream is not None:
-            context = self.jetstream.context
-            context.compat = self._options.compat
-            context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
+            settings = self.jetstream.services.settings
+            settings.compat = self._options.compat
+            settings.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
         self.limits_changed()
         self._apis.reconfigure(changed)
 
     def limits_changed(self) -> None:
         """Applies changed limits of accounts, or of this node."""
         if self.jetstream is not None:
-            self.jetstream.context.account_quota.limits_changed()
+            self.jetstream.services.settings.account_quota.limits_changed()
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
         """Takes over the routes' TLS of a new configuration, for later handshakes. Raises ConfigError."""
@@ -339,14 +339,13 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.model.advisory import Advisories
         from jetcluster.node.data_renewal import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
-        from jetcluster.replica.context import NodeContext
-        from jetcluster.replica.exports import SnapshotOwner
         from jetcluster.replica.leaders import LeaderTable
-        from jetcluster.replica.stream_replica import last_stored
+        from jetcluster.replica.services import Events, Knowledge, Network, Runtime, Services, Settings
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.stream.lead.atomic_stage import BatchQuota
 
@@ -363,50 +362,49 @@ class NodeJetStream:
             from jetcluster.cluster.rescue_record import tell
 
             tell(directory, raft.rescues, self._log, self._platform.files)
-        owners: dict[int, SnapshotOwner] = {}
-        context = NodeContext(
-            me=self.mesh.me.peer_id,
-            name=server.name,
-            cluster_name=self._options.cluster_name if self._options.is_clustered else "",
-            domain=self._options.domain,
-            mesh=self.mesh,
-            raft=raft,
-            kv=self._kv,
-            turn_commit=TurnCommit(self._kv, loop, self._log),
-            bus=server.account,
-            find_stream=self._find,
-            answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
-            stored_here=lambda gid: last_stored(
-                self.jetstream.replicas.get(gid) if self.jetstream is not None else None
-            ),
-            nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
-            leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
-            catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),
-            clock=raft.health.time,  # the cluster's, not this machine's
-            rng=self._rng,
-            timers=loop,
-            log=self._log,
-            budget=server.budget,
-            system_account=self._options.system_account_name,
-            compat=self._options.compat,
-            account_quota=AccountQuota(
-                capacity.own_limits,
-                lambda memory: capacity.max_memory if memory else capacity.max_storage,
-                lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
-                lambda: capacity.by_disk,
-            ),
-            batch_quota=BatchQuota(batch_limits(self._options.jetstream, self._options.compat)),
-            object_limits=object_limits(self._options.jetstream),
-            placement_rules=self._placement_rules,
-            max_buffered=max_buffered(self._options.jetstream),
+        options = self._options
+        clock = raft.health.time  # the cluster's, not this machine's
+        replicas: dict[int, StreamReplica] = {}
+        known = Knowledge(replicas)
+        quota = AccountQuota(
+            self.mesh,
+            clock,
+            self._log,
+            lambda: known.machine.nodes,
+            lambda: [replica.holding() for replica in replicas.values()],
+            capacity.own_limits,
+            lambda memory: capacity.max_memory if memory else capacity.max_storage,
+            lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
+            lambda: capacity.by_disk,
+        )
+        settings = Settings(
+            quota,
+            options.domain,
+            options.system_account_name,
+            batch_quota=BatchQuota(batch_limits(options.jetstream, options.compat)),
+            object_limits=object_limits(options.jetstream),
+            max_buffered=max_buffered(options.jetstream),
+            compat=options.compat,
+        )
+        advisories = Advisories(clock, self._rng, server.name, options.domain)
+        cluster_name = options.cluster_name if options.is_clustered else ""
+        leaders = LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None)
+        catchup = CatchUp(self.mesh, self._clock, self._rng, {}, self._log)
+        services = Services(
+            Runtime(clock, self._rng, loop, self._log, server.budget),
+            Network(self.mesh.me.peer_id, server.name, cluster_name, self.mesh, raft, leaders, catchup),
+            TurnCommit(self._kv, loop, self._log, raft.turns),
+            known,
+            Events(server.account, advisories, options.system_account_name),
+            settings,
         )
         restarts = DataRestarts(directory, self._clock, self._platform.files, self._log, self._endings.start_again)
         try:
             self.jetstream = JetStream(
-                context,
-                owners,
-                limits=self._limits,
-                clustered=self._options.is_clustered,
+                services,
+                replicas,
+                account_limits=self._limits,
+                placement_rules=self._placement_rules,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
                 renew_data=restarts.renew,
@@ -537,9 +535,6 @@ class NodeJetStream:
         self._log.warning(f"Raft group {gid}: {text}")
         if self.jetstream is not None:
             self.jetstream.group_reported(gid)
-
-    def _find(self, account: str, name: str) -> Assignment | None:
-        return self.jetstream.assignment(account, name) if self.jetstream is not None else None
 
     def _limits(self, account: str) -> AccountLimits:
         assert self.capacity is not None

@@ -1,14 +1,14 @@
 """`jetcluster pipeline archive`: a stream as partitioned Parquet, each batch with a manifest that is written last.
 
-A streaming query over the source: one micro-batch is one directory and one manifest. Three things are written in turn,
-the rows, the manifest, and Spark's own commit; what is interrupted is done again under the same number:
+The job is a streaming query over the source: one micro-batch is one directory and one manifest. It writes the rows,
+then the manifest, then Spark's own commit, and repeats an interrupted batch under the same number:
 
     crash after      on restart
     the rows         the directory has no manifest: it is overwritten
-    the manifest     the range is there: the batch is passed over
+    the manifest     the range is archived: the batch is skipped
     Spark's commit   nothing
 
-Where the archive ends is what its manifests say. The checkpoint only has to agree; without one the query begins there.
+The manifests define the end of the archive. A checkpoint must agree with it; without one the query begins there.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("seq", "subject", "time", "time_ns", "headers", "headers_raw", "subject_raw", "data", "digest")
 CHECKPOINT: Final = "_checkpoint"
-MAX_PER_BATCH: Final = 1_000_000
-STARTS: Final = 5
+BATCH_SEQUENCES: Final = 1_000_000
+MAX_STARTS: Final = 5
 SLOW_START: Final = "Python worker failed to connect back"
 """Spark gives the worker of a streaming source ten seconds, which a busy machine may need for the imports."""
 _POLL_SECONDS: Final = 1
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subjects", default=">", help="filters, by commas (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until SIGINT or SIGTERM")
     parser.add_argument("--every", default="10 seconds", help="with --follow: pause between batches (%(default)s)")
-    parser.add_argument("--max-per-batch", type=int, default=MAX_PER_BATCH, help="sequences in a batch (%(default)s)")
+    parser.add_argument("--max-per-batch", type=int, default=BATCH_SEQUENCES, help="sequences in a batch (%(default)s)")
     parser.add_argument(
         "--read-preference", default="any", help="any, leader, local, peer:SERVER or mirror:STREAM (%(default)s)"
     )
@@ -59,23 +59,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Before Spark is started. Raises UsageError, and what reaching the server raises."""
+    """Checks the arguments before Spark starts. Raises UsageError, and the errors of a connection."""
     if args.max_per_batch < 1:
         raise UsageError("--max-per-batch must be 1 or more")
     stream_state_of(args, args.stream)
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
-    """Archives what there is, or follows. The result counts what this run added."""
+    """Archives the stored messages, or follows the stream. The result counts the batches that this run added."""
     started = time.monotonic()
     archive = Archive(session, args)
     with _Stop() as stop:
-        for attempt in range(1, STARTS + 1):
+        for attempt in range(1, MAX_STARTS + 1):
             try:
                 _finish(archive.start(), stop)
                 break
             except Exception as error:
-                if SLOW_START not in str(error) or attempt == STARTS:
+                if SLOW_START not in str(error) or attempt == MAX_STARTS:
                     raise
                 progress("Spark gave up on a Python worker that was slow to start; starting again")
     batches = archive.added
@@ -94,14 +94,14 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
 
 
 def _finish(query: StreamingQuery, stop: _Stop) -> None:
-    """Until the query has ended. Raises what ended it."""
+    """Waits until the query has ended. Raises the error that ended it."""
     while not query.awaitTermination(_POLL_SECONDS):
         if stop.wanted:
             query.stop()
 
 
 class _Stop:
-    """SIGINT and SIGTERM end a job in order while this is open (in the main thread; elsewhere they are left alone)."""
+    """A context in which SIGINT and SIGTERM end a job in order. Outside the main thread it has no effect."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -122,7 +122,7 @@ class _Stop:
 
 
 class Archive:
-    """One folder, one stream, one query."""
+    """The archive of one stream in one folder, and the query that extends it."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
         """Raises UsageError, DataLoss."""
@@ -169,7 +169,7 @@ class Archive:
         return writer.queryName(f"archive {args.stream}").start()
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
-        """One micro-batch. Called by Spark in this process."""
+        """Writes one micro-batch. Spark calls it in this process."""
         begin, end = self._planned(batch_id - 1), self._planned(batch_id)
         assert end is not None, batch_id
         if begin is not None and begin > self.end:
@@ -178,7 +178,7 @@ class Archive:
                 "they do not belong together. Without the checkpoint the archive goes on where it ends"
             )
         if end <= self.end:
-            return  # its manifest was written, and then we died
+            return  # the process died between the manifest and Spark's commit
         found = self._write_rows(rows.where(f"seq >= {self.end}"), len(self.manifests), end)
         faults.point("archive.written")
         manifest.commit(self.folder, found)
@@ -226,7 +226,7 @@ class Archive:
         )
 
     def _planned(self, batch_id: int) -> int | None:
-        """The sequence that a micro-batch ends before, as Spark planned it; None for a batch that it has no plan of."""
+        """Returns the planned end of a micro-batch, an exclusive sequence; None for a batch without a plan."""
         try:
             text = self._offsets.read(f"offsets/{batch_id}")
         except OSError:
@@ -235,8 +235,8 @@ class Archive:
 
 
 def planned_end(text: str, stream: str) -> int:
-    """The end of the range that a file in a checkpoint's `offsets` plans; the file has a version, a line of metadata,
-    and one offset per source. Raises UsageError."""
+    """Returns the end planned by a checkpoint's file: a version, metadata and one offset, by line. Raises
+    UsageError."""
     lines = text.strip().split("\n")
     if len(lines) != 3 or not re.fullmatch(r"v\d+", lines[0]):
         raise UsageError(f"a checkpoint of another kind: {text[:80]!r}")

@@ -27,7 +27,7 @@ _LOGIN: Final[dict[str, tuple[str, str, str]]] = {
 }
 """Argument -> option of the source and sink, name of its value, help."""
 SECOND: Final = "against-"
-"""Before the arguments of a second cluster."""
+"""Prefix of the arguments for a second cluster."""
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """`--server` and how to log in. Secrets come from files and the environment only: options reach plans and logs."""
+    """Adds `--server` and the login. Secrets come from files and the environment only: options reach plans and logs."""
     group = parser.add_argument_group("server")
     group.add_argument(
         "-s", "--server", required=required, default=None if required else DEFAULT_SERVER, metavar="URL[,URL]",
@@ -51,21 +51,21 @@ def add_server(parser: argparse.ArgumentParser, *, required: bool = False) -> No
 
 
 def add_login(group: argparse._ArgumentGroup, prefix: str = "") -> None:
-    """`--user` and so on; with a prefix for a second cluster."""
+    """Adds `--user` and the other login arguments; a second cluster has a prefix."""
     for name, (_, metavar, text) in _LOGIN.items():
         group.add_argument(f"--{prefix}{name}", metavar=metavar, help=text)
     group.add_argument(f"--{prefix}tls", action="store_true", help="TLS, also where the server leaves the choice")
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options of `format("jetstream")` that say where and as whom."""
+    """Returns the options of `format("jetstream")` for the servers and the login."""
     found = {option: getattr(args, _key(name)) for name, (option, _, _) in _LOGIN.items()}
     found |= {"servers": args.server, "tls": "true" if args.tls else ""}
     return {key: str(value) for key, value in found.items() if value}
 
 
 def second_server(args: argparse.Namespace) -> argparse.Namespace:
-    """`args` for the other cluster of `--against-server`: with its own login where one is given, else the same."""
+    """Returns `args` for the cluster of `--against-server`, with its own login if one is given."""
     found = argparse.Namespace(**vars(args))
     own = {name: getattr(args, _key(f"{SECOND}{name}")) for name in (*_LOGIN, "tls")}
     if any(own.values()):
@@ -76,12 +76,12 @@ def second_server(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def _key(name: str) -> str:
-    """As argparse names it."""
+    """Returns argparse's name of an argument."""
     return name.replace("-", "_")
 
 
 def server_options_of(args: argparse.Namespace) -> ServerOptions:
-    """For asking the server ourselves. Raises UsageError."""
+    """Returns the options for a direct connection. Raises UsageError."""
     from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, server_options
 
     try:
@@ -91,8 +91,7 @@ def server_options_of(args: argparse.Namespace) -> ServerOptions:
 
 
 def stream_state_of(args: argparse.Namespace, stream: str) -> StreamState:
-    """The stream's state, from its leader. Raises UsageError when it is not there, and what reaching a server
-    raises."""
+    """Returns the stream's state from its leader. Raises UsageError if there is none, and a connection's errors."""
     from jetcluster.errors import ApiError
     from jetcluster.spark.stream_state import StreamError, ask, stream_state
 

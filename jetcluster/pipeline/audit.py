@@ -1,13 +1,11 @@
-"""`jetcluster pipeline audit`: do all replicas and mirrors hold the same, byte for byte?
+"""`jetcluster pipeline audit`: compares all replicas and mirrors of a stream, byte for byte.
 
-Each copy is read for itself, and per range of sequences Spark makes a count and a checksum; only ranges that differ are
-looked at message by message. All is compared up to the sequence that the slowest copy has applied: lag is told as lag.
-A difference counts when it is the same in a second reading, so a stream may be in use meanwhile. Exit code 1: copies
-differ, or one could not be read.
+Spark reads each copy separately and computes a count and a checksum per range of sequences; only ranges that differ are
+compared message by message. The comparison ends at the sequence that the slowest copy has applied: the rest is reported
+as lag. A difference counts if a second reading shows the same, so the stream may be in use. Exit code 1 means that
+copies differ, or that one could not be read.
 
 With `--against` two streams are compared, for example a restored one with its original.
-
-`compare` and what belongs to it is pure: rows of one range in, findings out.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 """(time in Unix nanoseconds, digest of subject, header block and payload)."""
 Places = Mapping[int, Place]
-"""Sequence -> what is there."""
+"""Sequence -> the message with it."""
 
 
 class Stored(NamedTuple):
@@ -49,7 +47,7 @@ FIELDS: Final = Stored._fields
 
 
 def differing(copies: Mapping[str, Places]) -> dict[int, dict[str, Place | None]]:
-    """Sequences that are not the same in all copies -> what each has there (None: nothing). Ascending."""
+    """Returns the sequences that differ between copies, ascending, each with every copy's place (None: missing)."""
     every: set[int] = set()
     for places in copies.values():
         every |= places.keys()
@@ -64,24 +62,24 @@ def differing(copies: Mapping[str, Places]) -> dict[int, dict[str, Place | None]
 def lasting(
     first: Mapping[int, dict[str, Place | None]], again: Mapping[int, dict[str, Place | None]]
 ) -> dict[int, dict[str, Place | None]]:
-    """Differences that are still the same when all copies were read once more: what was only read at two moments of a
-    stream in use (a deletion that one replica had applied and the other not) is gone by then."""
+    """Returns the differences that a second reading of all copies confirms. A difference that came from reading a
+    stream in use at two moments (a deletion applied on one replica only) is gone by then."""
     found = {}
     for seq, now in again.items():
         before = first.get(seq, {})
-        if {name: before[name] for name in now if name in before} == now:  # one may not have answered again
+        if {name: before[name] for name in now if name in before} == now:  # a copy may be unreadable the second time
             found[seq] = now
     return found
 
 
 def odd_ones(held: Mapping[str, object]) -> list[str]:
-    """The copies that a majority of the others outvotes; none when there is no majority."""
+    """Returns the copies that differ from a majority; none when there is no majority."""
     (value, count), *_ = Counter(held.values()).most_common()
     return sorted(name for name, other in held.items() if other != value) if 2 * count > len(held) else []
 
 
 def describe(held: Mapping[str, Stored | None]) -> dict[str, Any]:
-    """The differences in one message: the fields, and by copy the values of short ones, the sizes of long ones."""
+    """Returns the fields in which copies of one message differ, and by copy its subject, size and those fields."""
     there = [stored for stored in held.values() if stored is not None]
     fields = [name for name in FIELDS if len({getattr(stored, name) for stored in there}) > 1]
     if len(there) < len(held):
@@ -103,19 +101,19 @@ def _shown(stored: Stored | None, fields: list[str]) -> dict[str, Any] | None:
     return shown
 
 
-RANGE: Final = 10_000
+RANGE_SEQUENCES: Final = 10_000
 RANGES_SHOWN: Final = 20
-"""Ranges that differ and are looked at message by message; all of them are counted."""
+"""Ranges that are compared message by message, out of all that differ and are counted."""
 SEQUENCES_SHOWN: Final = 20
-SECOND_LOOK: Final = 2.0
-"""Seconds until what differs is read once more."""
+SECOND_LOOK_SECONDS: Final = 2.0
+"""Pause before the second reading."""
 PLACES: Final = "seq,time_ns,digest"
 MESSAGE: Final = "time_ns,subject,headers_raw,data"
 
 
 @dataclass
 class Comparison:
-    """Copies that are to hold the same from `low` to `high`."""
+    """Copies that must hold the same messages from `low` to `high` (inclusive), and the result."""
 
     name: str
     copies: list[Copy]
@@ -143,11 +141,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --against: that one was published anew (restore --source-seq)",
     )
-    parser.add_argument("--range", type=int, default=RANGE, metavar="N", help="sequences per checksum (%(default)s)")
+    parser.add_argument(
+        "--range", type=int, default=RANGE_SEQUENCES, metavar="N", help="sequences per checksum (%(default)s)"
+    )
 
 
 def check(args: argparse.Namespace) -> None:
-    """Before Spark is started. Raises UsageError."""
+    """Checks the arguments before Spark starts. Raises UsageError."""
     if args.range < 1:
         raise UsageError("--range must be 1 or more")
     if args.against and (args.mirrors or args.peers != "all"):
@@ -170,7 +170,7 @@ def _chosen(state: StreamState, args: argparse.Namespace) -> list[Copy]:
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
-    """Raises UsageError, and what reaching a server raises."""
+    """Compares replicas, mirrors or two streams. Raises UsageError, and the errors of a connection."""
     started = time.monotonic()
     state = arguments.stream_state_of(args, args.stream)
     audit = Audit(session, args)
@@ -182,6 +182,8 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
 
 
 class Audit:
+    """One run of the job: its comparisons, and the copies that could not be compared."""
+
     def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
         self._session = session
         self._args = args
@@ -193,10 +195,10 @@ class Audit:
         self.lag: dict[str, int] = {}
         self.republished: dict[str, Any] | None = None
 
-    # ---- what is compared with what
+    # ---- the copies to compare
 
     def replicas(self, state: StreamState) -> None:
-        """The replicas with each other, and those of each mirror with the leader."""
+        """Compares the replicas with each other, and those of each mirror with the leader."""
         from jetcluster.spark.stream_state import is_ours
 
         with self._server.connect() as connection:
@@ -220,7 +222,7 @@ class Audit:
 
             self.republished = compared(self._session, ours, theirs, state.last, other.last)
             return
-        # The whole of both: what only one of them has, also before or behind the other, is a difference.
+        # Both as a whole: a message before the first or after the last of the other stream is a difference, too.
         low, high = min(state.first, other.first), max(state.last, other.last)
         self._checksums(Comparison(name, [ours, theirs], max(low, 1), high))
 
@@ -252,7 +254,7 @@ class Audit:
             self._look_closer(job, _compared(read))
 
     def _summary(self, copy: Copy, job: Comparison) -> DataFrame:
-        """Per range: n, min, max, exclusive or of the hashes of what is in which place."""
+        """Returns a row per range: count, first and last sequence, XOR of the hashes of messages and places."""
         from pyspark.sql import functions as F
 
         options = copy.reading(job.low, job.high, PLACES)
@@ -277,7 +279,7 @@ class Audit:
             return
         bounds = [self._bounds(job, number) for number in numbers]
         first = [differing(self._read_places(job, low, high)) for low, high in bounds]
-        time.sleep(SECOND_LOOK)
+        time.sleep(SECOND_LOOK_SECONDS)
         for (low, high), before in zip(bounds, first, strict=True):
             again = lasting(before, differing(self._read_places(job, low, high)))
             kept_from = self._first_now()
@@ -290,14 +292,13 @@ class Audit:
         return low, min(low + self._args.range - 1, job.high)
 
     def _first_now(self) -> int:
-        """Limits may have removed the oldest messages meanwhile, at one copy sooner than at another."""
+        """Returns the first sequence now, as limits may have removed messages, on one copy sooner than on another."""
         if self._args.against:
             return 0
         return int(arguments.stream_state_of(self._args, self._args.stream).first)
 
     def _read_places(self, job: Comparison, low: int, high: int) -> dict[str, dict[int, Place]]:
-        """The rows of the copies that can be read, by copy and sequence. A copy that cannot be read any more is
-        reported, and left out from here on."""
+        """Returns the places of each copy by sequence. An unreadable copy is reported, and left out from here on."""
         found = {}
         for copy in list(job.copies):
             try:
@@ -324,7 +325,7 @@ class Audit:
             "odd": odd_ones(found[first]), **describe(held),
         }  # fmt: skip
 
-    # ---- what comes out
+    # ---- the result
 
     def result(self, state: StreamState, seconds: float) -> Result:
         unread = dict(self.unreachable)
@@ -352,7 +353,7 @@ class Audit:
 
 
 def _compared(summaries: Sequence[DataFrame]) -> DataFrame:
-    """Per range: how many copies have it, how many different checksums there are, the most messages of any copy."""
+    """Returns per range the number of copies that have it, of distinct checksums, and the most messages of any copy."""
     from functools import reduce
 
     from pyspark.sql import DataFrame
@@ -366,7 +367,7 @@ def _compared(summaries: Sequence[DataFrame]) -> DataFrame:
 
 
 def rows_of(copy: Copy, low: int, high: int, columns: str) -> list[tuple[Any, ...]]:
-    """A range of a copy, read here and now. Raises what a task of the source raises."""
+    """Reads a range of a copy in this process. Raises what a task of the source raises."""
     from jetcluster.spark.options import source_options
     from jetcluster.spark.read_task import read_task
     from jetcluster.spark.resolve import batch_extents, tasks_of

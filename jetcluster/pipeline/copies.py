@@ -1,8 +1,8 @@
-"""The copies of a stream: its replicas, those of its mirrors, or one as a whole; who they are, and how far each is.
+"""The copies of a stream (its replicas, those of its mirrors, or a stream as a whole) and the progress of each.
 
-`compared`: a stream against one that it was published into anew (`restore --mode fence|msgid --source-seq`).
-Sequences and times are new there, gaps are closed, and publishing leaves headers of its own, so subjects and payloads
-are compared, by the header `Jc-Source-Seq`: each message once, and those of one subject in their order.
+`compared` compares a stream with one that it was published into again (`restore --mode fence|msgid --source-seq`),
+which has new sequences and times, no gaps, and more headers. So it compares subjects and payloads by the header
+`Jc-Source-Seq`: each message must occur once, and those of one subject in order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from jetcluster.spark.stream_state import StreamState, stream_state
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-TRIES: Final = 3
+MAX_TRIES: Final = 3
 PROBE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True)
 class Copy:
-    """`peer`: the server whose replica is meant, "" for the stream as its leader shows it."""
+    """A copy to read: the replica on server `peer`, or with "" the stream as its leader has it."""
 
     name: str
     stream: str
@@ -37,7 +37,7 @@ class Copy:
     """Options of `format("jetstream")`: the servers and the user."""
 
     def reading(self, low: int, high: int, columns: str) -> dict[str, str]:
-        """Options for the messages with `low` <= sequence <= `high`, of this copy and no other."""
+        """Returns the options to read the messages with `low` <= sequence <= `high` from this copy alone."""
         return {
             **self.options, "stream": self.stream, "startingOffsets": str(low), "endingOffsets": str(high + 1),
             "columns": columns, "failOnDataLoss": "false",
@@ -46,12 +46,12 @@ class Copy:
 
 
 def copies_of(state: StreamState, options: Mapping[str, str], prefix: str = "") -> list[Copy]:
-    """The replicas, the leader's first."""
+    """Returns the replicas, the leader's first."""
     return [Copy(f"{prefix}{peer}", state.name, peer, options) for peer in state.peers]
 
 
 def mirrors_of(connection: Connection, stream: str) -> tuple[list[StreamState], dict[str, str]]:
-    """(streams that are whole copies of `stream`, mirrors that are not -> why)."""
+    """Returns (streams that mirror all of `stream`, names of its other mirrors with the reason)."""
     whole: list[StreamState] = []
     other: dict[str, str] = {}
     for config in _configs(connection):
@@ -66,7 +66,7 @@ def mirrors_of(connection: Connection, stream: str) -> tuple[list[StreamState], 
 
 
 def partial_because(config: Mapping[str, Any]) -> str:
-    """Why a mirror with this configuration holds something else than its origin; "" if it holds the same."""
+    """Returns why a mirror with this configuration cannot be compared with its origin; "" if it can."""
     mirror = config.get("mirror") or {}
     if mirror.get("filter_subject") or mirror.get("subject_transforms") or config.get("subject_transform"):
         return "it mirrors only a part, or under other subjects"
@@ -90,9 +90,9 @@ def _configs(connection: Connection) -> list[dict[str, Any]]:
 
 
 def applied(server: ServerOptions, copy: Copy) -> int:
-    """The sequence up to which this replica has the stream. Raises the last trouble when it does not answer."""
+    """Returns the sequence up to which this copy has the stream. Raises the last attempt's error."""
     failure: JetclusterError = JetclusterError("it was not asked")
-    for attempt in range(TRIES):
+    for attempt in range(MAX_TRIES):
         try:
             with server.connect(attempt) as connection:
                 return _applied(connection, copy)
@@ -115,17 +115,17 @@ def _applied(connection: Connection, copy: Copy) -> int:
 
 
 def fence(reached: Mapping[Copy, int], limit: int) -> int:
-    """Up to where all copies can be compared: what one has not applied yet is lag and no damage."""
+    """Returns the sequence up to which all copies can be compared: messages that a copy has not applied are lag."""
     return min([limit, *reached.values()])
 
 
 def lags(reached: Mapping[Copy, int], last: int) -> dict[str, int]:
-    """Messages that each copy is behind `last`, of those that are."""
+    """Returns by how many messages each lagging copy is behind `last`."""
     return {copy.name: last - seq for copy, seq in reached.items() if seq < last}
 
 
 def chosen(copies: Sequence[Copy], peers: str) -> list[Copy]:
-    """Those on the servers that `peers` names (by commas, or "all"). Raises ValueError for one that is not there."""
+    """Returns the copies on the servers in `peers` (by commas, or "all"). Raises ValueError for an unknown server."""
     if peers == "all":
         return list(copies)
     wanted = [word.strip() for word in peers.split(",") if word.strip()]
@@ -136,7 +136,7 @@ def chosen(copies: Sequence[Copy], peers: str) -> list[Copy]:
     return [copy for copy in copies if copy.peer in wanted]
 
 
-SHOWN: Final = 20
+ROWS_SHOWN: Final = 20
 _PLACED: Final = """
 SELECT try_cast(headers['Jc-Source-Seq'][0] AS bigint) AS seq, seq AS at, subject, xxhash64(subject, data) AS hash
 FROM {rows}
@@ -154,14 +154,14 @@ FROM mine FULL JOIN placed USING (seq)
 
 
 def compared(session: SparkSession, ours: Copy, theirs: Copy, last: int, their_last: int) -> dict[str, Any]:
-    """{messages, unmarked, kinds: {kind: count}, first: [{seq, at, kind}, ...]}. `at`: the sequence in the other one.
-    `unmarked`: messages there without the header, which were not restored; they are left out."""
+    """Returns {messages, unmarked, kinds: {kind: count}, first: [{seq, at, kind}, ...]}. `at` is the sequence in
+    `theirs`; `unmarked` counts its messages without the header, which were not restored and are not compared."""
     mine = _rows(session, ours, last, "seq,subject,data")
     placed = session.sql(_PLACED, rows=_rows(session, theirs, their_last, "seq,subject,headers,data")).persist()
     try:
         rows = session.sql(_COMPARED, ours=mine, theirs=placed).persist()
         counts = {row.kind: row["count"] for row in rows.groupBy("kind").count().collect()}
-        first: list[Row] = rows.where("kind IS NOT NULL").orderBy("seq", "at").limit(SHOWN).collect()
+        first: list[Row] = rows.where("kind IS NOT NULL").orderBy("seq", "at").limit(ROWS_SHOWN).collect()
         unmarked = placed.where("seq IS NULL").count()
         rows.unpersist()
     finally:

@@ -1,4 +1,5 @@
-"""`jetcluster pipeline doctor`: what Spark jobs need, tried one by one; the first that is missing says what to do."""
+"""`jetcluster pipeline doctor`: tries each prerequisite of Spark jobs and reports a remedy for the first one
+missing."""
 
 from __future__ import annotations
 
@@ -28,19 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Examination:
+    """The checks that ran, and their results."""
+
     def __init__(self, *, quiet: bool) -> None:
         self.checks: list[dict[str, Any]] = []
         self.failed = False
         self._quiet = quiet
 
     def look(self, name: str, check: Callable[[], Any]) -> None:
-        """Runs one check unless an earlier one failed: what follows would only fail for the same reason."""
+        """Runs one check unless an earlier one failed: later checks would fail for the same reason."""
         if self.failed:
             return
         start = time.monotonic()
         try:
             found, ok = check(), True
-        except Exception as error:  # noqa: BLE001 - told as the answer of this check
+        except Exception as error:  # noqa: BLE001 - reported as the result of this check
             found, ok = explain(error)[0], False
         self.failed = not ok
         self.checks.append({"check": name, "ok": ok, "found": found, "seconds": round(time.monotonic() - start, 2)})
@@ -49,7 +52,7 @@ class _Examination:
 
 
 def examine(args: argparse.Namespace) -> Result:
-    """Exit code 3 when something is missing. The server is asked last, and only if `--server` names one."""
+    """Runs all checks, the server last and only with `--server`. The exit code is 3 when something is missing."""
     at = _Examination(quiet=args.json)
     at.look("python", lambda: f"{platform.python_version()} ({sys.executable})")
     for package in environment.PACKAGES:
@@ -87,7 +90,7 @@ def _package(name: str) -> str:
 
 
 def _worker(session: SparkSession) -> str:
-    """Runs our code in a worker and compares its Python with ours: data sources travel as pickles."""
+    """Runs code in a worker and compares its Python version with ours, as data sources travel as pickles."""
     version, arrow = session.sparkContext.parallelize([0], 1).map(_describe_worker).collect()[0]
     if version != platform.python_version():
         raise EnvironmentProblem(

@@ -1,6 +1,6 @@
-"""Can Spark run here? Asked before pyspark is imported: what is missing becomes one line, never a traceback.
+"""Checks whether Spark can run here, before pyspark is imported: a missing package is one line, never a traceback.
 
-Progress goes to stderr, as stdout is for a job's result, and how it gets there depends on where Spark runs.
+Progress goes to stderr, as stdout is for a job's result; under spark-submit it goes through the JVM.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from jetcluster.pipeline.result import EnvironmentProblem
 
-OLDEST_JAVA: Final = 17
+MIN_JAVA_VERSION: Final = 17
 PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
-"""pandas is pyspark's wish alone: its Arrow writers refuse to begin without."""
+"""pandas is used by pyspark alone: its Arrow writers refuse to start without it."""
 INSTALL_EXTRA: Final = 'pip install "jetcluster[spark]"'
 INSTALL_JAVA: Final = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless"
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -37,17 +37,17 @@ def check(env: Mapping[str, str] | None = None) -> None:
 
 
 def is_submitted(env: Mapping[str, str] | None = None) -> bool:
-    """True under spark-submit: there is a JVM already, and master and configuration were given to it."""
+    """True under spark-submit: a JVM runs already, with its own master and configuration."""
     return "PYSPARK_GATEWAY_PORT" in (os.environ if env is None else env)
 
 
 def java_version(env: Mapping[str, str]) -> int:
-    """The major version of the Java that Spark would start (JAVA_HOME, else PATH). Raises EnvironmentProblem."""
+    """Returns the major version of Spark's Java (JAVA_HOME, else PATH). Raises EnvironmentProblem."""
     java = find_java(env)
     if java is None:
         where = f"JAVA_HOME={env['JAVA_HOME']}" if env.get("JAVA_HOME") else "JAVA_HOME, PATH"
         raise EnvironmentProblem(
-            f"jetcluster pipeline needs a Java {OLDEST_JAVA}+ runtime; none found ({where}). {INSTALL_JAVA}"
+            f"jetcluster pipeline needs a Java {MIN_JAVA_VERSION}+ runtime; none found ({where}). {INSTALL_JAVA}"
         )
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
@@ -56,13 +56,13 @@ def java_version(env: Mapping[str, str]) -> int:
     found = parse_java_version(done.stderr + done.stdout)
     if not found:
         raise EnvironmentProblem(f"{java} -version does not say its version. {INSTALL_JAVA}")
-    if found < OLDEST_JAVA:
-        raise EnvironmentProblem(f"{java} is Java {found}; Spark needs {OLDEST_JAVA} or newer. {INSTALL_JAVA}")
+    if found < MIN_JAVA_VERSION:
+        raise EnvironmentProblem(f"{java} is Java {found}; Spark needs {MIN_JAVA_VERSION} or newer. {INSTALL_JAVA}")
     return found
 
 
 def find_java(env: Mapping[str, str]) -> str | None:
-    """As Spark's launcher looks for it: JAVA_HOME wins, even when there is nothing in it."""
+    """Finds Java as Spark's launcher does: JAVA_HOME wins, even without a Java in it."""
     home = env.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -71,7 +71,7 @@ def find_java(env: Mapping[str, str]) -> str | None:
 
 
 def parse_java_version(text: str) -> int:
-    """The major version in the output of `java -version`, 0 if there is none. 1.8 is 8."""
+    """Returns the major version in the output of `java -version` (8 for 1.8), 0 if there is none."""
     match = _VERSION.search(text)
     if match is None:
         return 0
@@ -80,7 +80,7 @@ def parse_java_version(text: str) -> int:
 
 
 def progress(text: str) -> None:
-    """One line on stderr, at once."""
+    """Prints one line to stderr, without buffering."""
     java = _java_stderr() if is_submitted() else None
     if java is None:
         print(text, file=sys.stderr, flush=True)
@@ -89,8 +89,8 @@ def progress(text: str) -> None:
 
 
 def _java_stderr() -> Any:
-    """spark-submit puts stdout and stderr of the Python that it runs on its own stdout (`PythonRunner` of pyspark
-    4.3.0); only its JVM reaches stderr. None where the JVM cannot be reached."""
+    """Returns the JVM's stderr, None if it cannot be reached. spark-submit sends stdout and stderr of its Python
+    process to its own stdout (`PythonRunner` of pyspark 4.3.0); only its JVM reaches stderr."""
     from pyspark import SparkContext
 
     context: Any = SparkContext

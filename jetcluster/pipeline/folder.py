@@ -1,4 +1,4 @@
-"""Small files of a job beside its Parquet: on this machine, or wherever Hadoop's file systems reach (hdfs, s3a)."""
+"""A job's small files beside its Parquet: on this machine, or on any file system of Hadoop (hdfs, s3a)."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ if TYPE_CHECKING:
 
 
 class TakenError(JetclusterError):
-    """A file that is written once exists already."""
+    """A file that may be written only once exists already."""
 
 
 class Folder(Protocol):
+    """A folder; paths in it are relative."""
+
     url: str
-    """The path as Spark takes it."""
+    """The path in the form that Spark accepts."""
 
     def list(self, path: str = "") -> dict[str, int]:
-        """Names of the files in a folder -> bytes; {} where there is no such folder. Hidden ones are left out."""
+        """Returns name -> bytes of the files in a folder, without hidden ones; {} for a missing folder."""
 
     def read(self, path: str) -> str:
-        """Raises OSError."""
+        """Reads a file. Raises OSError."""
 
     def create(self, path: str, text: str) -> None:
-        """The whole file appears at once, or not at all. Raises TakenError, OSError."""
+        """Creates a file, which appears complete or not at all. Raises TakenError, OSError."""
 
     def settle(self, path: str) -> None:
-        """Makes a folder that somebody else wrote durable: it survives a power failure once this returns. Raises
-        OSError."""
+        """Makes a folder that Spark wrote durable: it survives a power failure once this returns. Raises OSError."""
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all in it; nothing where there is none."""
+        """Removes a file, or a folder with its contents, if it exists."""
 
 
 class LocalFolder:
+    """A folder on this machine."""
+
     def __init__(self, top: Path) -> None:
         self._top = top.absolute()
         self.url = str(self._top)
@@ -62,7 +65,7 @@ class LocalFolder:
             file.flush()
             os.fsync(file.fileno())
         try:
-            target.hardlink_to(temporary)  # unlike a rename, refused when somebody was quicker
+            target.hardlink_to(temporary)  # fails if the target exists, unlike a rename
         except FileExistsError:
             raise TakenError(f"{target} exists already: does another job write to {self._top}?") from None
         finally:
@@ -76,7 +79,7 @@ class LocalFolder:
         self._settle_up(target)
 
     def _settle_up(self, folder: Path) -> None:
-        """A folder and those that it is in, as they may be new: without its name there is nothing of it."""
+        """Syncs a folder and its parents up to the top's: if they are new, their names must be durable, too."""
         while folder != self._top:
             _sync(folder)
             folder = folder.parent
@@ -100,7 +103,7 @@ def _sync(path: Path) -> None:
 
 
 class HadoopFolder:
-    """Through the JVM of the session. Creating is as atomic as the file system's rename."""
+    """A folder reached through the session's JVM. `create` is as atomic as the file system's rename."""
 
     def __init__(self, session: SparkSession, url: str) -> None:
         self.url = url.rstrip("/")
@@ -142,19 +145,19 @@ class HadoopFolder:
             raise TakenError(f"{self.url}/{path} exists already: does another job write there?")
 
     def settle(self, path: str) -> None:
-        """Nothing: what is closed there is as durable as that file system makes it."""
+        """Does nothing: the file system decides how durable a closed file is."""
 
     def remove(self, path: str) -> None:
         self._system.delete(self._path(path), True)
 
 
 def is_local(url: str) -> bool:
-    """A path, or a `file:` URL."""
+    """True for a path or a `file:` URL."""
     return urlsplit(url).scheme in ("", "file")
 
 
 def open_folder(session: SparkSession | None, url: str) -> Folder:
-    """A path, or a URL with a scheme; `file:` is a path, too. Without a session only paths."""
+    """Opens the folder at a path or URL. Raises OSError for a remote URL without a session."""
     if is_local(url):
         return LocalFolder(Path(urlsplit(url).path if urlsplit(url).scheme else url))
     if session is None:

@@ -3,7 +3,7 @@
 A job is one module with
 
     add_arguments(parser)            its own arguments; no pyspark is imported for it
-    check(args)                      optional: everything that can be refused before Spark is started (it takes seconds)
+    check(args)                      optional: all checks that need no Spark, which takes seconds to start
     run(session, args) -> Result
 
 and a line in `JOBS`. It raises `result.JobError`, or an exception of Spark's.
@@ -38,6 +38,8 @@ JOBS: Final[dict[str, str]] = {
 
 
 class JobModule(Protocol):
+    """The functions that a job's module must have."""
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, session: SparkSession, args: argparse.Namespace) -> Result: ...
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(name: str, job: JobModule, args: argparse.Namespace) -> Result:
     """Checks the environment and the arguments, opens the session, runs the job, and stops Spark again."""
-    if name == "doctor":  # finds out itself what is missing
+    if name == "doctor":  # it checks the environment itself
         from jetcluster.pipeline import doctor
 
         return doctor.examine(args)
@@ -95,8 +97,7 @@ def run(name: str, job: JobModule, args: argparse.Namespace) -> Result:
 
 
 def run_in(session: SparkSession, name: str, *words: str) -> Result:
-    """The job in a session that is there, for notebooks. Raises what the job raises, and SystemExit for arguments that
-    it does not know."""
+    """Runs the job in a notebook's session. Raises what the job raises, and SystemExit for unknown arguments."""
     job = cast(JobModule, importlib.import_module(f"jetcluster.pipeline.{name}"))
     args = parser_of(name, job).parse_args([*words, "--json"])
     check = getattr(job, "check", None)
@@ -107,7 +108,7 @@ def run_in(session: SparkSession, name: str, *words: str) -> Result:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, without the usage: `--help` shows that."""
+        """Prints one line, without the usage, and exits."""
         progress(f"{self.prog}: {message} (see --help)")
         self.exit(result.USAGE)
 
@@ -137,7 +138,7 @@ def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def job_words(words: Sequence[str]) -> list[str]:
-    """The command line without what spark-submit is told itself."""
+    """Returns the command line without the options that go to spark-submit itself."""
     kept: list[str] = []
     skip = False
     for word in words:
@@ -151,7 +152,7 @@ def job_words(words: Sequence[str]) -> list[str]:
 
 
 def _is_long(args: argparse.Namespace) -> bool:
-    """Jobs that may run for long want the optimizing compiler and a parallel collector."""
+    """True for jobs that may run long enough for the optimizing compiler and a parallel collector to pay off."""
     return bool(getattr(args, "follow", False) or getattr(args, "long", False))
 
 

@@ -1,9 +1,9 @@
-"""Manifests of an archive: what a batch holds, written when all of it is there.
+"""Manifests of an archive: the description of a batch, written after all of its rows.
 
     <folder>/stream=ORDERS/batch=7/part-*.parquet     rows of the sequences [start, end)
-    <folder>/manifest/7.json                          says so; a batch without one does not exist
+    <folder>/manifest/7.json                          the manifest; a batch without one does not exist
 
-Manifests 0, 1, 2, ... follow each other without a hole: each begins where the one before ended.
+Manifests 0, 1, 2, ... have no gap: each begins at the end of the previous one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ SCHEMA: Final = 1
 """The version of the manifest and of the rows."""
 FOLDER: Final = "manifest"
 _NAME: Final = re.compile(r"(\d{1,12})\.json")
-_UNSIGNED: Final = 1 << 64
+_UNSIGNED_64: Final = 1 << 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
+    """The description of one batch."""
+
     number: int
     stream: str
     created: str
-    """When the stream was created: a stream made anew counts from 1 again."""
+    """When the stream was created: a stream created again counts from 1."""
     subjects: list[str]
     """Filters; [">"] for all."""
     start: int
     end: int
-    """Exclusive. What is not among the rows of an archive of all subjects was deleted."""
+    """Exclusive. In an archive of all subjects, sequences without a row were deleted."""
     rows: int
     first_seq: int | None
     last_seq: int | None
@@ -42,9 +44,9 @@ class Manifest:
     last_time: int | None
     """Times of the first and the last row, nanoseconds since the Unix epoch."""
     digest: str
-    """Exclusive or of all rows' `digest`: their contents, 16 hexadecimal digits."""
+    """XOR of all rows' `digest`, 16 hexadecimal digits: a checksum of the contents."""
     places: str
-    """Exclusive or of xxhash64(seq, time_ns, digest): contents in their places."""
+    """XOR of xxhash64(seq, time_ns, digest): a checksum of contents and places."""
     files: dict[str, int]
     """Name -> bytes."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -81,12 +83,12 @@ def path(number: int) -> str:
 
 
 def hexadecimal(value: int | None) -> str:
-    """A signed 64-bit hash as 16 hexadecimal digits; null, the hash of no rows, is 0."""
-    return f"{(value or 0) % _UNSIGNED:016x}"
+    """Formats a signed 64-bit hash as 16 hexadecimal digits; None, the hash of no rows, is 0."""
+    return f"{(value or 0) % _UNSIGNED_64:016x}"
 
 
 def load(folder: Folder) -> list[Manifest]:
-    """All manifests in order. Raises UsageError for what is no archive, DataLoss when one is missing."""
+    """Returns all manifests in order. Raises UsageError for an invalid archive, DataLoss when a manifest is missing."""
     numbers = sorted(int(match[1]) for name in folder.list(FOLDER) if (match := _NAME.fullmatch(name)))
     if numbers != list(range(len(numbers))):
         missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
@@ -97,7 +99,7 @@ def load(folder: Folder) -> list[Manifest]:
 
 
 def check_chain(found: list[Manifest], where: str) -> None:
-    """One stream, no hole, no overlap. Raises UsageError, DataLoss."""
+    """Checks that the manifests are of one stream (else UsageError), without gap or overlap (else DataLoss)."""
     for before, after in itertools.pairwise(found):
         same = (after.stream, after.created, after.subjects) == (before.stream, before.created, before.subjects)
         if not same:
@@ -109,6 +111,6 @@ def check_chain(found: list[Manifest], where: str) -> None:
 
 
 def commit(folder: Folder, manifest: Manifest) -> None:
-    """From here on the batch exists, and its rows with it. Raises TakenError, OSError."""
-    folder.settle(manifest.directory)  # Spark does not: after a power failure there would be a manifest of empty files
+    """Writes the manifest, with which the batch begins to exist. Raises TakenError, OSError."""
+    folder.settle(manifest.directory)  # Spark does not sync: a power failure could leave a manifest of empty files
     folder.create(path(manifest.number), manifest.to_json())

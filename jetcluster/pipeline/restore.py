@@ -1,10 +1,10 @@
-"""`jetcluster pipeline restore`: an archive back into a stream.
+"""`jetcluster pipeline restore`: restores an archive to a stream.
 
 --mode exact    a new stream with the sequences, times, header blocks and gaps of the archive, made by the server's own
-                restore: all of it or nothing, read back and compared at the end
---mode fence    the messages published to a stream, in order, each once, without a limit of time; goes on where it
-                was interrupted. Atomic batches leave headers of their own on the messages, gaps are closed
---mode msgid    published in parallel, in order per subject, each once within the stream's duplicate window
+                restore: all or nothing, read back and compared at the end
+--mode fence    messages are published to a stream in order, each once, without a time limit; an interrupted run
+                resumes. Atomic batches leave their own headers on the messages, and gaps are closed
+--mode msgid    messages are published in parallel, in order per subject, each once within the duplicate window
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Before Spark is started. Raises UsageError, DataLoss."""
+    """Checks the arguments before Spark starts. Raises UsageError, DataLoss."""
     if args.upto_seq is not None and args.upto_seq < 1:
         raise UsageError("--upto-seq must be 1 or more")
     if args.mode == "exact" and (args.source_seq or args.start_after is not None):

@@ -1,8 +1,8 @@
-"""`--mode exact`: a new stream out of an archive, made by STREAM.RESTORE, read back and compared.
+"""`--mode exact`: a new stream from an archive, made by STREAM.RESTORE, read back and compared.
 
-`RestoreTransfer` is STREAM.RESTORE as a client: an archive in pieces to a server, which makes a stream of it, all or
-nothing. The stream gets the sequences, times, header blocks and gaps of the archive. While it is made it takes no
-publishes; if we go away the server removes it again. So an interrupted restore begins anew (docs/pipeline.md).
+`RestoreTransfer` is the client's side of STREAM.RESTORE: it sends an archive in pieces to a server, which makes a
+stream with the sequences, times, header blocks and gaps of the archive. The stream accepts no publish until it is
+complete; if the client goes away, the server removes it, so an interrupted restore starts over (docs/pipeline.md).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PIECE_BYTES: Final = 128 * 1024
-WINDOW: Final = 8
-"""Pieces without an answer."""
+WINDOW_PIECES: Final = 8
+"""Pieces in flight without an answer."""
 INTEREST_SECONDS: Final = 3.0
 SILENCE_SECONDS: Final = 1.0
-"""The server gives up after five without a piece."""
+"""Pause after which padding is sent; the server gives up after five seconds without a piece."""
 ANSWER_SECONDS: Final = 60.0
-"""The last answer comes when the stream stands."""
+"""Timeout of an answer; the last one arrives when the stream is complete."""
 
 
 class NotTheArchiveError(JetclusterError):
-    """The rows that were read differ from those of the manifests."""
+    """The archived rows differ from the manifests."""
 
 
 class RestoreTransfer:
     """One restore over one connection."""
 
     def __init__(self, connection: Connection, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Makes the server begin. Raises ApiError (10130: the name is taken), and what `Connection.api` raises."""
+        """Starts the restore on the server. Raises ApiError (10130: the name is taken), and as `Connection.api`."""
         self._connection = connection
         self._state = state
         name = config["name"]
@@ -58,8 +58,8 @@ class RestoreTransfer:
         self.totals = RowTotals()
 
     def send(self, blobs: Iterable[tuple[bytes, RowTotals]], expected: Callable[[RowTotals], str]) -> dict[str, Any]:
-        """Sends all of it; the answer that describes the stream. `expected` says what is wrong with the totals, ""
-        for nothing: then the archive is not completed, and the server forgets it. Raises ApiError,
+        """Sends the archive and returns the answer that describes the stream. If `expected` returns a fault of the
+        totals (not ""), the archive is left incomplete, and the server discards it. Raises ApiError,
         NotTheArchiveError, ConnectionLostError, RequestTimeoutError, and what `blobs` raises."""
         self._begin(restore_plan.head(json.dumps(self._state).encode(), time.time_ns()))
         for found in with_pauses(blobs, SILENCE_SECONDS):
@@ -78,7 +78,7 @@ class RestoreTransfer:
         return _checked(self._connection.request(self._subject, b"", timeout=ANSWER_SECONDS))
 
     def _begin(self, piece: bytes) -> None:
-        """The server we are connected to may hear of the subject later than we do."""
+        """Sends the first piece until it is answered, as the connected server may learn of the subject late."""
         deadline = time.monotonic() + INTEREST_SECONDS
         while True:
             try:
@@ -92,8 +92,8 @@ class RestoreTransfer:
 
     def _put(self, piece: bytes) -> None:
         self._connection.publish_acked(self._subject, piece)
-        if self._connection.outstanding >= WINDOW:
-            self._answered(WINDOW // 2)
+        if self._connection.outstanding >= WINDOW_PIECES:
+            self._answered(WINDOW_PIECES // 2)
 
     def _answered(self, down_to: int) -> None:
         for _, reply in self._connection.acks(down_to, ANSWER_SECONDS):
@@ -101,7 +101,7 @@ class RestoreTransfer:
 
 
 def _checked(reply: Reply) -> dict[str, Any]:
-    """An answer that is no error. Raises ApiError."""
+    """Returns an answer. Raises ApiError if it is an error."""
     if reply.status:
         raise ApiError(reply.status, 0, reply.description or "the restore is not known to the server any more")
     found: dict[str, Any] = reply.json() if reply.data.startswith(b"{") else {}
@@ -111,7 +111,7 @@ def _checked(reply: Reply) -> dict[str, Any]:
 
 
 def with_pauses(items: Iterable[T], seconds: float) -> Iterator[T | None]:
-    """The items, read ahead in a thread; None whenever the next one takes longer than `seconds`."""
+    """Yields the items, read ahead in a thread; None whenever the next one takes longer than `seconds`."""
     ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=8)
     stopped = threading.Event()
 
@@ -151,15 +151,15 @@ def with_pauses(items: Iterable[T], seconds: float) -> Iterator[T | None]:
         thread.join(10)
 
 
-ATTEMPTS: Final = 5
+MAX_ATTEMPTS: Final = 5
 NAME_TAKEN: Final = 10130
 GONE_SECONDS: Final = 25.0
-"""After an interrupted restore the server needs a while until its half made stream is gone."""
+"""The longest wait until the server has removed the incomplete stream of an interrupted restore."""
 
 
 def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
-    """Raises UsageError when the stream exists and is another one, DataLoss when the archive is damaged or the stream
-    is not equal to it in the end."""
+    """Restores the archive and compares the stream with it. Raises UsageError if a different stream exists already,
+    DataLoss if the archive is damaged or the new stream differs from it."""
     attempts = 0
     there = _existing(plan, args)
     while there is None:
@@ -169,7 +169,7 @@ def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Names
         except NotTheArchiveError as error:
             raise DataLoss(str(error)) from None
         except (PassingError, ApiError) as error:
-            if attempts >= ATTEMPTS or not _may_pass(error):
+            if attempts >= MAX_ATTEMPTS or not _may_pass(error):
                 raise
             progress(f"the restore was interrupted ({error}); trying again")
         there = _existing(plan, args)
@@ -184,8 +184,8 @@ def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Names
 
 
 def _may_pass(error: JetclusterError) -> bool:
-    """A server that went away, a leader that changed; not what is wrong with the request. A status in place of an
-    answer: the server that took the restore is not there any more."""
+    """Returns whether a new attempt may succeed, as after the loss of a server or leader. An ApiError without an error
+    code is a status in place of an answer: the server that took the restore is gone."""
     return error.retriable or (isinstance(error, ApiError) and error.err_code == 0)
 
 
@@ -200,7 +200,7 @@ def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None
             except ApiError as error:
                 if error.err_code != NAME_TAKEN or time.monotonic() > deadline:
                     raise
-                time.sleep(1.0)  # what an interrupted one has left is going to be removed
+                time.sleep(1.0)  # the server will remove the stream of an interrupted restore
         transfer.send(_blobs(plan, quiet=args.json), lambda totals: _difference(totals, plan.totals))
 
 
@@ -222,7 +222,7 @@ def _difference(found: RowTotals, wanted: RowTotals) -> str:
 
 
 def _state(plan: RestorePlan) -> dict[str, Any]:
-    """The archived stream's state as a whole, in the fields of STREAM.RESTORE."""
+    """Returns the archived stream's state in the fields of STREAM.RESTORE."""
     from jetcluster.model.times import rfc3339
 
     return {
@@ -237,7 +237,7 @@ def _state(plan: RestorePlan) -> dict[str, Any]:
 
 
 def _existing(plan: RestorePlan, args: argparse.Namespace) -> StreamState | None:
-    """The stream, if it is there and no half of an interrupted restore, which the server removes after a while."""
+    """Returns the stream's state, None if there is none. Waits for the removal of an interrupted restore's stream."""
     deadline = time.monotonic() + GONE_SECONDS
     told = args.json
     while True:
@@ -256,7 +256,7 @@ def _existing(plan: RestorePlan, args: argparse.Namespace) -> StreamState | None
 
 
 def _compare(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> str:
-    """The difference between the stream and the archive; "" for none."""
+    """Describes the difference between the stream and the archive; "" for none."""
     from pyspark.sql import functions as F
 
     state = ask(server_options_of(args), lambda connection: stream_state(connection, plan.target))

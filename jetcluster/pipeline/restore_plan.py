@@ -1,7 +1,7 @@
-"""The plan of a restore: which batches of an archive, and into a stream of what configuration.
+"""The plan of a restore: the batches of an archive, and the configuration of the new stream.
 
-Tasks read the archived rows as Arrow batches, check them against their digests and make of them rows for the sink, or
-pieces of a server's own archive format for STREAM.RESTORE.
+Tasks read the archived rows as Arrow batches, check them against their digests and convert them to rows for the sink,
+or to pieces of the server's own archive format for STREAM.RESTORE.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SINK_SCHEMA: Final = "seq bigint, subject string, headers_raw binary, data binar
 
 
 class ArchiveDamagedError(PeerError):
-    """A row is not what its digest says. In tasks, where only names of classes travel, this means data loss."""
+    """A row does not match its digest. Raised in tasks; only its name reaches the driver, where it means data loss."""
 
 
 class RowTotals(NamedTuple):
-    """Over rows, in any order and any grouping."""
+    """Totals over rows, independent of their order and grouping."""
 
     rows: int = 0
     bytes: int = 0
     """Bytes of subjects, headers and payloads."""
     digest: int = 0
     places: int = 0
-    """Exclusive or of the rows' `digest` and `place`."""
+    """XOR of the rows' `digest`, and of their `place`."""
 
     def plus(self, other: RowTotals) -> RowTotals:
         return RowTotals(
@@ -48,7 +48,7 @@ class RowTotals(NamedTuple):
 
 
 def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, int]]:
-    """(seq, time_ns, subject, header block, payload, digest, place) of the rows. Raises ArchiveDamagedError."""
+    """Yields (seq, time_ns, subject, header block, payload, digest, place) of each row. Raises ArchiveDamagedError."""
     from jetcluster.spark.arrow import digest  # imports pyarrow
 
     columns = [
@@ -63,7 +63,7 @@ def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, in
 
 
 def blobs(batches: Iterable[Any]) -> Iterator[Any]:
-    """For `mapInArrow`: rows in ascending order -> BLOB_SCHEMA. Blobs in a row are the middle of one archive."""
+    """Converts ascending rows to BLOB_SCHEMA, for `mapInArrow`. The blobs joined are the middle of one archive."""
     import pyarrow as pa
 
     schema = pa.schema([("blob", pa.binary()), *((name, pa.int64()) for name in ("rows", "bytes", "digest", "places"))])
@@ -88,7 +88,7 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def rows_for_sink(batches: Iterable[Any], stream: str, *, source_seq: bool) -> Iterator[Any]:
-    """For `mapInArrow`: rows -> SINK_SCHEMA, in the same order. `source_seq`: a header says where each one was."""
+    """Converts rows to SINK_SCHEMA in the same order, for `mapInArrow`. `source_seq` adds the header Jc-Source-Seq."""
     import pyarrow as pa
 
     schema = pa.schema(
@@ -115,7 +115,7 @@ def rows_for_sink(batches: Iterable[Any], stream: str, *, source_seq: bool) -> I
 
 
 def _text(subject: bytes, seq: int) -> str:
-    """Raises SinkError."""
+    """Decodes a subject. Raises SinkError if it is not UTF-8."""
     try:
         return subject.decode()
     except UnicodeDecodeError:
@@ -123,12 +123,12 @@ def _text(subject: bytes, seq: int) -> str:
 
 
 def with_source_seq(block: bytes, seq: int) -> bytes:
-    """The header block with `Jc-Source-Seq` behind its own fields."""
+    """Returns the header block with `Jc-Source-Seq` appended."""
     return b"%bJc-Source-Seq: %d\r\n\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", seq)
 
 
 def head(state: bytes, ts: int) -> bytes:
-    """The beginning of an archive: `state` is its state.json."""
+    """Returns the beginning of an archive; `state` is its state.json."""
     opening = restoring.MAGIC + restoring.encode(restoring.STATE_NAME, ts, 0, b"", state)
     return s2.STREAM_ID + b"".join(s2.encode(opening))
 
@@ -138,19 +138,15 @@ def tail() -> bytes:
 
 
 PADDING: Final = b"\xfe\x00\x00\x00"
-"""An S2 chunk that readers pass over: sent when there is nothing to send, so that the server does not give up."""
+"""An S2 chunk that readers skip, sent while no data is ready, so that the server does not give up."""
 
 _ROWS_PER_TASK: Final = 50_000
 _BYTES_PER_TASK: Final = 8 << 20
-"""Compressed Parquet of one task. The driver holds what a task makes until it is sent."""
+"""Compressed Parquet of one task. The driver holds a task's output until it is sent."""
 
 
 class RestorePlan:
-    """The manifests of the batches to restore, the totals of their rows, and the configuration of the stream that is
-    made.
-
-    The range is `start` to `end`, without `end`.
-    """
+    """The manifests of the batches to restore, the totals of their rows, and the new stream's configuration."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
         """Raises UsageError, DataLoss."""
@@ -178,7 +174,7 @@ class RestorePlan:
         self.deleted = self.end - self.start - self.totals.rows if whole else None
 
     def rows(self, one: Manifest) -> DataFrame:
-        """The rows of one batch that are wanted, not sorted, with a column `place`. Raises DataLoss."""
+        """Returns the rows of one batch below `end`, unsorted, with a column `place`. Raises DataLoss."""
         from pyspark.sql import functions as F
 
         files = [f"{self.url}/{one.directory}/{name}" for name in one.files]
@@ -190,12 +186,12 @@ class RestorePlan:
         return found.withColumn("place", F.xxhash64("seq", "time_ns", "digest"))
 
     def sorted_rows(self, one: Manifest) -> DataFrame:
-        """In order of sequences, in tasks whose results fit into the driver."""
+        """Returns the rows by sequence, in tasks whose output fits into the driver's memory."""
         tasks = max(1, one.rows // _ROWS_PER_TASK, sum(one.files.values()) // _BYTES_PER_TASK)
         return self.rows(one).repartitionByRange(tasks, "seq").sortWithinPartitions("seq")
 
     def _count(self) -> RowTotals:
-        """By the manifests, and by the rows where a manifest is wanted in part."""
+        """Counts by the manifests, and by the rows of a batch that is restored only in part."""
         from pyspark.sql import functions as F
 
         self.first_time = self.last_time = None
@@ -222,7 +218,7 @@ def _signed(value: str | int | None) -> int:
 
 
 def target_config(config: dict[str, Any], args: argparse.Namespace, name: str, start: int) -> dict[str, Any]:
-    """The configuration of the stream that is made: the archived one, less what ties it to other streams."""
+    """Returns the configuration of the new stream: the archived one without its ties to other streams."""
     made = {
         key: value for key, value in config.items() if key not in ("mirror", "sources", "mirror_direct", "sealed")
     } | {"name": name}  # fmt: skip
@@ -233,7 +229,7 @@ def target_config(config: dict[str, Any], args: argparse.Namespace, name: str, s
     if args.no_limits:
         made |= {"max_age": 0, "max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1}
     if args.mode != "exact":
-        for key in ("subject_transform", "republish"):  # the archived messages went through these before
+        for key in ("subject_transform", "republish"):  # they were applied before the messages were archived
             made.pop(key, None)
         made["first_seq"] = start
         if args.mode == "fence":

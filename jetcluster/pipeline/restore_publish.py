@@ -15,8 +15,8 @@ from jetcluster.pipeline.result import UsageError
 
 
 def publish(plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
-    """Writes one batch of the archive after the other through the sink. Returns `added` (messages that the stream has
-    more than before) and `batches` (those that were written). Raises UsageError, and what the sink raises."""
+    """Writes the batches of the archive through the sink, one after the other. Returns `added` (the growth of the
+    stream in messages) and `batches` (the number written). Raises UsageError, and what the sink raises."""
     ensure_stream(plan, args)
     job = f"restore.{plan.stream}.{zlib.crc32(plan.created.encode()):08x}"
     begin = _place(plan, args, job) if args.mode == "fence" else 0
@@ -50,7 +50,7 @@ def publish(plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def ensure_stream(plan: RestorePlan, args: argparse.Namespace) -> None:
-    """Creates the stream if it is missing and `--create` is given. Raises UsageError where there is none in the end."""
+    """Creates a missing stream if `--create` is given. Raises UsageError if the stream does not exist afterwards."""
     from jetcluster.spark.stream_state import ask
 
     options = server_options_of(args)
@@ -76,7 +76,7 @@ def _messages(plan: RestorePlan, args: argparse.Namespace) -> int:
 
 
 def _place(plan: RestorePlan, args: argparse.Namespace, job: str) -> int:
-    """Index of the first batch that is not wholly there, by the marker of the stream's last message."""
+    """Returns the index of the first batch that may be incomplete, by the marker of the stream's last message."""
     from jetcluster.spark import fence
     from jetcluster.spark.fence import read_last
     from jetcluster.spark.stream_state import ask
@@ -84,5 +84,5 @@ def _place(plan: RestorePlan, args: argparse.Namespace, job: str) -> int:
     last = ask(server_options_of(args), lambda connection: read_last(connection, plan.target))
     found = fence.parse(last.marker)
     if found is None or found.job != job:
-        return 0  # the sink says whether that is right
+        return 0  # the sink refuses a stream with messages of another writer
     return min(found.batch, len(plan.manifests) - 1)

@@ -11,48 +11,52 @@ from jetcluster.errors import JetclusterError, PeerError
 
 OK: Final = 0
 CHECK_FAILED: Final = 1
-"""The job did its work, and what it looked at is not as it should be (audit, verify)."""
+"""The job succeeded and found faults (audit, verify)."""
 USAGE: Final = 2
-"""Arguments, a stream or server that is not there, a folder that is no archive."""
+"""Invalid arguments, a missing stream or server, a folder that is not an archive."""
 ENVIRONMENT: Final = 3
 """No Java, no pyspark, no worker Python."""
 DATA_LOSS: Final = 4
-"""Messages that should be there are gone, or another writer got between (the fence)."""
+"""Messages are gone, or another writer published to a fenced stream."""
 
 _CODES: Final = {
     **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError"), DATA_LOSS),
     **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "RowError", "StreamError"), USAGE),
     **dict.fromkeys(("CredentialsError", "ServerError", "ConnectionLostError"), USAGE),
 }
-"""By name of the class: of what happens in a worker no more than that arrives."""
-_LONGEST: Final = 400
+"""Exit codes by the name of the class, as an exception of a worker arrives as text."""
+_MAX_LINE_CHARACTERS: Final = 400
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Loss|Tripped)): (.*)$", re.MULTILINE)
 _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception): ", re.MULTILINE)
 
 
 class JobError(JetclusterError):
-    """Ends a job with one line on stderr and this exit code."""
+    """Ends a job with one line on stderr and the exit code `code`."""
 
     code = USAGE
 
 
 class UsageError(JobError):
+    """The arguments do not fit the command, the stream or the folder."""
+
     code = USAGE
 
 
 class EnvironmentProblem(JobError):
-    """Something is missing on this machine; the text says what to install."""
+    """A prerequisite is missing on this machine; the text names what to install."""
 
     code = ENVIRONMENT
 
 
 class DataLoss(JobError):
+    """Messages or files are missing or damaged."""
+
     code = DATA_LOSS
 
 
 @dataclass(slots=True)
 class Result:
-    """`fields` go into the JSON object behind `job` and `ok`."""
+    """The result of a job. `fields` follow `job` and `ok` in the JSON object."""
 
     job: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -64,10 +68,8 @@ class Result:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """(one line, exit code) for an exception that left a job, those of Spark unwrapped to what caused them.
-
-    An exception raised in a Python worker arrives as text only: its class decides the code by name.
-    """
+    """Returns (one line, exit code) for an exception that left a job; Spark's are unwrapped to their cause. A Python
+    worker's exception arrives as text only: the name of its class determines the code."""
     if isinstance(error, JobError):
         return _one_line(str(error)), error.code
     own = _own_code(type(error).__name__)
@@ -82,12 +84,12 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _own_code(name: str) -> int:
-    """The exit code that exceptions of this class end with, 0 for none of ours."""
+    """Returns the exit code for exceptions of this class, 0 for an unknown class."""
     return _CODES.get(name.rsplit(".", 1)[-1], 0)
 
 
 def _cause(text: str) -> tuple[str, str]:
-    """(class, message) of the Python exception that the text of a Spark exception ends in; class "" if there is none"""
+    """Returns (class, message) of the last Python exception in a Spark exception's text; class "" if there is none."""
     found = [match for match in _PYTHON_ERROR.finditer(text) if not match[1].startswith(("org.", "java.", "pyspark."))]
     if found:
         match = found[-1]
@@ -97,4 +99,4 @@ def _cause(text: str) -> tuple[str, str]:
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split("\n\nJVM stacktrace:", 1)[0].split("\n\tat ", 1)[0].split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return line if len(line) <= _MAX_LINE_CHARACTERS else line[: _MAX_LINE_CHARACTERS - 1] + "…"

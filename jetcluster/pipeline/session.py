@@ -27,19 +27,16 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-"""For every job, wherever it runs."""
+"""Settings of every job, wherever it runs."""
 WHEEL: Final = f"jetcluster-{__version__}-py3-none-any.whl"
-"""Our wheel, as executors of a cluster need it (`pip wheel --no-deps .`); they have to have pyarrow and pandas
-themselves."""
+"""Our wheel, needed by executors of a cluster (`pip wheel --no-deps .`) besides pyarrow and pandas."""
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A third less CPU for a job of seconds; a long one wants the optimizing compiler."""
+"""Saves a third of the CPU of a job of seconds; a long job needs the optimizing compiler."""
 
 
 def settings(master: str, conf: Iterable[str] = (), *, quick: bool = False, submitted: bool = False) -> dict[str, str]:
-    """The configuration, with the user's `key=value` on top. `submitted`: what spark-submit was told stays as it is.
-
-    Raises UsageError for a `conf` without "=".
-    """
+    """Returns the configuration with the user's `key=value` on top. `submitted`: spark-submit sets the other options.
+    Raises UsageError for a `conf` without "="."""
     found = dict(SETTINGS)
     if is_local(master) and not submitted:
         found |= {
@@ -61,15 +58,13 @@ def settings(master: str, conf: Iterable[str] = (), *, quick: bool = False, subm
 def open_session(
     master: str = "local[*]", conf: Iterable[str] = (), *, name: str = "jetcluster", quick: bool = False
 ) -> SparkSession:
-    """Starts Spark, or joins what spark-submit started, with `format("jetstream")` registered.
-
-    Call `environment.check` before. `quick`: a local job of seconds. Raises UsageError.
-    """
+    """Starts Spark, or joins the session of spark-submit, and registers `format("jetstream")`. Call `environment.check`
+    first. `quick`: a local job of seconds. Raises UsageError."""
     submitted = is_submitted()
     wanted = settings(master, conf, quick=quick, submitted=submitted)
     if not submitted:
         prepare(os.environ, local=is_local(master))
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # says every error once more, as JSON
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # it repeats every error as JSON
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # no pandas is used here
     from pyspark.sql import SparkSession
 
@@ -86,12 +81,12 @@ def open_session(
 
 
 def prepare(env: MutableMapping[str, str], *, local: bool) -> None:
-    """Workers run the Python that runs us; in local mode nothing but loopback is touched."""
+    """Sets the workers' Python to this one, and in local mode Spark's address to the loopback."""
     env.setdefault("PYSPARK_PYTHON", sys.executable)
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if local:
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Workers of a local session find jetcluster where we found it, installed or not.
+        # Workers of a local session must find jetcluster, even if it is not installed.
         top = str(Path(__file__).resolve().parents[2])
         known = env.get("PYTHONPATH", "").split(os.pathsep)
         if top not in known:
@@ -103,14 +98,14 @@ def is_local(master: str) -> bool:
 
 
 def cores(master: str, machine: int | None = None) -> int:
-    """Tasks that a local master runs at once: local, local[N], local[N,F], local[*]."""
+    """Returns the number of tasks that a local master runs at once: local, local[N], local[N,F], local[*]."""
     machine = machine or os.cpu_count() or 1
     count = master.partition("[")[2].rstrip("]").partition(",")[0].strip()
     return machine if count == "*" else int(count) if count.isdecimal() and int(count) else 1
 
 
 def submit_line(master: str, conf: Iterable[str], words: Iterable[str], python: str) -> str:
-    """The command that runs the same job under spark-submit, for a shell. The job makes our settings itself."""
+    """Returns the shell command for the same job under spark-submit. The job applies SETTINGS itself."""
     found = ["spark-submit", "--master", master]
     for setting in conf:
         found += ["--conf", setting]

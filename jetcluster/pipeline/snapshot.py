@@ -1,9 +1,9 @@
 """`jetcluster pipeline snapshot`: a key-value bucket as it was at a sequence or a time, as Parquet or JSON lines.
 
-One row per key: what it held then, or that it was deleted. A bucket keeps so many values per key; where the one of
-that moment has been replaced since, nobody knows it any more, and the key is `indeterminate`: never absent, never the
-newer value. Keys of which nothing at all is left cannot be named: `removed` says how many messages up to that moment
-are gone, and only with 0 is a snapshot the whole bucket for sure.
+There is one row per key: its value then, or that it was deleted. A bucket keeps a limited number of values per key; if
+the value of that moment has been replaced since, the key is `indeterminate`, never absent and never the newer value.
+Keys without any message left cannot be listed: `removed` counts the messages up to that moment that are gone, and only
+with 0 is a snapshot certainly the whole bucket.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PRESENT: Final = "present"
 DELETED: Final = "deleted"
 INDETERMINATE: Final = "indeterminate"
 COLUMNS: Final = ("key", "state", "value", "revision", "time", "op")
-LOOKS: Final = 20
-"""The most questions for the number of stored messages, asked until nothing is written meanwhile."""
+MAX_LOOKS: Final = 20
+"""Attempts to count the stored messages while nothing is written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Before Spark is started. Raises UsageError."""
+    """Checks the arguments before Spark starts. Raises UsageError."""
     if "://" not in args.out and Path(args.out).exists() and any(Path(args.out).iterdir()):
         raise UsageError(f"--out {args.out} is not empty")
     moment(args, stream_state_of(args, stream_of(args)))
@@ -56,7 +56,7 @@ def stream_of(args: argparse.Namespace) -> str:
 
 
 def moment(args: argparse.Namespace, state: StreamState) -> int:
-    """The last sequence that counts; 0: nothing had been written. Raises UsageError."""
+    """Returns the last sequence of the snapshot; 0 if nothing had been written. Raises UsageError."""
     from jetcluster.spark.options import OptionError, OptionReader
     from jetcluster.spark.stream_state import ask, seq_at_time
 
@@ -75,7 +75,7 @@ def moment(args: argparse.Namespace, state: StreamState) -> int:
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
-    """Raises UsageError, and what reading the stream raises."""
+    """Writes the snapshot. Raises UsageError, and what reading the stream raises."""
     started = time.monotonic()
     state = stream_state_of(args, stream_of(args))
     seq = moment(args, state)
@@ -99,11 +99,8 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
 def keys_at(
     session: SparkSession, args: argparse.Namespace, state: StreamState, seq: int
 ) -> tuple[DataFrame, int | None]:
-    """(rows of `COLUMNS`, cached; messages up to `seq` that are gone, None: it is not known).
-
-    The values come first and what is gone is asked for afterwards: in that order a value that is replaced meanwhile is
-    either read or counted.
-    """
+    """Returns (rows of `COLUMNS`, cached; number of messages up to `seq` that are gone, None if unknown). Values are
+    read before the removed messages are counted: a value replaced meanwhile is then either read or counted."""
     from pyspark.sql import functions as F
 
     known = values_at(session, args, state.name, seq).where("true" if seq >= state.first else "false").persist()
@@ -113,7 +110,7 @@ def keys_at(
     base = max(int(state.config.get("first_seq") or 1), 1) - 1
     removed = None if stored is None else max(seq - base - stored, 0)
     found = known.withColumn("key", key_of(F.col("subject"))).select(*COLUMNS)
-    if removed == 0:  # what was written later was not there
+    if removed == 0:  # all keys are known; further subjects are newer than `seq`
         return found, removed
     names = session.createDataFrame([(subject,) for subject in subjects], "subject string")
     unknown = names.join(known, "subject", "left_anti").withColumn("key", key_of(F.col("subject")))
@@ -124,7 +121,7 @@ def keys_at(
 
 
 def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq: int) -> DataFrame:
-    """subject, state, value, revision, time, op: of the keys whose last message up to `seq` is stored."""
+    """Returns subject, state, value, revision, time and op of the keys whose last message up to `seq` is stored."""
     from pyspark.sql import functions as F
 
     options = source_options(args) | {
@@ -134,7 +131,7 @@ def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq:
     rows = session.read.format("jetstream").options(**options).load()
     op = F.expr(
         "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
-    )  # a marker stands where a limit or a purge removed the value
+    )  # a marker replaces a value removed by a limit or a purge
     state = F.when(op == "PUT", PRESENT).otherwise(DELETED)
     value = F.when(op == "PUT", F.col("data"))
     return rows.select(
@@ -143,14 +140,14 @@ def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq:
 
 
 def key_of(subject: Any) -> Any:
-    """A mirrored bucket keeps the subjects of its origin, so the bucket's name is any."""
+    """Returns the key of a subject. A mirrored bucket has its origin's subjects, so the bucket's name may be any."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(subject, r"^\$KV\.[^.]+\.", "")
 
 
 def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
-    """(subjects that are stored now, how many messages up to `seq` are)."""
+    """Returns (subjects stored now, number of stored messages up to `seq`)."""
     from jetcluster.spark.resolve import stored_subjects
     from jetcluster.spark.stream_state import ask
 
@@ -162,11 +159,10 @@ def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | No
 
 
 def stored_up_to(extent: Any, behind: Any) -> int | None:
-    """Messages that are stored up to a sequence: all less those behind it. `extent` gives (messages, last sequence);
-    when it says the same before and after, nothing was written or removed meanwhile. None when there was never such
-    a moment."""
+    """Returns the number of messages up to a sequence: all less those after it, by `behind`; None if every attempt was
+    disturbed by a write or removal, seen as a change of `extent`: (messages, last sequence)."""
     before = extent()
-    for _ in range(LOOKS):
+    for _ in range(MAX_LOOKS):
         later = behind()
         after = extent()
         if before == after and later is not None:
@@ -183,7 +179,7 @@ def _extent(connection: Connection, stream: str) -> tuple[int, int]:
 
 
 def _behind(connection: Connection, stream: str, seq: int) -> int | None:
-    """Messages with a greater sequence, as a replica says that has all of them; None: this one has not."""
+    """Returns the number of messages after `seq` by a replica that has all of them; None if this one has not."""
     from jetcluster.spark.fetch import PROOF
     from jetcluster.spark.stream_state import is_ours, stream_state
 
@@ -203,8 +199,7 @@ def _behind(connection: Connection, stream: str, seq: int) -> int | None:
 
 
 def behind_of(status: int, headers: Mapping[str, str | None]) -> int | None:
-    """Messages that are left from the end of a batch of one: that message, and those that its end gives as pending;
-    None: it does not tell."""
+    """Returns 1 + the pending messages at the end of a batch of one, 0 for 404; None if the end has no count."""
     if status == 404:
         return 0
     pending = headers.get("Nats-Num-Pending")
@@ -212,7 +207,7 @@ def behind_of(status: int, headers: Mapping[str, str | None]) -> int | None:
 
 
 def write(rows: DataFrame, out: str, form: str) -> None:
-    """Parquet as it is; in JSON lines a value is text, or `value_base64` where it is no UTF-8."""
+    """Writes the rows. In JSON lines a value is text, or `value_base64` if it is not UTF-8."""
     from pyspark.sql import functions as F
 
     if form == "parquet":

@@ -1,9 +1,8 @@
-"""`jetcluster pipeline verify`: histories of the chaos suite against what is stored, each judged by a task of Spark.
+"""`jetcluster pipeline verify`: checks histories of the chaos suite against the stored messages, one Spark task each.
 
-A history (checkers/event.py) says what clients were told; what is stored is in it too, or is read from the cluster or
-from an archive. A broken promise is exit code 1.
-Lines of histories come to a task as Arrow batches, the findings of each history go out as one. A task holds its history
-in memory, about 1 KB per event, as the run that wrote it did.
+A history (checkers/event.py) records the answers that clients got; it includes the stored messages, unless they are
+read from the cluster or an archive. A violation is exit code 1. A task receives its history's lines as Arrow batches
+and holds them in memory, about 1 KB per event, as the run that wrote it did.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ FINDING: Final = (
     "history string, workload string, kind string, msg_id string, seq bigint, replica string, t double, text string"
 )
 FIGURES: Final = "_figures"
-"""The kind of the row that has the history's figures as JSON."""
+"""The kind of the row with the history's figures as JSON."""
 BROKEN: Final = "_broken"
-"""The kind of the only row of a history with a line that is no event; the text says which."""
+"""The kind of the only row of a history with an invalid line, which is its text."""
 
 
 def judge(copy: tuple[str, str] | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow`: (history, value), in any order, with all of a history in one task -> FINDING. `copy`: a
-    workload and the replica that counts in place of the others."""
+    """Returns a function for `mapInArrow` from (history, value), in any order but with all of a history in one task, to
+    FINDING. `copy` is a workload and the only replica of it that counts."""
 
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
@@ -56,7 +55,7 @@ def judge(copy: tuple[str, str] | None) -> Callable[[Iterable[pa.RecordBatch]], 
 
 
 def findings(lines: Iterable[str], copy: tuple[str, str] | None) -> list[Finding]:
-    """The figures first."""
+    """Returns the findings of one history, after a row with its figures; only a BROKEN row for an invalid line."""
     events = []
     for line in filter(None, lines):
         try:
@@ -73,13 +72,13 @@ def findings(lines: Iterable[str], copy: tuple[str, str] | None) -> list[Finding
 
 
 def _unread(ops: list[Event]) -> list[str]:
-    """Workloads of which no copy was read."""
+    """Returns the workloads of which no copy was read."""
     written = {op.workload for op in ops if op.f in ("publish", "cas", "batch", "mirror")}
     return sorted(written - {op.workload for op in ops if op.f == "stored"})
 
 
-SHOWN: Final = 20
-"""Findings that the result names; all of them are in `--out`."""
+FINDINGS_SHOWN: Final = 20
+"""Findings in the result; `--out` has all of them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Before Spark is started. Raises UsageError."""
+    """Checks the arguments before Spark starts. Raises UsageError."""
     if not histories(args.history):
         raise UsageError(f"--history {args.history}: no history (*.jsonl) there")
     if (args.server is None) != (args.stream is None):
@@ -119,7 +118,7 @@ def histories(path: Path) -> list[Path]:
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
-    """Raises UsageError for lines that are no events."""
+    """Judges the histories. Raises UsageError for an invalid line."""
     files = histories(args.history)
     events, copy = lines_of(session, files), None
     if args.server or args.archive:
@@ -143,14 +142,14 @@ def _result(judged: DataFrame, out: str | None, files: Sequence[Path]) -> Result
         raise UsageError(f"no events in {', '.join(map(str, files))}")
     found = judged.where(f"kind <> '{FIGURES}'")
     counts = {(row.history, row.kind): row["count"] for row in found.groupBy("history", "kind").count().collect()}
-    first = found.orderBy("history", "t", "kind", "seq").limit(SHOWN).collect()
+    first = found.orderBy("history", "t", "kind", "seq").limit(FINDINGS_SHOWN).collect()
     if out:
         found.write.mode("append").parquet(out)
     return verdict(figures, counts, [row.asDict() for row in first], out)
 
 
 def lines_of(session: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """(history, value): each file is one history, named by its stem."""
+    """Returns (history, value) rows: each file is one history, named by its stem."""
     from pyspark.sql import functions as F
 
     name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
@@ -159,7 +158,7 @@ def lines_of(session: SparkSession, files: Sequence[Path]) -> DataFrame:
 
 
 def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, str, str]:
-    """(seq, subject, data of what is stored; the workload it is of; what to call the copy)."""
+    """Returns (seq, subject and data of the stored messages; their workload; a name for the copy)."""
     if args.server:
         options = source_options(args) | {"stream": args.stream, "columns": "seq,subject,data"}
         rows = session.read.format("jetstream").options(**options).load()
@@ -178,7 +177,7 @@ def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, 
 
 
 def lines_of_copy(rows: DataFrame, history: str, workload: str, name: str) -> DataFrame:
-    """(history, value): `rows` as what was read of the workload's stream, and one line that says that it was read."""
+    """Returns `rows` as events of the workload's stream, (history, value), with one event that marks it as read."""
     from pyspark.sql import functions as F
 
     read = rows.select("seq", "subject", F.decode("data", "UTF-8").alias("msg_id"))
@@ -195,7 +194,7 @@ def verdict(
     figures: Mapping[str, dict[str, Any]], counts: Mapping[tuple[str, str], int], first: list[dict[str, Any]],
     out: str | None,
 ) -> Result:  # fmt: skip
-    """`figures` by history; `counts`: of findings, by history and kind."""
+    """Returns the job's result, from the figures by history and the numbers of findings by history and kind."""
     kinds: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for (history, kind), count in counts.items():

@@ -1,9 +1,8 @@
 """Sans-I/O leafnode protocol: the commands of both ends of a leaf link.
 
-INFO {json}            CONNECT {json}          PING   PONG   +OK   -ERR 'text'
-LS+ subject [queue weight]                     LS- subject [queue]
-LMSG subject [reply] size                      HMSG subject [reply] header-size size
-LMSG subject + reply q1 [q2 ...] size          LMSG subject | q1 [q2 ...] size      (HMSG likewise)
+INFO {json}            CONNECT {json}          PING   PONG   +OK   -ERR 'text' LS+ subject [queue weight]
+LS- subject [queue] LMSG subject [reply] size                      HMSG subject [reply] header-size size LMSG subject +
+reply q1 [q2 ...] size          LMSG subject | q1 [q2 ...] size      (HMSG likewise)
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ INFO, CONNECT, PING, PONG, ERR, INTEREST, GONE, MESSAGE = range(8)
 """Kinds of commands."""
 
 Command = tuple[int, bytes, bytes, list[bytes], bytes, bytes]
-"""(kind, a, b, queues, header block, payload):
-INFO, CONNECT: JSON text.   ERR: the text without quotes.   PING, PONG: nothing.
-INTEREST: subject, queue or b"", [weight].   GONE: subject, queue or b"".
-MESSAGE: subject, reply or b"", names of the queue groups that must get it, header block or b"", payload."""
+"""(kind, a, b, queues, header block, payload): INFO, CONNECT: JSON text.   ERR: the text without quotes.   PING, PONG:
+nothing. INTEREST: subject, queue or b"", [weight].   GONE: subject, queue or b"". MESSAGE: subject, reply or b"", names
+of the queue groups that must get it, header block or b"", payload."""
 
 LINE_FACTOR = 16
 """The limit of a link's lines, in multiples of max_control_line."""

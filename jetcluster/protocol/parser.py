@@ -22,10 +22,9 @@ PUB, SUB, UNSUB, PING, PONG, CONNECT = range(6)
 """Kinds of commands."""
 
 Command = tuple[int, bytes, bytes, bytes, bytes]
-"""(kind, a, b, c, d):
-PUB (PUB and HPUB): subject, reply or b"", header block or b"", payload. An HPUB with an empty header block is a PUB.
-SUB: subject, queue or b"", sid, b"".   UNSUB: sid, max or b"", b"", b"".   CONNECT: JSON text, b"", b"", b"".
-PING, PONG: four times b""."""
+"""(kind, a, b, c, d): PUB (PUB and HPUB): subject, reply or b"", header block or b"", payload. An HPUB with an empty
+header block is a PUB. SUB: subject, queue or b"", sid, b"".   UNSUB: sid, max or b"", b"", b"".   CONNECT: JSON text,
+b"", b"", b"". PING, PONG: four times b""."""
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
 MAX_PAYLOAD = "Maximum Payload Violation"

@@ -15,9 +15,9 @@ from jetcluster.errors import PeerError
 
 STREAM_ID: Final = b"\xff\x06\x00\x00S2sTwO"
 _MAGICS: Final = (b"S2sTwO", b"sNaPpY")
-MAX_PLAIN: Final = 65_536
+MAX_PLAIN_BYTES: Final = 65_536
 """Bytes in one uncompressed chunk that we write: what Snappy readers accept."""
-MAX_BLOCK: Final = 4 << 20
+MAX_BLOCK_BYTES: Final = 4 << 20
 """Bytes that one chunk may hold when read (S2's limit)."""
 STEP_BYTES: Final = 65_536
 STEP_ELEMENTS: Final = 256
@@ -30,39 +30,39 @@ class S2Error(PeerError):
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli), the standard library has none.
+    """Return CRC-32C (Castagnoli), which the standard library lacks.
 
-    Segments of LANE bytes are worked on side by side, one byte of each per step: `bytes.translate` looks all of them up
-    at once. What the segments give is put together by shifting a checksum over LANE zero bytes (both are linear).
+    Segments of LANE_BYTES are worked on side by side, one byte of each per step: `bytes.translate` looks all of
+    them up at once. The segments' checksums are combined by shifting one over LANE_BYTES zeros (both are linear).
     """
     return _carried(0xFFFFFFFF, data) ^ 0xFFFFFFFF
 
 
 def _carried(crc: int, data: bytes) -> int:
-    """The checksum's inner value `crc` of what came before, behind `data`."""
-    lanes = len(data) // LANE
+    """Return the checksum's inner value after `data`, which follows bytes of the inner value `crc`."""
+    lanes = len(data) // LANE_BYTES
     if lanes:
         shift = _shift_tables()
         for lane in _lane_crcs(data, lanes):
             a, b, c, d = crc.to_bytes(4, "little")
             crc = shift[0][a] ^ shift[1][b] ^ shift[2][c] ^ shift[3][d] ^ lane
     table = _byte_table()
-    for byte in data[lanes * LANE :]:
+    for byte in data[lanes * LANE_BYTES :]:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc
 
 
-LANE: Final = 256
+LANE_BYTES: Final = 256
 
 
 def _lane_crcs(data: bytes, lanes: int) -> memoryview:
     """The checksums of all whole segments, each begun with 0; as u32."""
     tables = _planes()
     number = int.from_bytes
-    end = lanes * LANE
+    end = lanes * LANE_BYTES
     a = b = c = d = 0
-    for step in range(LANE):
-        index = (a ^ number(data[step:end:LANE], "little")).to_bytes(lanes, "little")
+    for step in range(LANE_BYTES):
+        index = (a ^ number(data[step:end:LANE_BYTES], "little")).to_bytes(lanes, "little")
         a = b ^ number(index.translate(tables[0]), "little")
         b = c ^ number(index.translate(tables[1]), "little")
         c = d ^ number(index.translate(tables[2]), "little")
@@ -92,12 +92,12 @@ def _planes() -> list[bytes]:
 
 @cache
 def _shift_tables() -> list[list[int]]:
-    """Tables that move a checksum past LANE zero bytes: by byte of the checksum and value of that byte."""
+    """Tables that move a checksum past LANE_BYTES zeros: by byte of the checksum and value of that byte."""
     table = _byte_table()
     bits = []
     for bit in range(32):
         crc = 1 << bit
-        for _ in range(LANE):
+        for _ in range(LANE_BYTES):
             crc = table[crc & 0xFF] ^ crc >> 8
         bits.append(crc)
     shifts = []
@@ -124,8 +124,8 @@ def _mask(crc: int) -> int:
 
 def encode(data: bytes) -> Iterator[bytes]:
     """Uncompressed chunks that hold `data`; the stream begins with STREAM_ID."""
-    for start in range(0, len(data), MAX_PLAIN):
-        piece = data[start : start + MAX_PLAIN]
+    for start in range(0, len(data), MAX_PLAIN_BYTES):
+        piece = data[start : start + MAX_PLAIN_BYTES]
         yield b"\x01" + (len(piece) + 4).to_bytes(3, "little") + masked(piece).to_bytes(4, "little") + piece
 
 
@@ -138,7 +138,7 @@ class Decoder:
 
     @property
     def between_chunks(self) -> bool:
-        """No chunk is incomplete."""
+        """True when no chunk is incomplete."""
         return not self._pending
 
     @property
@@ -153,7 +153,7 @@ class Decoder:
                 yield content
 
     def steps(self, data: bytes) -> Iterator[bytes | None]:
-        """As `feed`; None where a millisecond's work is done and others may go on."""
+        """Like `feed`; yields None after each millisecond of work, where others may go on."""
         pending = self._pending
         pending += data
         while len(pending) >= 4:
@@ -162,7 +162,7 @@ class Decoder:
                 if kind == _STREAM_ID and size == 6 and len(pending) < 10:
                     return
                 raise S2Error("not an S2 stream")
-            if size > MAX_BLOCK + 8:
+            if size > MAX_BLOCK_BYTES + 8:
                 raise S2Error(f"chunk of {size} bytes")
             if len(pending) < 4 + size:
                 return
@@ -195,7 +195,7 @@ def decode_block(block: bytes) -> Generator[None, None, bytes]:
     """One compressed block, Snappy's or S2's, in steps. Raises S2Error."""
     try:
         size, at = _uvarint(block)
-        if size > MAX_BLOCK:
+        if size > MAX_BLOCK_BYTES:
             raise S2Error(f"block of {size} bytes")
         out = bytearray()
         offset = 0
@@ -216,7 +216,7 @@ def decode_block(block: bytes) -> Generator[None, None, bytes]:
 
 
 def _element(block: bytes, at: int, out: bytearray, last: int) -> tuple[int, int]:
-    """Decodes one literal or copy; where the next one begins, and the offset that a repeat would use."""
+    """Decodes one literal or copy; returns where the next one begins, and the offset that a repeat would use."""
     tag = block[at]
     kind, value = tag & 3, tag >> 2
     at += 1
@@ -249,7 +249,7 @@ def _element(block: bytes, at: int, out: bytearray, last: int) -> tuple[int, int
 
 def _copy(out: bytearray, offset: int, length: int) -> None:
     start = len(out) - offset
-    if offset <= 0 or start < 0 or len(out) + length > MAX_BLOCK:
+    if offset <= 0 or start < 0 or len(out) + length > MAX_BLOCK_BYTES:
         raise S2Error("copy from outside the block")
     if offset >= length:
         out += out[start : start + length]

@@ -1,10 +1,10 @@
-"""The subscription index: which subscriptions take a subject.
+"""The subscription index: finds the subscriptions that match a subject.
 
 A trie by token with `*` and `>` branches, and two bounded caches of compiled answers in front of it:
 
 * `literals`: subject -> answer;
 * `prefixes`: all tokens but the last -> answer, for subjects whose last token is taken by wildcards only. Each
-  reply to a client's inbox (`_INBOX.<id>.<unique>`) has a new subject and the same answer: that is every PubAck.
+  reply to a client's inbox (`_INBOX.<id>.<unique>`), every PubAck for one, has a new subject and the same answer.
 
 An answer may be in either cache; inserting or removing a subscription removes every answer that it changes. A third
 cache, for acks, is asked by `match_deep` only.
@@ -20,12 +20,12 @@ from jetcluster.protocol import subjects
 MAX_CACHED = 32_768
 """Answers per cache; a cache that is full is emptied (nats-server sweeps its cache of 1,024 at random)."""
 
-LONGEST_CACHED = 256
+MAX_CACHED_BYTES = 256
 """Bytes of a subject; the answers for longer ones are found each time. Clients choose subjects, of 4 KB and more, and a
 cache that counts its entries would hold hundreds of megabytes of them."""
 
-DEEP = 5
-"""Last tokens of an ack's subject, a consumer's numbers, each of which is taken by wildcards only."""
+ACK_TOKENS = 5
+"""Last tokens of an ack's subject, a consumer's numbers, which only wildcards match."""
 
 _DOT = b"."
 _STAR = b"*"
@@ -100,12 +100,12 @@ class Sublist(Generic[S, A]):
     def __init__(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
         self._compile = compile
         self.walked = 0
-        """Nodes of the trie that were looked at: what subjects in no cache have cost so far."""
+        """Nodes of the trie visited: the cost so far of subjects that were in no cache."""
         self._root: _Node[S] = _Node()
         self._heads: dict[bytes, set[bytes]] = {}
         """All tokens but the last -> cached literals, to find what a new `head.*` changes."""
         self._deep: dict[bytes, A] = {}
-        """All tokens but the last DEEP -> answer, where those are taken by wildcards only."""
+        """All tokens but the last ACK_TOKENS -> answer, where those are taken by wildcards only."""
         self._deep_roots = {_STAR, _FULL}
         """First tokens of subscriptions that may change one of these."""
         self.literals: dict[bytes, A] = {}
@@ -114,7 +114,7 @@ class Sublist(Generic[S, A]):
         self.inserts = 0
         self.removes = 0
         self.matches = 0
-        """Walks of the trie, which is cache misses."""
+        """Walks of the trie: cache misses."""
 
     def insert(self, subscription: S) -> None:
         """Adds a subscription with a valid subject. Adding one twice is a mistake of the caller."""
@@ -189,7 +189,7 @@ class Sublist(Generic[S, A]):
         self._heads.clear()
 
     def compile_with(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
-        """From now on answers are made by `compile`, those that are cached included."""
+        """Sets `compile`, which makes all answers from now on, cached ones included."""
         self._compile = compile
         self._clear()
         self._deep.clear()
@@ -197,7 +197,7 @@ class Sublist(Generic[S, A]):
 
     def match(self, subject: bytes) -> A:
         """The answer for a subject, from a cache or by a walk. Wildcards in `subject` are plain text; a subject with
-        an empty token is taken by nobody."""
+        an empty token matches no subscription."""
         answer = self.literals.get(subject)
         if answer is None:
             head, _, last = subject.rpartition(_DOT)
@@ -207,13 +207,13 @@ class Sublist(Generic[S, A]):
         return answer
 
     def match_deep(self, subject: bytes) -> A:
-        """As `match`, for subjects that are used once and differ in their last DEEP tokens only: acks."""
-        parts = subject.rsplit(_DOT, DEEP)
+        """Like `match`, for subjects that are used once and differ only in their last ACK_TOKENS tokens: acks."""
+        parts = subject.rsplit(_DOT, ACK_TOKENS)
         answer = self._deep.get(parts[0])
-        if answer is not None and len(parts) > DEEP and b"" not in parts:
+        if answer is not None and len(parts) > ACK_TOKENS and b"" not in parts:
             return answer
         answer, free = self._compiled(subject)
-        if free >= DEEP and len(parts) > DEEP and len(parts[0]) <= LONGEST_CACHED:
+        if free >= ACK_TOKENS and len(parts) > ACK_TOKENS and len(parts[0]) <= MAX_CACHED_BYTES:
             if len(self._deep) >= MAX_CACHED:
                 self._deep.clear()
             self._deep[parts[0]] = answer
@@ -222,7 +222,7 @@ class Sublist(Generic[S, A]):
 
     def remember(self, subject: bytes, answer: A) -> None:
         """Caches by subject an answer that came by prefix: worth it for a subject that is published to repeatedly."""
-        if len(subject) > LONGEST_CACHED:
+        if len(subject) > MAX_CACHED_BYTES:
             return
         literals = self.literals
         if len(literals) >= MAX_CACHED:
@@ -233,7 +233,7 @@ class Sublist(Generic[S, A]):
 
     def _walk(self, subject: bytes, head: bytes) -> A:
         answer, free = self._compiled(subject)
-        if len(subject) > LONGEST_CACHED:
+        if len(subject) > MAX_CACHED_BYTES:
             return answer
         if free and head:
             if len(self.prefixes) >= MAX_CACHED:
@@ -299,8 +299,8 @@ class Sublist(Generic[S, A]):
             stack.extend(child for child in (node.star, node.full) if child is not None)
 
     def portions(self) -> Iterator[list[S]]:
-        """All subscriptions, those of one node of the tree at a time: between two of them others may come and go, which
-        are among them or not."""
+        """Yields all subscriptions, those of one node of the tree at a time; subscriptions that come or go in between
+        may be among them or not."""
         stack = [self._root]
         while stack:
             node = stack.pop()

@@ -1,11 +1,11 @@
 """WebSocket frames (RFC 6455) and their compression (RFC 7692), without I/O: a NATS connection's bytes inside frames.
 
-A NATS connection is a stream, so where frames begin and end says nothing: payload is handed on as it comes, also of a
-frame that is not whole yet, and a compressed message is inflated piece by piece. So no frame is ever held in memory,
-and what limits a message is the NATS parser above. One frame is made per write.
+A NATS connection is a stream, so frame boundaries have no meaning: payload is handed on as it comes, also of an
+incomplete frame, and a compressed message is inflated piece by piece. So no frame is ever held in memory, and the NATS
+parser above limits a message. Each write makes one frame.
 
-Own code because the libraries cost a cold start too much (aiohttp) or more per frame, and hold frames and messages
-until they are whole (websockets): docs/compatibility.md, WebSocket, has the figures.
+The code is our own because the libraries make a cold start too slow (aiohttp) or cost more per small frame, and hold
+frames and messages until they are whole (websockets; docs/compatibility.md, WebSocket).
 
 The HTTP request that opens a WebSocket, and the answers to it (RFC 6455 section 4), are here too.
 """
@@ -35,7 +35,7 @@ Place = tuple[str, str, int]
 
 
 class HandshakeError(PeerError):
-    """Not a request this server answers with 101. The text is for the log, and for the other end behind the status."""
+    """A request that this server refuses. The text goes to the log, and to the client after the status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -50,8 +50,8 @@ class UpgradeRequest:
 
     @property
     def deflate(self) -> bool:
-        """The other end offers permessage-deflate as we do it: no context kept from message to message, the window of
-        32 KiB."""
+        """True when the client offers permessage-deflate as implemented here: no context kept between messages, a
+        window of 32 KiB."""
         return any(_acceptable(offer) for offer in self.headers.get("sec-websocket-extensions", "").split(","))
 
     @property
@@ -73,14 +73,14 @@ class Rules:
     tls: bool = False
     same_origin: bool = False
     origins: frozenset[Place] = frozenset()
-    """Empty: any."""
+    """Allowed origins; empty for any."""
     compression: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     """Added to the answer."""
 
 
 def parse(head: bytes) -> UpgradeRequest:
-    """`head`: everything before the empty line. Raises HandshakeError."""
+    """Parses `head`, everything before the empty line. Raises HandshakeError."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or words[2] == "HTTP/1.0":
@@ -134,7 +134,7 @@ def accept(request: UpgradeRequest, rules: Rules) -> bytes:
 
 
 def refusal(error: HandshakeError) -> bytes:
-    """The answer that says no and ends the connection."""
+    """Returns the answer that refuses the request and ends the connection."""
     phrase = _PHRASES[error.status]
     body = f"{phrase}: {error}\n".encode()
     head = (
@@ -214,25 +214,25 @@ POLICY_VIOLATION = 1008
 TOO_BIG = 1009
 INTERNAL_ERROR = 1011
 
-MAX_CONTROL = 125
+MAX_CONTROL_BYTES = 125
 """Bytes of payload of a ping, a pong or a close frame."""
-PIECE = 64 * 1024
+PIECE_BYTES = 64 * 1024
 """Bytes that are inflated at a time."""
-PACKED = 8 * 1024
-"""Compressed bytes that are looked at at a time: they may hold any number of blocks that are empty."""
-MAX_ENDS = 16
-"""Deflate streams within one message. A sender may end one anywhere; none needs to more than once."""
-MAX_INFLATED = 8 * 1024 * 1024
+PACKED_BYTES = 8 * 1024
+"""Compressed bytes that are read at a time: they may hold any number of empty blocks."""
+MAX_DEFLATE_STREAMS = 16
+"""Deflate streams within one message. A sender may end one anywhere; no sender needs to do so more than once."""
+MAX_INFLATED_BYTES = 8 * 1024 * 1024
 """Bytes a compressed message may inflate to, unless the reader is told otherwise."""
-COMPRESS_ABOVE = 64
-"""Bytes; what is shorter is sent as it is."""
-BROWSER_FRAME = 4096
+COMPRESS_ABOVE_BYTES = 64
+"""A longer message is compressed."""
+BROWSER_FRAME_BYTES = 4096
 """Payload of a frame to a browser, at most: it hands a frame on only when it is whole."""
 
 _FIN, _RSV1, _RSV23, _MASK = 0x80, 0x40, 0x30, 0x80
 _TAIL = b"\x00\x00\xff\xff"
 """The end of a deflated message, which senders leave out."""
-_BY_TABLE = 1536
+_TABLE_BYTES = 1536
 """Bytes from which on four passes with tables are quicker than one XOR of long integers (measured)."""
 
 Event = tuple[int, bytes]
@@ -243,7 +243,7 @@ caller that has enough for now can stop."""
 
 
 class WebSocketError(PeerError):
-    """The other end does not keep to the rules. `code` and text are those of the close frame."""
+    """A violation of the protocol by the client. `code` and text are those of the close frame."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -255,7 +255,7 @@ class WebSocketReader:
     bounded amount of work, so that a caller may stop in between. `deflate`: permessage-deflate was
     agreed on; a compressed message inflates to `most` bytes and no more."""
 
-    def __init__(self, *, deflate: bool, most: int = MAX_INFLATED) -> None:
+    def __init__(self, *, deflate: bool, most: int = MAX_INFLATED_BYTES) -> None:
         self._deflate = deflate
         self._most = most
         self._data = b""
@@ -266,14 +266,14 @@ class WebSocketReader:
         self._final = True
         """The current data frame is the last of its message; False from the first frame of a message to its last."""
         self._inflater: zlib._Decompress | None = None
-        """Inflates the current message; None: it is not compressed."""
+        """Inflates the current message; None when it is not compressed."""
         self._packed = b""
         self._packed_at = 0
         self._inflated = 0
         self._ends = 0
         """Bytes of the current message that were inflated, and deflate streams in it that have ended."""
         self._more = False
-        """The inflater has more to give."""
+        """True when the inflater has more output."""
         self._over = False
         """A close frame has come; what follows it is not read."""
 
@@ -285,11 +285,11 @@ class WebSocketReader:
 
     @property
     def more(self) -> bool:
-        """`next` has something to look at, though it may be no whole frame."""
+        """True when `next` has bytes to read, perhaps not a whole frame."""
         return not self._over and (self._more or self._at < len(self._data))
 
     def next(self) -> Event | None:
-        """None: more bytes are needed. Raises WebSocketError; then nothing more is to be read."""
+        """Returns the next event, or None when more bytes are needed. Raises WebSocketError; then reading must end."""
         while not self._over:
             if self._more:
                 return BINARY, self._inflate()
@@ -345,7 +345,7 @@ class WebSocketReader:
         if first & _RSV23:
             raise WebSocketError(PROTOCOL_ERROR, "RSV2 and RSV3 must be clear")
         if opcode in (CLOSE, PING, PONG):
-            if second & 0x7F > MAX_CONTROL:
+            if second & 0x7F > MAX_CONTROL_BYTES:
                 raise WebSocketError(PROTOCOL_ERROR, "control frame length bigger than maximum allowed of 125 bytes")
             if not first & _FIN:
                 raise WebSocketError(PROTOCOL_ERROR, "control frame does not have final bit set")
@@ -365,7 +365,7 @@ class WebSocketReader:
             raise WebSocketError(PROTOCOL_ERROR, f"unknown opcode {opcode}")
 
     def _begin(self, first: int, opcode: int, length: int, key: bytes) -> None:
-        """A data frame begins."""
+        """Begins a data frame."""
         self._final = bool(first & _FIN)
         if opcode != CONTINUATION:
             self._inflater = zlib.decompressobj(-15) if first & _RSV1 else None
@@ -376,7 +376,7 @@ class WebSocketReader:
             self._end_message()
 
     def _payload(self) -> bytes:
-        """The payload that is there, of the current frame; what of it is packed goes into the inflater first."""
+        """Returns the available payload of the current frame, inflated when it is compressed."""
         start = self._at
         self._at = min(start + self._left, len(self._data))
         chunk = unmasked(self._data[start : self._at], self._key)
@@ -400,9 +400,9 @@ class WebSocketReader:
     def _inflate(self) -> bytes:
         inflater = self._inflater
         assert inflater is not None
-        packed = self._packed[self._packed_at : self._packed_at + PACKED]
+        packed = self._packed[self._packed_at : self._packed_at + PACKED_BYTES]
         try:
-            piece = inflater.decompress(packed, PIECE)
+            piece = inflater.decompress(packed, PIECE_BYTES)
         except zlib.error as error:
             raise WebSocketError(INVALID_PAYLOAD, "corrupt compressed message") from error
         if inflater.eof:  # a sender may end its deflate stream anywhere; what follows is another one
@@ -413,9 +413,9 @@ class WebSocketReader:
             left = inflater.unconsumed_tail
         self._packed_at += len(packed) - len(left)
         self._inflated += len(piece)
-        if self._ends > MAX_ENDS or self._inflated > self._most:
+        if self._ends > MAX_DEFLATE_STREAMS or self._inflated > self._most:
             raise WebSocketError(TOO_BIG, "compressed message is too large")
-        self._more = self._packed_at < len(self._packed) or len(piece) == PIECE
+        self._more = self._packed_at < len(self._packed) or len(piece) == PIECE_BYTES
         if not self._more:
             self._packed, self._packed_at = b"", 0
         if not self._more and self._final and not self._left:
@@ -458,7 +458,7 @@ class FrameWriter:
         return b"".join([self._message(data[at : at + limit]) for at in range(0, len(data), limit)])
 
     def _message(self, data: bytes) -> bytes:
-        if self._deflate and len(data) > COMPRESS_ABOVE:
+        if self._deflate and len(data) > COMPRESS_ABOVE_BYTES:
             deflater = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, -15)
             packed = (deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
             if len(packed) < len(data):
@@ -468,13 +468,13 @@ class FrameWriter:
 
 def control(opcode: int, payload: bytes) -> bytes:
     """A ping, pong or close frame of a server."""
-    assert len(payload) <= MAX_CONTROL
+    assert len(payload) <= MAX_CONTROL_BYTES
     return _frame(_FIN | opcode, payload)
 
 
 def close_payload(code: int, text: str) -> bytes:
     """The payload of a close frame; the text is cut to what fits."""
-    body = text.encode()[: MAX_CONTROL - 2].decode(errors="ignore").encode()
+    body = text.encode()[: MAX_CONTROL_BYTES - 2].decode(errors="ignore").encode()
     return code.to_bytes(2) + body
 
 
@@ -490,7 +490,7 @@ def _frame(first: int, payload: bytes) -> bytes:
 def unmasked(data: bytes, key: bytes) -> bytes:
     """XOR with the four bytes of `key`, over and over; masks as well as it unmasks."""
     length = len(data)
-    if length < _BY_TABLE:
+    if length < _TABLE_BYTES:
         mask = (key * (length // 4 + 1))[:length]
         return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(length, "little")
     plain = bytearray(length)

@@ -83,9 +83,9 @@ class Config:
         """Return the highest index that a quorum has reached; a voter missing in `reached` has reached 0."""
         ascending = sorted([reached.get(p, 0) for p in self.voters])
         index = ascending[(len(ascending) - 1) // 2] if ascending else 0
-        if not self.outgoing:
-            return index
-        return min(index, replace(self, voters=self.outgoing, outgoing=()).quorum_index(reached))
+        if self.outgoing:
+            index = min(index, replace(self, voters=self.outgoing, outgoing=()).quorum_index(reached))
+        return index
 
     def vouches(self, agreeing: Collection[str], peer: str) -> bool:
         """True when the agreeing peers, without `peer`, share a member with every quorum that `peer` can have been part

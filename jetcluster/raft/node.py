@@ -300,7 +300,7 @@ class RaftNode:
         if self._closed or state is None or not state.up:
             self.counters.refused_frames += 1
             return ""
-        state.last_seen, state.suspected = self.clock.monotonic(), False
+        state.last_seen, state.suspected = self.clock.monotonic(), False  # as in `heard`
         if gid == CONTROL_GID:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)

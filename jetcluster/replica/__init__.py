@@ -1,7 +1,7 @@
 """One replica of a stream: its group, its machines and its reads.
 
 Here: `stream_replica` (the whole), applying, proposals, leadership, Direct Get and confirmed reads, catch-up, drift and
-repair, the hosts of consumers, mirrors and objects, and the node's context that they share. Not here: which streams a
+repair, the hosts of consumers, mirrors and objects, and the node's services that they share. Not here: which streams a
 node has (`cluster`). Promise: an ack is sent when its command is committed and applied; a replica that differs from a
 majority is rebuilt; a read returns nothing older than what its connection has seen.
 

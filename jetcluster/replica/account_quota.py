@@ -76,29 +76,30 @@ class QuotaShare:
 
 
 class AccountQuota:
-    """The bytes in use by account and storage. One per node; nothing is limited until `begin`."""
+    """The bytes in use by account and storage. One per node."""
 
     def __init__(
         self,
+        mesh: MeshCore,
+        clock: Clock,
+        log: Log,
+        nodes: Callable[[], Container[str]],
+        holdings: Callable[[], Iterable[Holding]],
         limits: Callable[[str], AccountLimits] = lambda account: UNLIMITED,
         node: Callable[[bool], int] = lambda memory: -1,
         look: Callable[[int], bool] = lambda stored: False,
         by_disk: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`limits`: an account's configured limits. `node(memory)`: bytes of memory or file streams that this node may
-        hold, -1 for no limit. `look` takes the bytes of file streams here twice a second and returns True when `node`
-        changed by that. `by_disk`: True when `node` is the room on the disk and not a configured limit."""
+        """`nodes`: the cluster's members. `holdings`: all replicas of this node. `node(memory)`: bytes of such streams
+        that this node may hold, -1 for no limit. `look` takes the bytes of file streams here twice a second;
+        True: `node` changed by that. `by_disk`: `node` is the room on the disk, not a configured limit."""
         self._limits = limits
         self._node = node
         self._look = look
         self._by_disk = by_disk
         self._refused = 0
         """Bytes of file streams that found no room on this node at the last request, 0 if there was room."""
-        self._mesh: MeshCore
-        self._clock: Clock
-        self._log: Log
-        self._nodes: Callable[[], Container[str]]
-        self._holdings: Callable[[], Iterable[Holding]] = tuple
+        self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
         self.led: Counter[Key] = Counter()
         """Bytes of the streams led here, over all replicas; an upper bound."""
         self.held: Counter[bool] = Counter()
@@ -109,17 +110,6 @@ class AccountQuota:
         self._told: Counter[Key] = Counter()
         self._tell_at = 0.0
         self._warn_at: dict[str, float] = {}
-
-    def begin(
-        self,
-        mesh: MeshCore,
-        clock: Clock,
-        log: Log,
-        nodes: Callable[[], Container[str]],
-        holdings: Callable[[], Iterable[Holding]],
-    ) -> None:
-        """`nodes`: the cluster's members by peer id. `holdings`: all replicas of this node."""
-        self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
         mesh.on_notice(NOTICE, self._on_notice)
 
     def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> QuotaShare:

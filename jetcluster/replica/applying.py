@@ -51,13 +51,12 @@ class Applying:
         mirrors: MirrorHost,
         objects: ObjectService | None,
         repair: Repair,
-        report_damage: Callable[[DamagedError], None],
         config_changed: Callable[[], None],
     ) -> None:
         self.refusals = 0
         """Commands that no replica could carry out, since the start of this process."""
-        self._context = replica.context
-        self._call_soon = replica.context.timers.call_soon
+        self._commits = replica.commits
+        self._call_soon = replica.runtime.timers.call_soon
         self._replica = replica
         self._failures = failures
         self._ingest = ingest
@@ -68,7 +67,6 @@ class Applying:
         self._mirrors = mirrors
         self._objects = objects
         self._repair = repair
-        self._report_damage = report_damage
         self._config_changed = config_changed
         self._applier = Applier(replica.machine, self)
         self._store = replica.store
@@ -119,7 +117,7 @@ class Applying:
         """Stop applying until the replica has another one's state. Returns False where no other replica can give it, or
         where new records would not last."""
         replica = self._replica
-        self._report_damage(error)
+        self._replica.report_damage(error)
         if self._repair.in_store or len(replica.group.peers) < 2:
             return False
         replica.machine.reload()  # the store is back at its last commit
@@ -130,7 +128,7 @@ class Applying:
         """Notify reads and consumers at the end of a turn that applied commands."""
         self._untold = False
         replica = self._replica
-        self._context.turn_commit.end_of_turn()
+        self._commits.end_of_turn()
         try:
             self._reads.applied(replica.machine.applied_index)
             if self._consumers.running and self._store.last_seq > self._told_seq:
@@ -161,7 +159,7 @@ class Applying:
         elif kind == commands.UPDATE_CONFIG:
             self._config_changed()
         elif commands.erases(command):
-            self._context.erased = True
+            self._commits.erased = True
         if kind == commands.SOURCED:
             self._mirrors.applied(index, result)
         self._proposals.applied(index, result)
@@ -199,4 +197,4 @@ class Applying:
         )
 
     def commit(self) -> None:
-        self._context.turn_commit.now()
+        self._commits.now()

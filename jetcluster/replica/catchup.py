@@ -104,9 +104,8 @@ class Transfer:
 
     async def run(self, owner: SnapshotOwner, begin: Callable[[], Taker] | None) -> None:
         """Make the taker's store equal to the peer's. `begin` returns the taker; it is called after the first answer,
-        because it gives up a state, which must not happen for a peer that refuses. Without `begin` all ranges are only
-        announced, which shows that the peer can read them. Raises MeshError, DamagedError, KvError, and the errors of
-        `begin`."""
+        because it gives up a state, which must not happen for a peer that refuses. Without `begin` ranges are only
+        announced: the peer can read them. Raises MeshError, DamagedError, KvError, and the errors of `begin`."""
         place = START
         taker: Taker | None = None
         try:
@@ -255,7 +254,7 @@ class CatchUp:
     def __init__(self, mesh: MeshCore, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
         self._mesh = mesh
         self._clock = clock
-        self._owners = owners
+        self.owners = owners
         self._log = log
         self._troubles = Troubles(clock, log)
         self._exports = Exports(mesh, clock, rng, owners, log, self._troubles)
@@ -319,7 +318,7 @@ class CatchUp:
     async def _pull(self, gid: int, peer: str, index: int) -> None:
         """Never raises: the group asks again (`on_snapshot_needed`). A partial import is marked and never served."""
         try:
-            await self._fetch(self._owners[gid], gid, peer, index)
+            await self._fetch(self.owners[gid], gid, peer, index)
         except MeshError as error:
             self._troubles.failed(gid, peer, error)
             await asyncio.sleep(RETRY_SECONDS)

@@ -18,11 +18,13 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import RaftError, Role
 from jetcluster.replica.consumer_host import ConsumerHost
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.services import Network, Runtime
+from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.stream.log.commands import CONSUMER_TURN, HEAD
 
 Body = dict[str, Any]
+FindHost = Callable[[int], ConsumerHost | None]
 
 TURN_NOTICE = "consumer.turn"
 REFUSED_NOTICE = "consumer.refused"
@@ -41,13 +43,16 @@ _ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
-    """These messages for all streams of a node. `host` returns the consumer host of a group's replica here."""
+    """The messages of all streams of a node. `host`: a group's consumer host here. `unused`: `ConsumerExpiry.look`."""
 
-    def __init__(self, context: NodeContext, host: Callable[[int], ConsumerHost | None]) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, commits: TurnCommit, host: FindHost, unused: Callable[[int], None]
+    ) -> None:
+        self._runtime, self._network, self._commits = runtime, network, commits
         self._host = host
-        self._peer = context.me.encode()
-        mesh = context.mesh
+        self.unused = unused
+        self._peer = network.me.encode()
+        mesh = network.mesh
         mesh.on_notice(TURN_NOTICE, self._on_turn)
         mesh.on_notice(REFUSED_NOTICE, self._on_refused)
         mesh.on_notice(LEAVE_NOTICE, self._on_leave)
@@ -64,9 +69,9 @@ class ConsumerExchange:
                 host.turns.refused(session)
             return True
         leader = replica.group.leader
-        if leader is None or leader not in self._context.mesh.peers:
+        if leader is None or leader not in self._network.mesh.peers:
             return False
-        self._context.mesh.notify(leader, TURN_NOTICE, _GID.pack(replica.assignment.gid) + body)
+        self._network.mesh.notify(leader, TURN_NOTICE, _GID.pack(replica.assignment.gid) + body)
         return True
 
     def _on_turn(self, peer: str, payload: bytes) -> None:
@@ -77,13 +82,13 @@ class ConsumerExchange:
         body = payload[_GID.size :]
         if host is None or not turn.is_sound(body) or not self._propose(host.replica, body):
             (session,) = struct.unpack_from("<Q", payload, _GID.size + 8)
-            self._context.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
+            self._network.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
 
     def _propose(self, replica: ReplicaState, body: bytes) -> bool:
-        if self._context.turn_commit.failing:
+        if self._commits.failing:
             return False
         try:
-            replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._context.clock.time_ns()) + body)
+            replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._runtime.clock.time_ns()) + body)
         except RaftError:
             return False
         return True
@@ -100,8 +105,8 @@ class ConsumerExchange:
 
     def tell_leaving(self, host: ConsumerHost, leaving: bool) -> None:
         """Notify all peers, since each may lead the stream next, that this node can, or cannot, own its consumers."""
-        self._leave(host, self._context.me, leaving=leaving)
-        self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(host.replica.assignment.gid, leaving))
+        self._leave(host, self._network.me, leaving=leaving)
+        self._network.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(host.replica.assignment.gid, leaving))
 
     def _on_leave(self, peer: str, payload: bytes) -> None:
         if len(payload) != _LEAVE.size:
@@ -124,8 +129,8 @@ class ConsumerExchange:
     def answered(self, owner: str, gid: int, cid: int) -> None:
         """Notify `owner` that the creator of consumer `cid` of group `gid` was answered here: messages that the owner
         sends to clients of this node from now on arrive after that answer."""
-        if owner != self._context.me:
-            self._context.mesh.notify(owner, ANSWERED_NOTICE, _ANSWERED.pack(gid, cid))
+        if owner != self._network.me:
+            self._network.mesh.notify(owner, ANSWERED_NOTICE, _ANSWERED.pack(gid, cid))
             return
         host = self._host(gid)
         if host is not None:
@@ -134,14 +139,14 @@ class ConsumerExchange:
     def _on_answered(self, peer: str, payload: bytes) -> None:
         if len(payload) != _ANSWERED.size:
             raise FrameError("malformed notice of an answer")
-        self.answered(self._context.me, *_ANSWERED.unpack(payload))
+        self.answered(self._network.me, *_ANSWERED.unpack(payload))
 
     # -- questions to owners
 
     async def ask(self, peer: str, gid: int, kind: str, body: Body, seconds: float) -> Body:
         """Ask the node `peer`, which may be this one, as the owner of consumers. Raises MeshError."""
         payload = json.dumps({"gid": gid, "kind": kind, **body}).encode()
-        answer: Body = json.loads(await self._context.mesh.call(peer, ASK_METHOD, payload, seconds))
+        answer: Body = json.loads(await self._network.mesh.call(peer, ASK_METHOD, payload, seconds))
         return answer
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
@@ -160,7 +165,7 @@ class ConsumerExchange:
             state = host.table.by_cid.get(cid)
             if host.replica.machine.applied_index < body["index"]:
                 return False
-            return host.owner(cid) is not None or state is None or state.owner != self._context.me
+            return host.owner(cid) is not None or state is None or state.owner != self._network.me
 
         await self._until(settled, STARTED_SECONDS)
         await self._sync_interest()
@@ -210,12 +215,12 @@ class ConsumerExchange:
 
     async def _sync_interest(self) -> None:
         try:
-            await self._context.mesh.sync_interest(STARTED_SECONDS)
+            await self._network.mesh.sync_interest(STARTED_SECONDS)
         except MeshError as error:
-            self._context.log.debug("a node has not confirmed a consumer's subjects", error=str(error))
+            self._runtime.log.debug("a node has not confirmed a consumer's subjects", error=str(error))
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
-        await until(condition, self._context.clock, seconds)
+        await until(condition, self._runtime.clock, seconds)
 
 
 async def until(condition: Callable[[], bool], clock: Clock, seconds: float) -> None:

@@ -22,11 +22,11 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Turn, TurnResult
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import Role
-from jetcluster.replica.context import advisories
 from jetcluster.replica.members import ConsumerBalancer
-from jetcluster.replica.replica_info import tell_elected
+from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
+from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 
 OUT_OF_TOUCH_SECONDS = 2.0
@@ -48,7 +48,6 @@ SendTurn = Callable[["ConsumerHost", int, bytes], bool]
 """(host, session, body): sends a turn towards the log; returns False when that is impossible now."""
 TellLeaving = Callable[["ConsumerHost", bool], None]
 """(host, leaving): notifies all nodes that this one can, or cannot, own consumers of the stream."""
-MakeOwner = Callable[["ConsumerHost", ConsumerState, OwnerTurns, OwnerWakes], ConsumerOwner]
 
 
 _P = ParamSpec("_P")
@@ -78,40 +77,37 @@ class _Hosted:
 
 
 class ConsumerHost:
-    """The consumer owners of one replica, and its `consumer.state.turn.TableObserver`."""
+    """The consumer owners of one replica, and its `consumer.state.turn.TableObserver`. `when_known`: an owner's."""
 
     def __init__(
         self,
         replica: ReplicaState,
+        settings: Settings,
+        infos: ReplicaInfos,
         send_turn: SendTurn,
         tell_leaving: TellLeaving,
-        propose: Callable[[bytes], bool],
-        report_damage: Callable[[DamagedError], None],
+        tell_unused: Callable[[int], None],
         when_known: Callable[[Origin, Callable[[], None]], None] | None = None,
-        make_owner: MakeOwner | None = None,
     ) -> None:
-        """`propose` appends a command to the log and returns False when it cannot now. `report_damage` takes the error
-        of an unreadable record. `when_known`: see `OwnerDependencies`. `make_owner` is for tests."""
-        context, table = replica.context, replica.table
-        self.context = context
+        runtime, network, table = replica.runtime, replica.network, replica.table
+        self._infos = infos
+        self._settings, self._runtime, self._network, self._known = settings, runtime, network, replica.known
         self.replica = replica
         self.table = table
-        self.policy = ConsumerOwners(context.me, context.clock)
-        self.moves = ConsumerBalancer(replica, self.policy, propose)
+        self.policy = ConsumerOwners(network.me, runtime.clock)
+        self.moves = ConsumerBalancer(replica, self.policy)
         self.unused: dict[int, ConsumerState] = {}
         """Consumers whose owners found them inactive; `ConsumerExpiry` deletes them."""
-        self.tell_unused: Callable[[], None] | None = None
-        """Called when a consumer is added to `unused`."""
-        self._me = context.me
-        self._peer = context.me.encode()
+        self._tell_unused = tell_unused
+        self._me = network.me
+        self._peer = network.me.encode()
         self._send_turn = send_turn
         self._tell_leaving = tell_leaving
-        self._report_damage = report_damage
+        self._report_damage = replica.report_damage
         self._when_known = when_known
         self._going = self._leaving = False
         self._tell_at = 0.0
         self._replicated = True
-        self._make_owner = make_owner or ConsumerHost._consumer_owner
         self.running: dict[int, _Hosted] = {}
         self._filters: ConsumerFilters[_Hosted] = ConsumerFilters()
         self._to_start: dict[int, ConsumerState] = {}
@@ -119,9 +115,9 @@ class ConsumerHost:
         """Consumers that were just created and whose creators may not have been answered."""
         self._start_scheduled = False
         self._stopped = False
-        self._contact = context.clock.monotonic()
+        self._contact = runtime.clock.monotonic()
         self._in_touch = True
-        self._stops = context.pulse.stops(self._contact)
+        self._stops = runtime.pulse.stops(self._contact)
         self._errors = 0
         self.turns = ConsumerOperationLog(
             self._peer,
@@ -130,10 +126,10 @@ class ConsumerHost:
             owners=lambda: [hosted.owner for hosted in self.running.values()],
             on_room=self._on_room,
             on_error=self._owner_failed,
-            clock=context.clock,
-            timers=context.timers,
+            clock=runtime.clock,
+            timers=runtime.timers,
         )
-        self._wakes = ConsumerScheduler(context.clock, context.timers, self._may_run, self._guard)
+        self._wakes = ConsumerScheduler(runtime.clock, runtime.timers, self._may_run, self._guard)
         table.observer = self
         self.policy.reloaded(table.by_cid.values())
 
@@ -150,7 +146,7 @@ class ConsumerHost:
     @property
     def active(self) -> bool:
         """True while owners may run here."""
-        return self.context.meta_current and self.replica.trusted and self.replica.may_answer and not self._stopped
+        return self._known.current and self.replica.trusted and self.replica.may_answer and not self._stopped
 
     @property
     def _restoring(self) -> bool:
@@ -172,7 +168,7 @@ class ConsumerHost:
         self._configured(state)
         hosted = self.running.get(state.cid)
         if hosted is not None and state.rules.deliver_subject != old_rules.deliver_subject:
-            hosted.owner.hold(self.context.clock.time_ns() + UNANSWERED_NS)
+            hosted.owner.hold(self._runtime.clock.time_ns() + UNANSWERED_NS)
 
     @_shielded
     def paused(self, state: ConsumerState) -> None:
@@ -180,7 +176,7 @@ class ConsumerHost:
 
     @_shielded
     def restored(self) -> None:
-        self.context.timers.call_soon(self.refresh)
+        self._runtime.timers.call_soon(self.refresh)
 
     @_shielded
     def deleted(self, state: ConsumerState) -> None:
@@ -212,7 +208,7 @@ class ConsumerHost:
     @_shielded
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         if turn.owner == self._peer:
-            if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+            if self._runtime.pulse.stops(self._runtime.clock.monotonic()) != self._stops:
                 self._check_awake()
             self.turns.applied(turn, result)
 
@@ -284,8 +280,8 @@ class ConsumerHost:
 
     def tell_leaving(self) -> None:
         """Ask the leader to move this replica's consumers, which it cannot serve."""
-        now = self.context.clock.monotonic()
-        if (self._going or not self.active) and self.context.meta_current and self.owns:
+        now = self._runtime.clock.monotonic()
+        if (self._going or not self.active) and self._known.current and self.owns:
             if not self._leaving or now >= self._tell_at:
                 self._leaving, self._tell_at = True, now + LEAVE_SECONDS
                 self._tell_leaving(self, True)
@@ -324,7 +320,7 @@ class ConsumerHost:
 
     def _check_awake(self) -> None:
         """Begin a new session when this process stood still: other nodes may own the consumers now."""
-        stops = self.context.pulse.stops(self.context.clock.monotonic())
+        stops = self._runtime.pulse.stops(self._runtime.clock.monotonic())
         if stops != self._stops:
             self._stops = stops
             self.turns.lose()
@@ -340,9 +336,9 @@ class ConsumerHost:
             self.turns.lose()  # the reset puts the waiting pulls into the log
 
     def _check_touch(self) -> None:
-        group, now = self.replica.group, self.context.clock.monotonic()
+        group, now = self.replica.group, self._runtime.clock.monotonic()
         leader = group.leader
-        if group.role is Role.LEADER or (leader is not None and self.context.raft.peers.is_alive(leader)):
+        if group.role is Role.LEADER or (leader is not None and self._network.raft.peers.is_alive(leader)):
             self._contact, self._in_touch = now, True
             return
         if self._in_touch:  # the replica may have rested, so the leader was not watched for a while
@@ -352,7 +348,7 @@ class ConsumerHost:
             self.turns.lose()
 
     def _may_run(self) -> bool:
-        if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+        if self._runtime.pulse.stops(self._runtime.clock.monotonic()) != self._stops:
             self._check_awake()
         return self.turns.may_run
 
@@ -376,51 +372,51 @@ class ConsumerHost:
     def _schedule_start(self) -> None:
         if not self._start_scheduled:
             self._start_scheduled = True
-            self.context.timers.call_soon(self._start_some)
+            self._runtime.timers.call_soon(self._start_some)
 
     def _start_some(self) -> None:
         self._start_scheduled = False
-        end = self.context.clock.monotonic() + START_SECONDS
+        end = self._runtime.clock.monotonic() + START_SECONDS
         while self._to_start and self.turns.is_open and self.active:
             _, state = self._to_start.popitem()
             self._start(state)
-            if self.context.clock.monotonic() >= end and self._to_start:
+            if self._runtime.clock.monotonic() >= end and self._to_start:
                 self._schedule_start()
                 return
 
     def _start(self, state: ConsumerState) -> None:
         turns, wakes = OwnerTurns(self.turns), OwnerWakes(self._wakes)
         try:
-            owner = self._make_owner(self, state, turns, wakes)
+            owner = self._consumer_owner(state, turns, wakes)
         except DamagedError as error:
             self._report_damage(error)
             return
         turns.owner = owner
         wakes.bind(owner.run, owner.tick)
-        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes, self.context.clock.time_ns())
+        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes, self._runtime.clock.time_ns())
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)
         if state.cid in self._unanswered:
             self._unanswered.discard(state.cid)
-            owner.hold(self.context.clock.time_ns() + UNANSWERED_NS)
+            owner.hold(self._runtime.clock.time_ns() + UNANSWERED_NS)
         wakes.soon()
-        tell_elected(self.replica, state)
+        self._infos.tell_elected(state)
 
     def _consumer_owner(self, state: ConsumerState, turns: OwnerTurns, wakes: OwnerWakes) -> ConsumerOwner:
-        context, replica = self.context, self.replica
+        replica = self.replica
         around = OwnerDependencies(
             bus=replica.bus,
             messages=replica.store,
             turns=turns,
             wakes=wakes,
-            clock=context.clock,
-            rng=context.rng,
-            render=advisories(context).render,
+            clock=self._runtime.clock,
+            rng=self._runtime.rng,
+            render=replica.events.render,
             unused=lambda: self._unused(state),
             stream=replica.assignment.name,
-            domain=context.domain,
+            domain=self._settings.domain,
             replicated=self._replicated,
-            waiting=context.waiting,
+            waiting=self._settings.waiting,
             when_known=self._when_known,
         )
         return ConsumerOwner(state, around)
@@ -428,8 +424,7 @@ class ConsumerHost:
     def _unused(self, state: ConsumerState) -> None:
         if len(self.unused) < MAX_UNUSED:  # the owner of a consumer without room asks again
             self.unused[state.cid] = state
-            if self.tell_unused is not None:
-                self.tell_unused()
+            self._tell_unused(self.replica.assignment.gid)
 
     def _configured(self, state: ConsumerState) -> None:
         hosted = self.running.get(state.cid)
@@ -454,7 +449,7 @@ class ConsumerHost:
         steps, except on a server that stops."""
         while next(telling, self) is not self:
             if reason != SHUTDOWN:
-                self.context.timers.call_soon(lambda: self._guard(lambda: self._part(telling, reason)))
+                self._runtime.timers.call_soon(lambda: self._guard(lambda: self._part(telling, reason)))
                 return
 
     def _drop_all(self, reason: str) -> None:
@@ -475,6 +470,6 @@ class ConsumerHost:
             return
         self._errors += 1
         if self._errors <= LOGGED_ERRORS or self._errors % 1000 == 0:
-            self.context.log.error(
+            self._runtime.log.error(
                 "a consumer's owner failed", stream=self.replica.assignment.name, error=repr(error), so_far=self._errors
             )

@@ -23,9 +23,9 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.advisory import replicas_differ
 from jetcluster.records import dataclass
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import tell_both
 from jetcluster.replica.rounds import Background
+from jetcluster.replica.services import Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
@@ -63,12 +63,14 @@ class _Vote:
 class HashVotes:
     """The votes in progress. One per node; `tick` a few times per second."""
 
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, replicas: Mapping[int, StreamReplica], background: Background
+    ) -> None:
+        self._runtime, self._network = runtime, network
         self._replicas = replicas
         self._votes: dict[int, _Vote] = {}
         self._background = background
-        context.mesh.serve(METHOD, self._serve)
+        network.mesh.serve(METHOD, self._serve)
 
     @property
     def undecided(self) -> list[int]:
@@ -100,7 +102,7 @@ class HashVotes:
     def tick(self) -> None:
         if not self._votes:
             return
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         for gid, vote in list(self._votes.items()):
             replica = self._replicas.get(gid)
             if replica is None or not replica.sound:
@@ -112,18 +114,18 @@ class HashVotes:
     async def _round(self, gid: int, vote: _Vote, replica: StreamReplica) -> None:
         points = [vote.first, *(p for p in replica.checkpoints.newest_ones() if p[0] > vote.first[0])][:MAX_POINTS]
         voters = replica.group.peers
-        others = [peer for peer in voters if peer != self._context.me]
+        others = [peer for peer in voters if peer != self._network.me]
         answers = await asyncio.gather(*(self._ask(peer, gid, points) for peer in others))
         vote.running = False
         vote.rounds += 1
-        vote.at = self._context.clock.monotonic() + (
+        vote.at = self._runtime.clock.monotonic() + (
             RETRY_SECONDS if vote.rounds < REPORT_AFTER_ROUNDS else LATER_SECONDS
         )
         if self._votes.get(gid) is not vote or not replica.sound or replica.group.peers != voters:
             return
         for at, (index, own) in enumerate(points):
             hashes = {peer: answer[at] for peer, answer in zip(others, answers, strict=True) if answer}
-            hashes[self._context.me] = own
+            hashes[self._network.me] = own
             known = {peer: value for peer, value in hashes.items() if peer in voters and value != _UNKNOWN}
             winner = majority(known, len(voters))
             if winner is not None:
@@ -143,7 +145,7 @@ class HashVotes:
     async def _ask(self, peer: str, gid: int, points: Sequence[Point]) -> list[bytes]:
         request = _GID.pack(gid) + b"".join(_POINT.pack(*point) for point in points)
         try:
-            reply = await self._context.mesh.call(peer, METHOD, request, ASK_SECONDS)
+            reply = await self._network.mesh.call(peer, METHOD, request, ASK_SECONDS)
         except MeshError:
             return []
         return [reply[at : at + 16] for at in range(0, len(reply), 16)] if len(reply) == 16 * len(points) else []
@@ -165,15 +167,15 @@ class HashVotes:
         return answer
 
     def _tell(self, replica: StreamReplica, index: int, known: Mapping[str, bytes]) -> None:
-        context, assignment = self._context, replica.assignment
+        assignment = replica.assignment
         text = "replicas differ, and no majority of them agrees: nothing is rebuilt"
-        context.log.error(text, stream=assignment.name, index=index, peers=sorted(known))
-        nodes = context.nodes()
+        self._runtime.log.error(text, stream=assignment.name, index=index, peers=sorted(known))
+        nodes = replica.known.machine.nodes
         named = [
             (nodes[peer].name if peer in nodes else "", peer, known.get(peer, b"").hex())
             for peer in replica.group.peers
         ]
-        tell_both(replica, replicas_differ(assignment.name, context.name, index, named))
+        tell_both(replica, replicas_differ(assignment.name, self._network.name, index, named))
 
 
 def majority(hashes: Mapping[str, bytes], voters: int) -> bytes | None:
@@ -194,17 +196,19 @@ _ENTRY = struct.Struct("<IQ16s")
 class DriftCheck:
     """Sends the hashes of streams that this node leads, and compares those that it follows. One per node."""
 
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
-        self._context = context
+    def __init__(
+        self, runtime: Runtime, network: Network, replicas: Mapping[int, StreamReplica], votes: HashVotes
+    ) -> None:
+        self._runtime, self._network = runtime, network
         self._replicas = replicas
-        self.votes = HashVotes(context, replicas, background)
+        self.votes = votes
         self._told: dict[int, tuple[int, int]] = {}
         """Group -> (index sent last, number of times)."""
         self._next = 0.0
         self.compared = 0
         """Hashes compared with a leader's and found equal (monitoring)."""
-        context.mesh.on_notice(NOTICE, self._on_notice)
-        context.mesh.on_peers(lambda info: self._told.clear(), lambda info: None)
+        network.mesh.on_notice(NOTICE, self._on_notice)
+        network.mesh.on_peers(lambda info: self._told.clear(), lambda info: None)
 
     def forget(self, gid: int) -> None:
         self._told.pop(gid, None)
@@ -212,7 +216,7 @@ class DriftCheck:
 
     def tick(self) -> None:
         self.votes.tick()
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         if now < self._next:
             return
         self._next = now + NOTICE_SECONDS
@@ -229,7 +233,7 @@ class DriftCheck:
                 self._told[gid] = (newest, times + 1)
                 entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
         for start in range(0, len(entries), MAX_PER_NOTICE):
-            self._context.mesh.notify(None, NOTICE, b"".join(entries[start : start + MAX_PER_NOTICE]))
+            self._network.mesh.notify(None, NOTICE, b"".join(entries[start : start + MAX_PER_NOTICE]))
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_PER_NOTICE:

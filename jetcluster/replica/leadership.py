@@ -15,7 +15,7 @@ from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Bus, Callback, Subscription
-from jetcluster.replica.replica_info import own_replica_info, replica_infos
+from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import ReplicaState, tell_both
 
 SUBJECTS_AT_ONCE: Final = 256
@@ -88,8 +88,9 @@ REPEAT_SECONDS: Final = 10.0
 class Leadership:
     """The advisories about the leadership of one replica; `tick` it a few times per second."""
 
-    def __init__(self, replica: ReplicaState) -> None:
-        self._context = replica.context
+    def __init__(self, replica: ReplicaState, infos: ReplicaInfos) -> None:
+        self._infos = infos
+        self._network, self._runtime = replica.network, replica.runtime
         self._replica = replica
         self._led = False
         """The group had a leader since this process started; a quorum cannot be lost before."""
@@ -100,11 +101,11 @@ class Leadership:
 
     def elected(self) -> None:
         """Note that this replica leads now."""
-        name, leader = self._replica.assignment.name, self._context.name
+        name, leader = self._replica.assignment.name, self._network.name
         self._tell(leader_elected(name, leader))
 
     def tick(self) -> None:
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         refused = self._replica.group.refused
         if bool(refused) != bool(self._refused):
             self._refused = refused
@@ -120,18 +121,17 @@ class Leadership:
             name = self._replica.assignment.name
             if not self._lost:
                 self._lost = True
-                self._context.log.warning("stream has no quorum", stream=name)
+                self._runtime.log.warning("stream has no quorum", stream=name)
             self._tell(quorum_lost(name))
 
     def _tell_refusal(self, why: str) -> None:
-        name, context = self._replica.assignment.name, self._context
-        context.log.error("this replica cannot follow the leader of the others", stream=name, reason=why)
-        self._tell(leader_refused(name, context.name, context.me, why))
+        name = self._replica.assignment.name
+        self._runtime.log.error("this replica cannot follow the leader of the others", stream=name, reason=why)
+        self._tell(leader_refused(name, self._network.name, self._network.me, why))
 
     def _tell(self, event: Event) -> None:
         if len(self._replica.group.peers) > 1:
             tell_both(self._replica, event, replicas=self._replicas)
 
     def _replicas(self) -> list[dict[str, Any]]:
-        infos = (*replica_infos(self._replica), own_replica_info(self._context))
-        return [replica_wire(info) for info in infos]
+        return [replica_wire(info) for info in (*self._infos.others(), self._infos.own())]

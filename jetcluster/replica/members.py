@@ -8,14 +8,14 @@ lost one, one for one. The next tick retries a step that failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
 from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
 from jetcluster.raft.membership import Config, is_quorum
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.services import Network
 
 MAX_ENTRIES_BEHIND = 256
 """Log entries that a voter may lack and still count as caught up."""
@@ -58,13 +58,13 @@ def learners(group: RaftGroup) -> list[str]:
     return [p.peer for p in group.status().peers if not p.voter]
 
 
-def follow_assignment(context: NodeContext, group: RaftGroup, wanted: tuple[str, ...]) -> None:
+def follow_assignment(network: Network, group: RaftGroup, wanted: tuple[str, ...]) -> None:
     """Take one step towards the assigned peers, as the stream's leader, if the last step is committed."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
-        _step(group, wanted, {context.me, *context.mesh.peers}, config)
+        _step(group, wanted, {network.me, *network.mesh.peers}, config)
     except (MembershipError, NotLeaderError):
         return  # a change or a transfer of leadership is in progress: the next tick looks again
 
@@ -100,14 +100,13 @@ REPEAT_SECONDS = 0.2
 
 
 class ConsumerBalancer:
-    """Moves consumers to owners that are reachable. One per replica; it acts on the leader only. `propose` appends a
-    command to the log and returns False when it cannot now."""
+    """Moves consumers to owners that are reachable. One per replica; it acts on the leader only."""
 
-    def __init__(self, replica: ReplicaState, policy: ConsumerOwners, propose: Callable[[bytes], bool]) -> None:
-        self._context = replica.context
+    def __init__(self, replica: ReplicaState, policy: ConsumerOwners) -> None:
+        self._clock = replica.runtime.clock
+        self._network = replica.network
         self._replica = replica
         self._table = replica.table
-        self._propose = propose
         self._policy = policy
         self._again_at = 0.0
 
@@ -120,7 +119,7 @@ class ConsumerBalancer:
             for peer in self.present()
             if (
                 self._replica.sound
-                if peer == self._context.me
+                if peer == self._network.me
                 else lag.get(peer, MAX_ENTRIES_BEHIND) < MAX_ENTRIES_BEHIND
             )
         ]
@@ -131,11 +130,11 @@ class ConsumerBalancer:
         if not replica.leading or not self._table.count:
             return
         present = self.present()
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         if not self._policy.must_move(present) or now < self._again_at:
             return
         moves = self._policy.moves(self._table.by_cid.values(), present, self.able_peers())
-        if moves and self._propose(encode_moves(self._context.clock.time_ns(), moves)):
+        if moves and self._replica.try_propose(encode_moves(self._clock.time_ns(), moves)):
             self._again_at = now + REPEAT_SECONDS
 
     @property
@@ -149,12 +148,12 @@ class ConsumerBalancer:
 
     def present(self) -> list[str]:
         """Assigned voters that are heard."""
-        context, replica = self._context, self._replica
-        now = context.clock.monotonic()
+        replica, network = self._replica, self._network
+        now = self._clock.monotonic()
         voters = [peer for peer in replica.group.peers if peer in replica.assignment.peers] or replica.group.peers
         return [
             peer
             for peer in voters
-            if peer == context.me
-            or (peer in context.mesh.peers and now - context.raft.peers.last_seen(peer) < SILENT_SECONDS)
+            if peer == network.me
+            or (peer in network.mesh.peers and now - network.raft.peers.last_seen(peer) < SILENT_SECONDS)
         ]

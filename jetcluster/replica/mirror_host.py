@@ -12,7 +12,7 @@ from functools import lru_cache
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT_MESSAGES
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
@@ -32,24 +32,18 @@ PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_t
 
 
 class MirrorHost:
-    """The links of one replica, and their `mirror.ports.LinkTarget`. `propose` appends a command with messages to the
-    log; `report_damage` takes the error of an unreadable record."""
+    """The links of one replica, and their `mirror.ports.LinkTarget`."""
 
-    def __init__(
-        self,
-        replica: ReplicaState,
-        failures: Failures,
-        propose: Callable[[bytes], int],
-        report_damage: Callable[[DamagedError], None],
-    ) -> None:
-        context = replica.context
-        self._context = context
+    def __init__(self, replica: ReplicaState, domain: str, link_paces: Paces, failures: Failures) -> None:
+        self._place = domain, replica.network.cluster_name
+        self._known = replica.known
+        runtime = self._runtime = replica.runtime
         self._replica = replica
         self._failures = failures
-        self._propose = propose
-        self.report_damage = report_damage
-        rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
-        around = LinkDependencies(*rooms, self, context.link_paces)
+        self._propose = replica.propose_data
+        self.report_damage = replica.report_damage
+        rooms = (replica.bus, runtime.clock, runtime.timers, runtime.rng, runtime.log)
+        around = LinkDependencies(*rooms, self, link_paces)
         self.links = Links(around, replica.assignment.name)
 
     @property
@@ -67,17 +61,17 @@ class MirrorHost:
         try:
             return self._propose(command)
         except RaftError as error:
-            self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
+            self._runtime.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
             return None
 
     @property
     def origin(self) -> bytes:
-        context, assignment = self._context, self._replica.assignment
-        parts = (context.domain, context.cluster_name, assignment.account, assignment.name, assignment.created_ns)
+        assignment = self._replica.assignment
+        parts = (*self._place, assignment.account, assignment.name, assignment.created_ns)
         return "/".join(map(str, parts)).encode()
 
     def knows(self, name: str) -> bool:
-        return self._context.find_stream(self._replica.assignment.account, name) is not None
+        return self._known.machine.assignment(self._replica.assignment.account, name) is not None
 
     def begin(self) -> None:
         self._guarded(self.links.begin)
@@ -100,7 +94,7 @@ class MirrorHost:
     def applied(self, index: int, result: object) -> None:
         """Note a result inside apply, which may be before `propose` has returned; the links handle it later."""
         if self.links.by_key:
-            self._context.timers.call_soon(self.links.applied, index, result)
+            self._runtime.timers.call_soon(self.links.applied, index, result)
 
 
 class MirroredStream:
@@ -119,7 +113,7 @@ class MirroredStream:
     role = "mirror"
 
     def __init__(self, replica: ReplicaState) -> None:
-        self._context = replica.context
+        self._known = replica.known
         self._replica = replica
 
     @property
@@ -148,7 +142,8 @@ class MirroredStream:
         if self.is_another:
             return False
         upstream = self._upstream
-        if upstream is not None and self._context.answers_reads(upstream.gid):
+        here = self._known.replicas.get(upstream.gid) if upstream is not None else None
+        if here is not None and here.answers_reads:
             return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
         return cursor is not None and cursor.lag < (MAX_LAG if joined else CURRENT_MESSAGES)
@@ -159,7 +154,7 @@ class MirroredStream:
     async def confirmed(self) -> int | None:
         """Return the last sequence of the upstream."""
         upstream = self._upstream
-        return await confirmed_last(self._context, upstream.gid) if upstream is not None else self.reached()
+        return await confirmed_last(self._replica.network, upstream.gid) if upstream is not None else self.reached()
 
     def reached(self) -> int:
         return self._replica.store.last_seq
@@ -178,7 +173,7 @@ class MirroredStream:
     def _namesake(self) -> Assignment | None:
         """The stream of this account and cluster, other than the mirror, that has the upstream's name."""
         mirror, own = self._replica.machine.rules.mirror, self._replica.assignment
-        found = self._context.find_stream(own.account, str(mirror["name"])) if mirror is not None else None
+        found = self._known.machine.assignment(own.account, str(mirror["name"])) if mirror is not None else None
         return found if found is not None and found.gid != own.gid else None
 
     @property

@@ -17,6 +17,7 @@ from jetcluster.protocol.bus import Callback, Subscription
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 
 SCAN_PAUSE_SECONDS = 0.001
@@ -25,38 +26,30 @@ SCAN_PAUSE_SECONDS = 0.001
 
 class ObjectService:
     """The object service of a replica whose stream has a bucket's name; it is idle unless the replica leads. `publish`
-    takes a message into the stream, `report_damage` the error of an unreadable record."""
+    takes a message into the stream."""
 
-    def __init__(
-        self,
-        replica: ReplicaState,
-        failures: Failures,
-        publish: Callback,
-        report_damage: Callable[[DamagedError], None],
-    ) -> None:
-        context = replica.context
-        self._context = context
+    def __init__(self, replica: ReplicaState, failures: Failures, publish: Callback, settings: Settings) -> None:
+        self._timers, self._log = replica.runtime.timers, replica.runtime.log
         self._replica = replica
         self._failures = failures
         self._publish = publish
-        self._report_damage = report_damage
         host = BucketHost(
             replica.assignment.name,
             replica.store,
             replica.bus,
-            context.clock,
-            context.timers.call_soon,
+            replica.runtime.clock,
+            self._timers.call_soon,
             publish,
             self._propose,
             replica.machine.seq_of_id,
-            report_damage,
-            context.object_limits,
-            context.domain,
+            replica.report_damage,
+            settings.object_limits,
+            settings.domain,
         )
         self.bucket = Bucket(host)
         self._prefixes = [b"$JS.API."]
-        if context.domain:
-            self._prefixes.append(b"$JS.%b.API." % context.domain.encode())
+        if settings.domain:
+            self._prefixes.append(b"$JS.%b.API." % settings.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._proposed: dict[int, Done] = {}
         self._scanning = False
@@ -102,7 +95,7 @@ class ObjectService:
         done = self._proposed.pop(index, None)
         if done is not None:
             assert isinstance(result, int | ApiError)
-            self._context.timers.call_soon(self._guarded, partial(done, result))
+            self._timers.call_soon(self._guarded, partial(done, result))
 
     def dropped(self, first_index: int) -> None:
         for index in [index for index in self._proposed if index >= first_index]:
@@ -134,7 +127,7 @@ class ObjectService:
         try:
             index = self._replica.group.propose(fitting, reserve=True)
         except RaftError as error:
-            self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
+            self._log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
             return False
         self._proposed[index] = done
         return True
@@ -142,7 +135,7 @@ class ObjectService:
     def _scan_soon(self) -> None:
         if not self._scanning and self.bucket.uploads is not None and self.bucket.uploads.scans:
             self._scanning = True
-            self._context.timers.call_later(SCAN_PAUSE_SECONDS, self._scan)
+            self._timers.call_later(SCAN_PAUSE_SECONDS, self._scan)
 
     def _scan(self) -> None:
         self._scanning = False
@@ -154,6 +147,6 @@ class ObjectService:
         try:
             work()
         except DamagedError as error:
-            self._report_damage(error)
+            self._replica.report_damage(error)
         except Exception as error:  # noqa: BLE001 - clients write the contents of a bucket
             self._failures.failed("the object service failed", error)

@@ -63,7 +63,7 @@ class Repair:
     """The repair of one replica. `tick` it a few times per second."""
 
     def __init__(self, replica: ReplicaState) -> None:
-        self._context = replica.context
+        self._runtime, self._network = replica.runtime, replica.network
         self._replica = replica
         self._at = 0.0
         self._transfers = 0
@@ -83,34 +83,35 @@ class Repair:
         self.found += 1
         name = self._replica.assignment.name
         cause = str(error.__cause__ or "")
-        self._context.log.error("damaged record", stream=name, error=str(error), cause=cause)
-        self._at = self._context.clock.monotonic()
+        self._runtime.log.error("damaged record", stream=name, error=str(error), cause=cause)
+        self._at = self._runtime.clock.monotonic()
         self._tell(cause)
 
     def tick(self) -> None:
-        context, replica = self._context, self._replica
+        replica = self._replica
         group = replica.group
-        now = context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         if not replica.damaged or self.in_store or replica.installing or now < self._at or len(group.peers) < 2:
             return
         self._at = now + RETRY_SECONDS
         leader = group.leader
-        if leader == context.me:
+        if leader == self._network.me:
             # The most advanced voter first. It may be damaged, too: it would hand the leadership back, and so on.
             heirs = [None, *(peer for peer in sorted(group.peers) if peer != leader)]
             group.transfer(heirs[self._transfers % len(heirs)])
             self._transfers += 1
         elif leader is not None:
-            context.catchup.pull(replica.assignment.gid, leader, replica.state_index)
+            self._network.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 
     def rebuilt(self) -> None:
         """Note that the state was replaced by another replica's."""
         if self._replica.damaged:
             self.repaired += 1
-            self._context.log.warning("damaged replica was rebuilt", stream=self._replica.assignment.name)
+            self._runtime.log.warning("damaged replica was rebuilt", stream=self._replica.assignment.name)
         self._replica.damaged = ""
         self.in_store = False
 
     def _tell(self, cause: str) -> None:
-        context, replica = self._context, self._replica
-        tell_both(replica, replica_damaged(replica.assignment.name, context.name, context.me, replica.damaged, cause))
+        replica = self._replica
+        node, name = self._network, replica.assignment.name
+        tell_both(replica, replica_damaged(name, node.name, node.me, replica.damaged, cause))

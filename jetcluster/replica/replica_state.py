@@ -12,7 +12,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import Event, for_system_account
 from jetcluster.raft.api import RaftGroup, Role
 from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members
-from jetcluster.replica.context import NodeContext, advisories
+from jetcluster.replica.services import Services
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
@@ -79,14 +79,15 @@ class ReplicaState:
     group: RaftGroup
     """Set by `StreamReplica` before the group starts."""
 
-    def __init__(self, context: NodeContext, assignment: Assignment, rules: StreamRules) -> None:
+    def __init__(self, services: Services, assignment: Assignment, rules: StreamRules) -> None:
         """`rules`: the assignment's; the rules in force are the machine's."""
-        self.context = context
+        self.runtime, self.network, self.commits = services.runtime, services.network, services.commits
+        self.known, self.events = services.known, services.events
         self.assignment = assignment
-        self.bus = context.bus(assignment.account)
+        self.bus = services.events.bus(assignment.account)
         # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
         # nothing, a power failure may, which is the meaning of "memory".
-        self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
+        self.store = BlockStore(self.commits.kv, assignment.gid, memory=rules.memory)
         self.table = ConsumerTable(self.store)
         self.machine = StreamMachine(assignment.name, rules, self.store, self.table)
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
@@ -101,12 +102,24 @@ class ReplicaState:
         """Ticks skip this replica (`replica.rounds`)."""
         self.leader_since_ns = 0
 
+    def propose_data(self, command: bytes) -> int:
+        """Propose a command with messages and return its index. Raises RaftError."""
+        raise NotImplementedError
+
+    def try_propose(self, command: bytes) -> bool:
+        """Propose a command whose outcome no caller awaits. Returns False when that is impossible now."""
+        raise NotImplementedError
+
+    def report_damage(self, error: DamagedError) -> None:
+        """Stop answering reads: a stored record fails its checksum here, and other replicas hold the data."""
+        raise NotImplementedError
+
     # -- verdicts
 
     @property
     def leading(self) -> bool:
         """True while it leads and the node knows that the stream exists."""
-        return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
+        return self.group.role is Role.LEADER and self.group.ready and self.known.current
 
     @property
     def failed(self) -> str:
@@ -156,13 +169,13 @@ class ReplicaState:
     def may_answer(self) -> bool:
         """True while the node's health allows this replica to answer reads (`NodeHealth.may_answer`), and also where no
         other replica's node is healthier: its data is all there is."""
-        raft = self.context.raft
+        raft = self.network.raft
         return raft.health.may_answer or raft.peers.may_lead(self.group.peers)
 
     @property
     def retiring(self) -> bool:
         """True when the stream is not assigned here any more. The replica votes until its group is without it."""
-        return self.context.me not in self.assignment.peers
+        return self.network.me not in self.assignment.peers
 
     def config_is_current(self) -> bool:
         """True when the stream's log has applied the configuration that the meta group decided."""
@@ -190,7 +203,7 @@ class ReplicaState:
     @property
     def level(self) -> int:
         """The lowest level among the nodes of the group (`stream.log.levels`)."""
-        return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
+        return self.network.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.log.levels`); None: not now."""
@@ -205,7 +218,7 @@ class ReplicaState:
     def wake(self) -> None:
         """Let the next tick visit this replica."""
         if self.resting:
-            self.context.rounds.wake(self.assignment.gid)
+            self.runtime.rounds.wake(self.assignment.gid)
 
 
 def tell_both(
@@ -213,11 +226,11 @@ def tell_both(
 ) -> None:
     """Publish events to the stream's account and, with that account's name, to the system account. `replicas` makes the
     last field of each event, the replica objects of all peers; it is called only for an event with a subscriber."""
-    context, account = replica.context, replica.assignment.account
+    service, account = replica.events, replica.assignment.account
     system = [for_system_account(event, account) for event in events]
     listening = [(replica.bus, event) for event in events if replica.bus.has_interest(event.subject)]
-    bus = context.bus(context.system_account)
+    bus = service.bus(service.system_account)
     listening += [(bus, event) for event in system if bus.has_interest(event.subject)]
     more = {"replicas": replicas()} if listening and replicas is not None else {}
     for bus, event in listening:
-        bus.publish(event.subject, advisories(context).render(event._replace(fields={**event.fields, **more})))
+        bus.publish(event.subject, service.render(event._replace(fields={**event.fields, **more})))

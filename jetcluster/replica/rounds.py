@@ -15,6 +15,29 @@ from typing import Any, Final
 from jetcluster.logs import Log
 from jetcluster.ordered import OrderedSet
 
+STANDSTILL_SECONDS: Final = 1.0
+"""Time without a tick after which the process counts as having stood still."""
+
+
+class Pulse:
+    """Counts how often this process stood still (SIGSTOP, a suspended machine). One per node; times are monotonic."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._stops = 0
+
+    def beat(self, now: float) -> None:
+        """Note a tick."""
+        self.stops(now)
+        self._at = now
+
+    def stops(self, now: float) -> int:
+        """Number of standstills so far, including one that lasts until `now`."""
+        if self._at is not None and now - self._at > STANDSTILL_SECONDS:
+            self._stops += 1
+            self._at = now
+        return self._stops
+
 
 class Background:
     """Background tasks: each is kept until it ends, and its exception is logged."""

@@ -22,7 +22,6 @@ from jetcluster.replica.applying import Applying
 from jetcluster.replica.catchup import Room
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.exports import Cut
 from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
@@ -31,8 +30,10 @@ from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
+from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import MAX_REST_SECONDS
+from jetcluster.replica.services import Services
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import Taker
@@ -48,17 +49,14 @@ CONFIRM_SECONDS = 2.0
 """Longest wait for a majority to confirm that this replica leads."""
 
 
-def last_stored(replica: StreamReplica | None) -> int:
-    """Last sequence of the stream in this node's replica, 0 without a trusted one."""
-    return replica.store.last_seq if replica is not None and replica.trusted else 0
-
-
 class StreamReplica(ReplicaState):
     """The `raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
-    def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
+    def __init__(self, services: Services, assignment: Assignment, exchange: ConsumerExchange) -> None:
         rules = StreamRules.from_config(assignment.config)
-        super().__init__(context, assignment, rules)
+        runtime, network, settings = services.runtime, services.network, services.settings
+        super().__init__(services, assignment, rules)
+        self._quota = settings.account_quota
         self.divergences = 0
         """Number of times that this replica's state was rejected by a majority."""
         self._room: Room | None = None
@@ -68,55 +66,45 @@ class StreamReplica(ReplicaState):
         self._halted = False
         self._share: QuotaShare | None = None
         """The last grant of the account's quota."""
-        self.failures = Failures(context.log, assignment.name)
+        self.failures = Failures(runtime.log, assignment.name)
         self.repair = Repair(self)
         self.proposals = Proposals()
         self.objects: ObjectService | None = None
         if assignment.name.startswith(STREAM_PREFIX):
-            self.objects = ObjectService(self, self.failures, self._publish, self.report_damage)
+            self.objects = ObjectService(self, self.failures, self._publish, settings)
         stage = AtomicStage(
-            self.machine.rules, context.batch_quota, context.clock, self._tell_abandoned, self._batches_changed
+            self.machine.rules, settings.batch_quota, runtime.clock, self._tell_abandoned, self._batches_changed
         )
         self.ingest = Ingest(
             assignment.name,
             self.propose_data,
             self.bus if self.objects is None else self.objects.replies,
-            context.clock,
-            context.timers.call_soon,
+            runtime.clock,
+            runtime.timers.call_soon,
             stage,
-            domain=context.domain or None,
+            domain=settings.domain or None,
             no_ack=rules.no_ack,
-            max_pending_messages=context.max_buffered[0],
-            max_pending_bytes=context.max_buffered[1],
+            max_pending_messages=settings.max_buffered[0],
+            max_pending_bytes=settings.max_buffered[1],
         )
         self.ingest.wildcards.width = self.store.width
         self._bound_batches()
-        self._told_valve = AnnouncedValve(context.mesh, assignment.account, context.timers)
+        self._told_valve = AnnouncedValve(network.mesh, assignment.account, runtime.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
-        self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
+        self.mirrors = MirrorHost(self, settings.domain, services.link_paces, self.failures)
         upstream = MirroredStream(self) if assignment.config.get("mirror") else None
-        self.reads = Reads(self, self.mirrors.links, self.report_damage, self.ingest, upstream)
-        self.leadership = Leadership(self)
+        self.reads = Reads(self, settings, self.mirrors.links, self.ingest, upstream)
+        self.infos = ReplicaInfos(self, settings.system_account)
+        self.leadership = Leadership(self, self.infos)
         self.listening = Listening(
-            self.bus, context.budget, lambda error: self.failures.failed("a subject cannot be listened to", error)
+            self.bus, runtime.budget, lambda error: self.failures.failed("a subject cannot be listened to", error)
         )
+        soon, later = runtime.timers.call_soon, runtime.timers.call_later
         self.duties = LeaderDuties(
-            self.machine,
-            self.bus,
-            context.clock,
-            self.try_propose,
-            context.timers.call_soon,
-            context.timers.call_later,
-            self.failures.failed,
+            self.machine, self.bus, runtime.clock, self.try_propose, soon, later, self.failures.failed
         )
-        self.consumers = ConsumerHost(
-            self,
-            exchange.send_turn,
-            exchange.tell_leaving,
-            self.try_propose,
-            self.report_damage,
-            self.reads.own.when_known,
-        )
+        calls = exchange.send_turn, exchange.tell_leaving, exchange.unused
+        self.consumers = ConsumerHost(self, settings, self.infos, *calls, self.reads.own.when_known)
         self.applying = Applying(
             self,
             self.failures,
@@ -128,24 +116,23 @@ class StreamReplica(ReplicaState):
             mirrors=self.mirrors,
             objects=self.objects,
             repair=self.repair,
-            report_damage=self.report_damage,
             config_changed=self.config_changed,
         )
         self.apply = self.applying.apply
         """The method of `raft.api.StateMachine`."""
-        context.raft.create_group(
+        network.raft.create_group(
             assignment.gid,
-            assignment.first_peers(context.me),
+            assignment.first_peers(network.me),
             self,
             applied_index=self.machine.applied_index,
             applied_term=self.machine.applied_term,
             durable=not rules.memory,
-            campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
+            campaign=assignment.leader_hint == network.me and self.machine.applied_index == 0,
             attach=self._attach,
             members=self.members(),
-            sole=not context.cluster_name and assignment.peers == (context.me,),
+            sole=not network.cluster_name and assignment.peers == (network.me,),
             promotes=False,
-            founder=context.me in assignment.founders,
+            founder=network.me in assignment.founders,
         )
 
     def _attach(self, group: RaftGroup) -> None:
@@ -155,17 +142,24 @@ class StreamReplica(ReplicaState):
             group.suspend()  # the previous process ended during an import: there is no state to apply commands to
         group.fence(self.assignment.fenced)
 
+    @property
+    def answers_reads(self) -> bool:
+        return self.reads.own.joined
+
+    @property
+    def last_stored(self) -> int:
+        return self.store.last_seq if self.trusted else 0
+
     def propose_data(self, command: bytes) -> int:
-        """Propose a command with messages and return its index. Raises RaftError."""
-        if failing := self.context.turn_commit.failing:
-            error = StorageFullError if self.context.turn_commit.full else RaftError
+        if failing := self.commits.failing:
+            error = StorageFullError if self.commits.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
         if self.group.role is Role.LEADER:
             share, size = self._share, len(command)
             if share is not None and share.left >= size and share.assignment is self.assignment:
                 share.left -= size
             else:
-                self._share = self.context.account_quota.take(self.assignment, size, self.holding)
+                self._share = self._quota.take(self.assignment, size, self.holding)
         if LOWERINGS:
             understood = self.understood(command)
             if understood is None:
@@ -184,14 +178,14 @@ class StreamReplica(ReplicaState):
             self.duties.end()
             self._end_objects()
             self.ingest.clear()
-            self.context.leaders.follow(gid, term, leader)
+            self.network.leaders.follow(gid, term, leader)
             self.reads.role_changed(False)
-        elif self.context.meta_current:
+        elif self.known.current:
             self._take_over(term)
         self.consumers.turns.leader_changed()
 
     def open(self) -> None:
-        """Begin to serve: the node knows now that the stream exists (`NodeContext.meta_current`)."""
+        """Begin to serve: the node knows now that the stream exists (`Knowledge.current`)."""
         self.wake()
         if self.leading:
             self._take_over(self.group.term)
@@ -200,7 +194,7 @@ class StreamReplica(ReplicaState):
         self.consumers.refresh()
 
     def _take_over(self, term: int) -> None:
-        self.leader_since_ns = self.context.clock.time_ns()
+        self.leader_since_ns = self.runtime.clock.time_ns()
         self.disputed = ""
         self._config_proposed = 0
         self.duties.begin()
@@ -208,7 +202,7 @@ class StreamReplica(ReplicaState):
             self.objects.begin()
         self._listen()
         self.ingest.resume(self.machine.fast.by_id)
-        self.context.leaders.lead(self.assignment.gid, term)
+        self.network.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()
         self.leadership.elected()
@@ -226,22 +220,22 @@ class StreamReplica(ReplicaState):
         known = self.members()
         if known is None or known.config != members.config:
             self.keep_members(members)
-            self.context.turn_commit.mark()
+            self.commits.mark()
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         if self.group.contradicted:
             self.reads.abort()
         self.reads.leave()
-        if leader == self.context.me:
+        if leader == self.network.me:
             # Only this replica could give the state that it lacks. A transfer from itself would wipe the rest, so the
             # data stays as it is until an operator decides.
             if not self.rejected:
-                self.context.log.error(
+                self.runtime.log.error(
                     "no other replica has the state that this one lacks", stream=self.assignment.name
                 )
                 self.rejected = "lacks log entries that no other replica has"
             return
-        self.context.catchup.pull(self.assignment.gid, leader, index)
+        self.network.catchup.pull(self.assignment.gid, leader, index)
 
     # ---- SnapshotOwner
 
@@ -268,7 +262,7 @@ class StreamReplica(ReplicaState):
         self.group.suspend()
         self.consumers.refresh()
         taker = self.store.import_begin()
-        self._room = Room(self.context.kv, self.store, taker, self.assignment.name)
+        self._room = Room(self.commits.kv, self.store, taker, self.assignment.name)
         return taker
 
     async def snapshot_room(self, size: int) -> None:
@@ -289,7 +283,7 @@ class StreamReplica(ReplicaState):
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
         self.keep_members(Members(index, config))
-        await self.context.kv.flush()
+        await self.commits.kv.flush()
         self.installing = False
         self.rejected = self.disputed = ""
         self.repair.rebuilt()
@@ -331,7 +325,7 @@ class StreamReplica(ReplicaState):
             self.consumers.tell_leaving()
             return 0.0
         if self.leading:
-            follow_assignment(self.context, self.group, self.assignment.peers)
+            follow_assignment(self.network, self.group, self.assignment.peers)
             self._propose_config()
             self._do_duties()
             self.ingest.tick()
@@ -351,7 +345,7 @@ class StreamReplica(ReplicaState):
             return 0.0
         if group.told_index > group.applied_index or group.lacks_state or self.retiring or not self.trusted:
             return 0.0
-        if not (self.context.meta_current and self.context.raft.health.may_answer):
+        if not (self.known.current and self.network.raft.health.may_answer):
             return 0.0
         if self.reads.unsettled or self.consumers.unsettled:
             return 0.0
@@ -375,28 +369,27 @@ class StreamReplica(ReplicaState):
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
         self.ingest.clear()
-        self.context.leaders.forget(self.assignment.gid)
+        self.network.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
         """Stop, as Raft has: a 503 of this replica would overtake the ack of the new leader."""
         if not self._halted:
             self._halted = True
-            self.context.log.error("replica stopped", stream=self.assignment.name, reason=self.failed)
+            self.runtime.log.error("replica stopped", stream=self.assignment.name, reason=self.failed)
             self.stop()
 
     def report_damage(self, error: DamagedError) -> None:
-        """Stop answering reads: a stored record fails its checksum here, and other replicas hold the data."""
         self.wake()
         self.repair.report(error)
         self.reads.abort()
-        self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it amid its work
+        self.runtime.timers.call_soon(self.consumers.refresh)  # an owner may have found it amid its work
 
     def diverged(self, index: int) -> None:
         """Reject this replica's state: a majority had another one at `index`. The Raft group asks for the state of
         another replica until it has it, under the next leader as well; a leader lets another replica lead first."""
         if not self.sound:
             return
-        self.context.log.error(
+        self.runtime.log.error(
             "replica differs from the others; it is rebuilt", stream=self.assignment.name, index=index
         )
         self.wake()
@@ -413,7 +406,7 @@ class StreamReplica(ReplicaState):
         if bool(known) == bool(reason):
             return
         if reason:
-            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=reason)
+            self.runtime.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=reason)
             self.reads.abort()
         self.consumers.refresh()
 
@@ -471,7 +464,7 @@ class StreamReplica(ReplicaState):
         if self._config_is_told():
             return
         revision = self.assignment.revision
-        now = self.context.clock.time_ns()
+        now = self.runtime.clock.time_ns()
         if self.try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
             self._config_proposed = revision
 
@@ -484,7 +477,6 @@ class StreamReplica(ReplicaState):
             self.failures.failed("schedules cannot be read", error)
 
     def try_propose(self, command: bytes) -> bool:
-        """Propose a command whose outcome no caller awaits. Returns False when that is impossible now."""
         fitting = self.understood(command)
         if fitting is None:
             return False
@@ -492,7 +484,7 @@ class StreamReplica(ReplicaState):
             self.group.propose(fitting, reserve=True)
         except RaftError as error:
             # The next tick, or the next leader, compares and proposes again.
-            self.context.log.debug("proposal refused", stream=self.assignment.name, error=str(error))
+            self.runtime.log.debug("proposal refused", stream=self.assignment.name, error=str(error))
             return False
         return True
 

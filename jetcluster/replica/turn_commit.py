@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from jetcluster.clock import Timers
 from jetcluster.logs import Log
+from jetcluster.raft.node_state import Turns
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 
@@ -25,8 +26,8 @@ HOLD_SECONDS = 0.3
 class TurnCommit:
     """The schedule of commits. One per node."""
 
-    def __init__(self, kv: RocksKv, timers: Timers, log: Log) -> None:
-        self._kv = kv
+    def __init__(self, kv: RocksKv, timers: Timers, log: Log, turns: Turns | None = None) -> None:
+        self.kv = kv
         self._writes = kv.writes
         self._timers = timers
         self._log = log
@@ -40,13 +41,18 @@ class TurnCommit:
         """Why the last commit failed, "" if it succeeded. New writes should be refused while commits fail."""
         self.full = False
         """The last commit failed because the disk is full; stored data remains readable."""
+        self.erased = False
+        """A message was securely erased, so its bytes must leave the journal too (`flusher`)."""
         self.on_room: Callable[[], None] = lambda: None
         """Called when the store accepts more, so that waiting commands can be applied."""
         self.on_held: Callable[[], None] = lambda: None
         """Called when the store could not commit: callers must ask `may_apply` until `on_room`."""
         self.on_due: Callable[[], None] = lambda: None
         """Called when the store should be flushed at once."""
-        kv.on_held = self._kept_open
+        # A commit has to wait, this one or that of another owner of the store.
+        kv.on_held = lambda: self.on_held()  # noqa: PLW0108 - it may change
+        if turns is not None:
+            self.on_room, self.on_held, turns.may_apply = turns.apply_again, turns.ask_first, self.may_apply
 
     def mark(self) -> None:
         """Request a commit at the end of this turn."""
@@ -65,13 +71,9 @@ class TurnCommit:
                 self._hold()
             self._commit()
 
-    def _kept_open(self) -> None:
-        """A commit has to wait, this one or that of another owner of the store."""
-        self.on_held()
-
     def may_apply(self) -> bool:
         """See `Turns.may_apply`. After False `on_room` follows, also when imports alone fill the store."""
-        if not self._kv.overloaded:
+        if not self.kv.overloaded:
             return True
         self.mark()
         return False
@@ -103,7 +105,7 @@ class TurnCommit:
         if self._stopped:
             return
         try:
-            self._kv.commit()
+            self.kv.commit()
         except KvError as error:
             if not self.failing:
                 self._log.error("the data store cannot be written; it is tried again", error=str(error))
@@ -115,11 +117,11 @@ class TurnCommit:
             if self.failing:
                 self._log.warning("the data store can be written again")
             self.failing, self.full = "", False
-            if not self._kv.overloaded:
+            if not self.kv.overloaded:
                 self.on_room()
-            if self._kv.open_bytes:
+            if self.kv.open_bytes:
                 self._scheduled = True
                 self._timers.call_later(LOOK_SECONDS, self._commit)
                 self.on_held()
-            if self._kv.due:
+            if self.kv.due:
                 self.on_due()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.clock import Clock
 from jetcluster.protocol import headers as header_block
-from jetcluster.protocol.sublist import LONGEST_CACHED
+from jetcluster.protocol.sublist import MAX_CACHED_BYTES
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -148,8 +148,8 @@ def of_another_account(headers: bytes) -> bytes:
 
 
 def _remember(cache: dict[_Key, bool], key: _Key, answer: bool, size: int) -> None:
-    """Caches an answer unless the key is longer than LONGEST_CACHED; `size`: bytes of the key."""
-    if size > LONGEST_CACHED:
+    """Caches an answer unless the key is longer than MAX_CACHED_BYTES; `size`: bytes of the key."""
+    if size > MAX_CACHED_BYTES:
         return
     if len(cache) >= MAX_CACHED:
         cache.clear()

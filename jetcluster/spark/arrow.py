@@ -1,5 +1,5 @@
-"""Messages -> `pyarrow.RecordBatch`. What is done per message in Python is kept to cutting its bytes out; fields are
-found, numbers and times read by Arrow's kernels, a whole batch at once."""
+"""Conversion of messages to `pyarrow.RecordBatch`. Arrow's kernels find the fields and parse numbers and times, a whole
+batch at once, as Python code per message would be slow."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jetcluster.spark.schema import arrow_schema
 
 _CRLF: Final = b"\r\n"
 _PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]
-_LINES: Final = 8
-"""Lines in the server's own part of a block: six fields, and the rest behind the two ends of line."""
+_OWN_LINES: Final = 8
+"""Lines in the server's own part of a block: six fields, and what follows each of the two final CRLFs."""
 _SUBJECT, _SEQUENCE, _TIME = 1, 2, 3
 _NAMES: Final = {_SUBJECT: b"Nats-Subject: ", _SEQUENCE: b"Nats-Sequence: ", _TIME: b"Nats-Time-Stamp: "}
-_END: Final = 1 << 30
+_MAX_FIELD_BYTES: Final = 1 << 30
 
 
 def digest(subject: bytes, block: bytes, payload: bytes) -> int:
-    """A signed 64-bit hash over what is stored of a message but its place: subject, header block (b"" for none) and
-    payload. The same on every replica, in a mirror, and after archive and restore."""
+    """Returns a signed 64-bit hash of a message's subject, header block (b"" for none) and payload, not of its sequence
+    and time. It is the same on every replica, in a mirror, and after archive and restore."""
     hashed = hashlib.blake2b(b"%d %d " % (len(subject), len(block)), digest_size=8)
     hashed.update(subject)
     hashed.update(block)
@@ -35,7 +35,7 @@ def digest(subject: bytes, block: bytes, payload: bytes) -> int:
 
 
 class Converter:
-    """Makes record batches of the columns `names`, in that order, of messages of `stream`."""
+    """Converts messages of `stream` to record batches with the columns `names`, in that order."""
 
     def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False) -> None:
         self._schema = arrow_schema(names, kafka=kafka)
@@ -51,7 +51,7 @@ class Converter:
 
 
 class _Rows:
-    """One batch while its columns are made. What several columns need is made once."""
+    """One batch during its conversion. Intermediate arrays that several columns need are computed once."""
 
     def __init__(self, batch: MessageBatch, stream: str) -> None:
         self.stream = stream
@@ -64,7 +64,7 @@ class _Rows:
         if self.plain:
             lines = pc.split_pattern(pa.array(batch.heads, pa.binary()), _CRLF)
             widths = pc.min_max(pc.list_value_length(lines)).as_py()
-            self.plain = not self.count or widths == {"min": _LINES + 1, "max": _LINES + 1}
+            self.plain = not self.count or widths == {"min": _OWN_LINES + 1, "max": _OWN_LINES + 1}
         if not self.plain:
             tails = [head[cut:] for head, cut in zip(batch.heads, self._cuts, strict=True)]
             lines = pc.split_pattern(pa.array(tails, pa.binary()), _CRLF)
@@ -73,19 +73,19 @@ class _Rows:
 
     @functools.cached_property
     def _cuts(self) -> list[int]:
-        """Where the server's own fields begin in every block."""
+        """The offset in each block at which the server's own fields begin."""
         cuts = [head.rfind(OWN_FIELDS) + 2 for head in self._heads]
         if cuts and min(cuts) < len(PLAIN):
             raise MissingFieldError("a message without Nats-Stream")
         return cuts
 
     def field(self, at: int) -> Any:
-        """One of the server's own fields, as binary. Raises MissingFieldError."""
+        """Returns one of the server's own fields as a binary array. Raises MissingFieldError."""
         name = _NAMES[at]
         found = pc.list_element(self._lines, self._first + at)
         if pc.all(pc.starts_with(found, name)).as_py() is False:
             raise MissingFieldError(f"a message without {name.decode().strip(': ')} where it belongs")
-        return pc.binary_slice(found, len(name), _END)
+        return pc.binary_slice(found, len(name), _MAX_FIELD_BYTES)
 
     @functools.cached_property
     def subjects(self) -> Any:
@@ -123,7 +123,7 @@ class _Rows:
 
 
 def _text(found: Any) -> Any:
-    """Binary -> string. What is no UTF-8 gets replacement characters."""
+    """Converts binary to string, with replacement characters for invalid UTF-8."""
     try:
         return pc.cast(found, pa.string())
     except pa.ArrowInvalid:
@@ -131,7 +131,7 @@ def _text(found: Any) -> Any:
 
 
 def _raw_subjects(rows: _Rows) -> Any:
-    """Those that are no UTF-8, null for all others."""
+    """Returns the subjects that are not UTF-8, and null for all others."""
     found = rows.field(_SUBJECT)
     try:
         pc.cast(found, pa.string())
@@ -149,7 +149,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _headers(rows: _Rows) -> Any:
-    """Name -> its values in order; null for no headers."""
+    """Returns maps of name to values in order; null for a message without headers."""
     kind = arrow_schema(["headers"]).field(0).type
     if rows.plain:
         return pa.nulls(rows.count, kind)

@@ -1,12 +1,11 @@
 """`Connection`: the blocking NATS client of Spark's drivers and executors, and of the command line.
 
-Executors are forked, single-threaded and may be killed at any time, so there is no event loop, no thread and nothing
-to close in order: one socket, read when somebody waits. A connection that breaks is not mended; its user makes
-another one and knows where to go on.
+Executors are forked, single-threaded and may be killed at any time, so there is no event loop, no thread and no orderly
+shutdown: one socket, read while a call waits. A broken connection does not reconnect; its user opens another one and
+resumes.
 
-Ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),
-`publish_acked` with `acks` for many publishes under way at once. All of them may be mixed on one connection.
-The wire protocol is that of any NATS client.
+`request` and `api` return one answer, `gather` an answer of many messages (batched Direct Get), and `publish_acked`
+with `acks` keeps many publishes in flight. All of them may be mixed on one connection.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ from jetcluster.spark.reply import (
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
 Headers = bytes | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
-"""A whole header block, or what one is made of."""
+"""A whole header block, or the fields to build one from."""
 
 CRLF: Final = b"\r\n"
-READ_SIZE: Final = 256 * 1024
-WRITE_SIZE: Final = 64 * 1024
-"""Published bytes that are held back until they are this many, or somebody waits."""
-MAX_LINE: Final = 64 * 1024
-MAX_LINES: Final = 4096
+READ_BYTES: Final = 256 * 1024
+WRITE_BYTES: Final = 64 * 1024
+"""Published bytes are buffered up to this size, or until a call waits."""
+MAX_LINE_BYTES: Final = 64 * 1024
+MAX_KNOWN_LINES: Final = 4096
 _Line = tuple[int, int, Callable[[bytes], object], Callable[[bytes], object], bytes]
-"""(bytes of the header block, of block and payload, what takes the one, what takes the other, token)."""
+"""(bytes of the header block, bytes of block and payload, consumer of the block, consumer of the payload, token)."""
 NO_CREDENTIALS: Final = Credentials()
 
 
 class Gather:
-    """One request whose answer is many messages, up to a status. Iterate: lists of frames, as they come. Several may
-    be under way; what arrives for one while another is read waits in memory."""
+    """One request whose answer is many messages, up to a status. Iterating yields lists of frames as they arrive.
+    Several may be in flight; frames that arrive for one while another is read wait in memory."""
 
     def __init__(self, connection: Connection, token: bytes, timeout: float) -> None:
         self._connection = connection
@@ -61,12 +60,12 @@ class Gather:
         self._timeout = timeout
         self.heads: list[bytes] = []
         self.payloads: list[bytes] = []
-        """Header blocks that have come and were not taken, and as many payloads. The connection fills these lists."""
+        """Header blocks that have arrived and were not taken, and their payloads. The connection fills both lists."""
         self.end: Reply | None = None
-        """The status message that ended it (204 EOB, 404, 408, 413, 503, ...)."""
+        """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
 
     def __iter__(self) -> Iterator[list[Frame]]:
-        """Raises RequestTimeoutError when nothing comes for `timeout` seconds, ConnectionLostError, ServerError."""
+        """Raises RequestTimeoutError when nothing arrives for `timeout` seconds, ConnectionLostError, ServerError."""
         while True:
             if self.heads:
                 yield self.frames()
@@ -76,26 +75,26 @@ class Gather:
                 self._connection.read_more(time.monotonic() + self._timeout)
 
     def frames(self) -> list[Frame]:
-        """Takes what has come."""
+        """Takes the frames that have arrived."""
         frames = list(zip(self.heads, self.payloads, strict=True))
         self.heads.clear()
         self.payloads.clear()
         return frames
 
     def wait(self) -> Reply:
-        """Reads all of it into `heads` and `payloads`; the status that ended it. Raises as iterating does."""
+        """Reads the whole answer into `heads` and `payloads`, and returns its status. Raises as iterating does."""
         while self.end is None:
             self._connection.read_more(time.monotonic() + self._timeout)
         return self.end
 
     def forget(self) -> None:
-        """Drops the messages that still come."""
+        """Drops the messages that are still to arrive."""
         self._connection.forget(self._token)
 
 
 class Connection:
-    """Connects at once, to the first of `servers` (URLs `nats://` or `tls://`) that answers. `api_prefix` is the one
-    of `api` calls, `$JS.<domain>.API.` for a domain. Raises ConnectionLostError, ServerError, CredentialsError."""
+    """Connects to the first of `servers` (URLs `nats://` or `tls://`) that answers. `api_prefix` is the prefix of `api`
+    calls, `$JS.<domain>.API.` for a domain. Raises ConnectionLostError, ServerError, CredentialsError."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class Connection:
         self.api_prefix = api_prefix
         self.info: dict[str, Any] = {}
         self.url = ""
-        """The URL of the server that it is connected to."""
+        """The connected server's URL."""
         self._name = name
         self._credentials = credentials
         self._inbox = b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode())
@@ -163,7 +162,7 @@ class Connection:
                 untrusted += isinstance(error, ssl.SSLCertVerificationError)
             else:
                 return
-        # Waiting does not mend a certificate; if one server has a good one, that may come back.
+        # A retry does not repair a certificate; but if not all were refused, a server with a good one may come back.
         kind = ServerError if failures and untrusted == len(failures) else ConnectionLostError
         raise kind("no server could be reached: " + ("; ".join(failures) or "none is named"))
 
@@ -188,11 +187,11 @@ class Connection:
         self.url = _without_user(url)
 
     def _read_info(self, deadline: float) -> dict[str, Any]:
-        """The server's first line; nothing more may be read here, as TLS begins behind it."""
+        """Reads the server's first line and nothing after it, as the TLS handshake may follow."""
         line = b""
         while not line.endswith(b"\n"):
             line += self._receive(deadline, 1 if len(line) else 5)
-            if len(line) > MAX_LINE or (len(line) >= 5 and not line.startswith(b"INFO ")):
+            if len(line) > MAX_LINE_BYTES or (len(line) >= 5 and not line.startswith(b"INFO ")):
                 raise ConnectionLostError(f"not a NATS server: {line[:40]!r}")
         found: dict[str, Any] = json.loads(line[5:])
         return found
@@ -213,8 +212,7 @@ class Connection:
     # ---- one answer
 
     def request(self, subject: str, payload: bytes = b"", headers: Headers = b"", timeout: float = 5.0) -> Reply:
-        """The first answer; statuses other than 503 are the caller's to look at. Raises NoRespondersError,
-        RequestTimeoutError, ServerError, ConnectionLostError."""
+        """Returns the first answer. Raises NoRespondersError, RequestTimeoutError, ServerError, ConnectionLostError."""
         token = self._token()
         self._replies[token] = None
         deadline = time.monotonic() + timeout
@@ -232,8 +230,8 @@ class Connection:
     def api(
         self, subject: str, body: object = None, *, headers: Headers = b"", timeout: float = 10.0
     ) -> dict[str, Any]:
-        """`$JS.API.<subject>` with `body` as JSON (None: empty); the answer. Raises `errors.ApiError` for an error
-        answer, and what `request` raises."""
+        """Requests `$JS.API.<subject>` with `body` as JSON (None: empty) and returns the answer. Raises
+        `errors.ApiError` for an error answer, and what `request` raises."""
         payload = b"" if body is None else json.dumps(body).encode()
         found = self.request(self.api_prefix + subject, payload, headers, timeout).json()
         if error := found.get("error"):
@@ -243,7 +241,7 @@ class Connection:
     # ---- many answers to one request
 
     def gather(self, subject: str, payload: bytes = b"", headers: Headers = b"", timeout: float = 10.0) -> Gather:
-        """Sends the request and returns at once. `timeout` is the longest pause before and between its messages."""
+        """Sends the request and returns at once. `timeout` is the longest wait for the next message of the answer."""
         token = self._token()
         self._gathers[token] = gather = Gather(self, token, timeout)
         self._put(subject.encode(), payload, self._inbox + token, block(headers))
@@ -258,17 +256,16 @@ class Connection:
 
     @property
     def outstanding(self) -> int:
-        """Acks that have not come."""
+        """The number of publishes without an ack."""
         return len(self._unacked)
 
     def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> None:
-        """Without an answer. Buffered: `flush` or any wait sends it."""
+        """Publishes without asking for an answer. The message is buffered: `flush` or any wait sends it."""
         self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, b"", block(headers))
 
     def publish_acked(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> int:
-        """A publish whose answer `acks` will return under the number given here (0, 1, 2, ...). Buffered. The caller
-        keeps `outstanding` within a window."""
-        encoded = block(headers)  # first of all: for what cannot be written, no answer is waited for
+        """Buffers a message and returns the number of its answer in `acks`. The caller limits `outstanding`."""
+        encoded = block(headers)  # first, as it may raise: no answer must be expected for a message that is not sent
         number = self._tokens
         token = self._token()
         self._unacked[token] = number
@@ -276,9 +273,9 @@ class Connection:
         return number
 
     def acks(self, down_to: int = 0, timeout: float = 10.0) -> list[tuple[int, Reply]]:
-        """Sends what is buffered and waits until no more than `down_to` acks are missing; all answers that have come
-        since the last call as (number, reply), in order of arrival, 503 included. Raises RequestTimeoutError when none
-        comes for `timeout` seconds; those that came before are returned by the next call."""
+        """Sends the buffered messages and waits until at most `down_to` acks are missing. Returns all answers since the
+        last call as (number, reply), in order of arrival, 503 included. Raises RequestTimeoutError when none arrives
+        for `timeout` seconds; the next call returns those that came before."""
         self._send()
         while len(self._unacked) > down_to:
             waiting = len(self._unacked)
@@ -289,7 +286,7 @@ class Connection:
         return found
 
     def flush(self, timeout: float = 10.0) -> None:
-        """Returns when the server has handled all that was written."""
+        """Returns when the server has processed everything written so far."""
         self._pongs += 1
         self._write(b"PING\r\n")
         deadline = time.monotonic() + timeout
@@ -313,7 +310,7 @@ class Connection:
         out = self._out
         out += (head, payload, CRLF)
         self._out_size += len(head) + len(payload) + 2
-        if self._out_size >= WRITE_SIZE:
+        if self._out_size >= WRITE_BYTES:
             self._send()
 
     def _write(self, data: bytes) -> None:
@@ -336,13 +333,13 @@ class Connection:
     # ---- reading
 
     def read_more(self, deadline: float) -> None:
-        """Sends what is buffered, waits for bytes and hands out the messages in them. Raises RequestTimeoutError at
+        """Sends the buffered messages, waits for bytes and delivers the messages in them. Raises RequestTimeoutError at
         the deadline (monotonic), ConnectionLostError, ServerError."""
         self._send()
-        data = self._receive(deadline, READ_SIZE)
+        data = self._receive(deadline, READ_BYTES)
         buffer = self._buffer
         if buffer:
-            if len(buffer) + len(data) < self._need:  # a big message: put together once, when it is complete
+            if len(buffer) + len(data) < self._need:  # a large message: joined once, when it is complete
                 pieces, size = [buffer, data], len(buffer) + len(data)
                 while size < self._need:
                     try:
@@ -385,14 +382,14 @@ class Connection:
         return self._error
 
     def _parse(self, data: bytes) -> int:
-        """Hands out all complete messages; returns the bytes consumed. What takes the time is an answer of many
-        messages of about one size: their lines are the same, and are looked at once."""
+        """Delivers all complete messages and returns the number of bytes consumed. An answer of many messages of about
+        one size costs most, and its messages share few distinct lines: each such line is parsed once."""
         find, known = data.find, self._lines
         at, end = 0, len(data)
         while at < end:
             eol = find(CRLF, at)
             if eol < 0:
-                if end - at > MAX_LINE:
+                if end - at > MAX_LINE_BYTES:
                     raise self._lost(f"not a NATS server: {data[at : at + 40]!r}")
                 return at
             line = data[at:eol]
@@ -418,7 +415,7 @@ class Connection:
         return at
 
     def _read_line(self, line: bytes) -> _Line | None:
-        """The way to treat a message that begins with this line; None: it begins no message."""
+        """Returns the sizes and consumers for a message that begins with this line; None if it begins no message."""
         if not line.startswith((b"HMSG ", b"MSG ")):
             return None
         args = line.split()
@@ -428,14 +425,13 @@ class Connection:
         if gather is None:
             heads: list[bytes] = []
             return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token
-        if len(self._lines) >= MAX_LINES:
+        if len(self._lines) >= MAX_KNOWN_LINES:
             self._lines.clear()
         found = self._lines[line] = head, size, gather.heads.append, gather.payloads.append, token
         return found
 
     def _is_end(self, token: bytes, head: bytes) -> bool:
-        """A message that is a header block only may be the status that ends a gather. (A stored message may have a
-        status, too; but then it has a sequence.)"""
+        """Ends a gather if a message without a payload is its status, not a stored one, which has a sequence."""
         gather = self._gathers.get(token)
         if gather is None or head[8:9] != b" " or b"\nNats-Sequence: " in head:
             return False
@@ -458,7 +454,7 @@ class Connection:
             self._pongs = max(self._pongs - 1, 0)
         elif line.startswith(b"-ERR"):
             text = line[4:].strip(b" '").decode(errors="replace")
-            # The others (slow consumer, stale connection, server shutdown) end this connection, another one may do.
+            # Other errors (slow consumer, stale connection, server shutdown) end only this connection.
             refused = re.search("permission|authori[sz]ation|authentication|payload|subject", text, re.IGNORECASE)
             self._error = (ServerError if refused else ConnectionLostError)(text)
         elif line.startswith(b"INFO "):
@@ -468,7 +464,7 @@ class Connection:
 
 
 def block(headers: Headers) -> bytes:
-    """The header block of what a caller may give."""
+    """Returns the header block for any form of headers. Raises ValueError for a field that cannot be written."""
     if isinstance(headers, bytes):
         return headers
     if isinstance(headers, Mapping):

@@ -1,5 +1,5 @@
-"""The credentials of a Spark job. Options of a query reach its plan and its event log, so a secret is never one of
-them: an option names the environment variable or the file that holds it, and the process that connects reads it.
+"""The credentials of a Spark job. Options of a query appear in its plan and its event log, so no option is a secret: it
+names the environment variable or the file that holds the secret, and the process that connects reads it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _USER_SEED = (18 << 3 | (20 << 3) >> 5, ((20 << 3) & 31) << 3)
 
 
 class CredentialsError(JetclusterError):
-    """A file or variable with a secret is not there, or does not hold one."""
+    """A file or variable that should hold a secret is missing, or holds none."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Names of places, no secrets: may be pickled and logged. `*_env` are environment variables."""
+    """Names of files and environment variables (`*_env`), no secrets: it may be pickled and logged."""
 
     user: str = ""
     password_env: str = ""
@@ -57,7 +57,7 @@ class Credentials:
         return context
 
     def fields(self, nonce: str) -> dict[str, Any]:
-        """The user's fields of CONNECT. Raises CredentialsError."""
+        """Returns the user's fields of CONNECT. Raises CredentialsError."""
         if self.creds_file:
             text = _read(self.creds_file)
             return {"jwt": _block(text, "NATS USER JWT", self.creds_file)} | _signed(
@@ -114,7 +114,7 @@ def _signed(seed: str, nonce: str, path: str, *, with_key: bool) -> dict[str, An
 
 
 def open_seed(seed: str, where: str) -> tuple[Callable[[bytes], bytes], str]:
-    """(signer, public key `U...`) of a user nkey's seed; `where` names it in errors. Raises CredentialsError."""
+    """Returns (signer, public key) of a user nkey's seed; `where` names it in errors. Raises CredentialsError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:

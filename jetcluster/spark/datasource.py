@@ -1,5 +1,4 @@
-"""`format("jetstream")` as Spark knows it. `register(spark)`, or the module `pyspark_jetstream` on the path, which
-Spark finds by itself."""
+"""The data source `format("jetstream")`, set up by `register(spark)` or found by Spark as `pyspark_jetstream`."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class JetStreamSource(DataSource):
-    """Spark makes one per `load()` or `save()`, asks it for its schema, and carries it to where it plans."""
+    """Created by Spark for each `load()` or `save()`, asked for its schema, and pickled for the process that plans."""
 
     _extents: list[Extent] | None = None
-    """The ranges that a batch query reads, and where a streaming query begins, once they are decided."""
+    """The ranges that a batch query reads, or the start of a streaming query, once decided."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,7 +33,7 @@ class JetStreamSource(DataSource):
         return source_options(self.options)
 
     def schema(self) -> str:
-        """Asks the leaders, so that what is read is fixed from here on. Raises StreamError, DataLossError, ..."""
+        """Asks the leaders and fixes the ranges to read. Raises what `batch_extents` raises."""
         self._extents = batch_extents(self._source)
         return ddl(self._source.names, kafka=self._source.kafka)
 
@@ -61,6 +60,6 @@ class JetStreamSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("jetstream")` known to this session."""
+    """Registers `format("jetstream")` in the session."""
     source: Any = JetStreamSource
     spark.dataSource.register(source)

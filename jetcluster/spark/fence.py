@@ -1,12 +1,12 @@
-"""The fence: where an ordered job goes on, decided from the last message of the stream alone (pure).
+"""The fence: the point at which an ordered job resumes, decided from the last message of the stream alone.
 
-The last message of every atomic batch that a job writes carries `Jc-Pipeline: <job>/<batch>/<rows>`: so many rows of
-this batch of the job are stored, this message included. An atomic batch is stored whole or not at all, and its first
-message carries Nats-Expected-Last-Sequence; so the last message of the stream is always a marker, unless somebody else
-wrote. A writer asks the stream's leader for it and knows exactly what is stored, however often, and however
-long ago, the job was tried before.
+The last message of every atomic batch that a job writes carries `Jc-Pipeline: <job>/<batch>/<rows>`: the number of rows
+of the job's batch that are stored, this message included. An atomic batch is stored whole or not at all, and its first
+message carries Nats-Expected-Last-Sequence; so the last message of the stream is always a marker, unless another writer
+published. A writer asks the stream's leader for that message and knows exactly which rows are stored, however often and
+however long ago the job was tried before.
 
-`FenceWriter`: rows of one batch of one job, in order, each exactly once, as atomic batches behind the fence.
+`FenceWriter` writes the rows of one batch of one job, in order and each exactly once, as atomic batches.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ _VALUE: Final = re.compile(rb"([A-Za-z0-9_.:=+-]{1,128})/(\d{1,18})/(\d{1,18})")
 
 
 class FenceError(JetclusterError):
-    """Somebody else wrote to the stream, or what the job wrote cannot be told any more. Trying again does not help."""
+    """Another writer published to the stream, or the job's last rows cannot be determined. A retry does not help."""
 
 
 class Marker(NamedTuple):
+    """The value of the header `Jc-Pipeline`."""
+
     job: str
     batch: int
     rows: int
-    """Rows of this batch that are stored, up to and with the message that carries the marker."""
+    """Rows of this batch that are stored, including the message that carries the marker."""
 
     def encode(self) -> bytes:
         return f"{self.job}/{self.batch}/{self.rows}".encode()
 
 
 class Last(NamedTuple):
-    """The end of a stream, from its leader."""
+    """The end of a stream as reported by its leader."""
 
     seq: int
     """0: nothing was ever stored."""
@@ -55,30 +57,30 @@ class Last(NamedTuple):
 
 
 class Resume(NamedTuple):
+    """The point at which a batch resumes."""
+
     expected: int
     """Nats-Expected-Last-Sequence of the next batch."""
     rows: int
-    """Rows of this batch that are stored already, and left out."""
+    """Rows of this batch that are already stored, and are skipped."""
 
 
 def check_job(job: str) -> str:
-    """Raises ValueError for what cannot be in a marker."""
+    """Raises ValueError for a name that cannot be in a marker."""
     if not _JOB.fullmatch(job):
         raise ValueError(f"jobId {job!r}: 1 to 128 of letters, digits and _.:=+- are allowed")
     return job
 
 
 def parse(value: bytes | None) -> Marker | None:
-    """The marker in a header's value; None for none, or for what is none of ours."""
+    """Returns the marker in a header's value, None if it is not one."""
     found = _VALUE.fullmatch(value) if value else None
     return Marker(found[1].decode(), int(found[2]), int(found[3])) if found else None
 
 
 def resume(stream: str, job: str, batch: int, last: Last, start_after: int | None) -> Resume:
-    """Where batch number `batch` of `job` goes on.
-
-    `start_after`: the stream's last sequence when the job began; None: it was empty. Raises FenceError.
-    """
+    """Returns the point at which batch number `batch` of `job` resumes. `start_after` is the stream's last sequence
+    when the job began; None: the stream was empty. Raises FenceError."""
     if last.seq == (start_after or 0):
         return Resume(last.seq, 0)
     if not last.there:
@@ -101,12 +103,12 @@ def resume(stream: str, job: str, batch: int, last: Last, start_after: int | Non
     return Resume(last.seq, marker.rows if marker.batch == batch else 0)
 
 
-MAX_BATCH: Final = 1000
-"""Messages in one atomic batch that a server takes (ADR-50)."""
+MAX_BATCH_MESSAGES: Final = 1000
+"""The most messages that a server accepts in one atomic batch (ADR-50)."""
 MAX_BATCH_BYTES: Final = 4 << 20
-"""Bytes of subjects, headers and payloads: a larger batch is cut into parts in the server's log."""
+"""Bytes of subjects, headers and payloads: the server's log cuts a larger batch into parts."""
 BATCH_SECONDS: Final = 8.0
-"""For the answer to a commit."""
+"""Timeout of the answer to a commit."""
 _FENCED: Final = frozenset({10071, 10164})
 _NOT_COMPLETE: Final = 10176
 _DUPLICATE_ID: Final = 10201
@@ -114,7 +116,7 @@ _NO_MESSAGE: Final = 10037
 
 
 class _RefusedError(JetclusterError):
-    """An answer to a batch: nothing of it is stored, or it is not known."""
+    """The server's answer to a batch is an error: nothing of it is stored, or its outcome is unknown."""
 
     def __init__(self, ack: PubAck) -> None:
         super().__init__(ack.error)
@@ -122,7 +124,7 @@ class _RefusedError(JetclusterError):
 
 
 class FenceWriter:
-    """Made for one batch of a job. Not for several threads."""
+    """The writer of one batch of a job. Not thread-safe."""
 
     def __init__(
         self,
@@ -132,15 +134,14 @@ class FenceWriter:
         batch: int,
         *,
         start_after: int | None = None,
-        atomic_batch: int = MAX_BATCH,
+        atomic_batch: int = MAX_BATCH_MESSAGES,
         retry_seconds: float = 60.0,
     ) -> None:
-        """`start_after`: see `resume`. `atomic_batch` 1: single messages with a fence each, for a stream without
-        allow_atomic."""
-        assert 1 <= atomic_batch <= MAX_BATCH, atomic_batch
+        """`start_after`: see `resume`. With `atomic_batch` 1 each message has its own fence: needs no allow_atomic."""
+        assert 1 <= atomic_batch <= MAX_BATCH_MESSAGES, atomic_batch
         self.stored = 0
         self.skipped = 0
-        """Rows that were there before."""
+        """Rows that were already stored."""
         self.last_seq = 0
         self._link = link
         self._stream = stream
@@ -153,7 +154,7 @@ class FenceWriter:
         self._last = Last(0)
 
     def write(self, rows: Iterable[Message]) -> None:
-        """All rows of the batch from its first one, the same as ever. Raises FenceError, PublishError, ServerError."""
+        """Writes all rows of the batch, the same on every attempt. Raises FenceError, PublishError, ServerError."""
         self._look()
         done = 0
         for chunk in self._chunks(rows):
@@ -167,7 +168,7 @@ class FenceWriter:
             )
 
     def _chunks(self, rows: Iterable[Message]) -> Iterator[list[Message]]:
-        """Cut by what is stored already, by number and by bytes."""
+        """Yields chunks of limited number and bytes; one chunk ends exactly after the last row already stored."""
         chunk: list[Message] = []
         size = 0
         for count, row in enumerate(rows):
@@ -183,7 +184,7 @@ class FenceWriter:
             yield chunk
 
     def _write_chunk(self, chunk: list[Message], first: int) -> None:
-        """Rows `first` and on of the batch: writes what of them is not stored."""
+        """Writes the rows of a chunk, which begins at row `first` of the batch, that are not stored."""
         with_replies = False
         while True:
             left = self._not_stored(chunk, first)
@@ -196,7 +197,7 @@ class FenceWriter:
                 known = ack.try_again or ack.err_code in _FENCED or ack.err_code in (_NOT_COMPLETE, _DUPLICATE_ID)
                 if not known:
                     raise PublishError(f"{self._stream} refused a batch: {ack.error}") from None
-                with_replies = ack.err_code == _NOT_COMPLETE  # which message was it, and why?
+                with_replies = ack.err_code == _NOT_COMPLETE  # the next attempt learns which message, and why
                 why: object = ack.error
             except NoRespondersError as error:
                 why = error
@@ -216,9 +217,9 @@ class FenceWriter:
             if self._at.rows < first:
                 raise FenceError(f"{self._stream}: rows that job {self._job} had written are gone")
             return chunk
-        if there <= len(chunk):  # the last stored row is one of these: is it the same one?
+        if there <= len(chunk):  # the last stored row is in this chunk and must be unchanged
             row = chunk[there - 1]
-            if row.payload != self._last.payload:  # the subject may have been transformed
+            if row.payload != self._last.payload:  # not by subject, which may have been transformed
                 raise FenceError(
                     f"{self._stream}: message {self._last.seq} is not row {self._at.rows} of batch {self._batch} as it "
                     f"is now: the rows of job {self._job} have changed, or their order has"
@@ -228,8 +229,8 @@ class FenceWriter:
     # ---- the end of the stream
 
     def _look(self) -> None:
-        """Asks the leader where the stream ends. Raises FenceError, PublishError."""
-        missing = None  # what is not there is asked for twice: a leader of old may not have it yet
+        """Asks the leader for the end of the stream. Raises FenceError, PublishError."""
+        missing = None  # a missing message counts only the second time: a previous leader may not have it yet
         while True:
             try:
                 last = read_last(self._link.connection, self._stream)
@@ -286,20 +287,20 @@ class FenceWriter:
 
 
 def _check_staged(connection: Connection, message: Message, headers: bytes) -> None:
-    """Publishes a message of a batch that is not the last one; a refusal says what a missing answer would hide."""
+    """Publishes a message of a batch, not the last, as a request, so that a refusal is reported for this message."""
     reply = connection.request(message.subject.decode(), message.payload, headers, BATCH_SECONDS)
     if reply.status or reply.data:
         raise _RefusedError(read_ack(reply))
 
 
 def extended(block: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
-    """The header block with `fields` behind its own."""
+    """Returns the header block with `fields` appended."""
     added = header_block.build(fields) if fields else b""
     return block[:-2] + added[len(b"NATS/1.0\r\n") :] if block and added else block or added
 
 
 def read_last(connection: Connection, stream: str) -> Last:
-    """The end of the stream as its leader has it. Raises ApiError, and what `Connection.request` raises."""
+    """Returns the end of the stream as its leader has it. Raises ApiError, and what `Connection.request` raises."""
     state: dict[str, Any] = connection.api(f"STREAM.INFO.{stream}")["state"]
     seq = int(state["last_seq"])
     if not seq:

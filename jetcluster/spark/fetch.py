@@ -1,14 +1,14 @@
 """`RangeFetch`: every message of a range of sequences, from replicas that may lag, by batched Direct Gets.
 
-A replica that has not applied all of the range answers what it has and "no more", exactly as when nothing more is
-stored. So the end of an answer is believed only when it is proven (`_is_covered`): our servers say up to which
-sequence the replica had applied the stream (`Jc-Applied-Seq`, asked for by `Jc-Proof`), and otherwise the leader is
-asked whether it has anything in the rest of the range. What is not proven is asked again, on the next server, for
+A replica that has not applied all of the range answers with what it has and then "no more", exactly as if nothing more
+were stored. So the end of an answer counts only with a proof (`_is_covered`): jetcluster reports the sequence up to
+which the replica had applied the stream (`Jc-Applied-Seq`, asked for by `Jc-Proof`); without it, the leader is asked
+whether it has anything in the rest of the range. A request without a proof is repeated on the next server for
 `replicaWait`; then the task fails. A message missing in the middle of an answer shows in the count that every message
 carries (`frames.is_whole`).
 
-Mirrors answer for their origin as well. They may keep less of it, and what was deleted there, so their answers count
-only where a mirror is meant.
+Mirrors answer Direct Gets of their origin, too. They may lack messages of the origin and hold messages deleted there,
+so their answers count only if the query asks for a mirror.
 """
 
 from __future__ import annotations
@@ -29,46 +29,45 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply
 from jetcluster.spark.stream_state import StreamError, leader_next
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
-AHEAD: Final = 2
-"""Questions under way while an answer is worked on."""
-SHORTEST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 0.5
+GATHERS_AHEAD: Final = 2
+"""Requests in flight while an answer is processed."""
+MIN_PAUSE_SECONDS: Final = 0.02
+MAX_PAUSE_SECONDS: Final = 0.5
 
 
 class ReplicaLagError(PassingError):
-    """No replica that was asked has all of the range, though the leader does."""
+    """No replica that was asked has applied all of the range."""
 
 
 class IncompleteError(PassingError):
-    """An answer with a hole, or one that ended early: to be asked for again."""
+    """An answer has a hole or ended early; the request must be repeated."""
 
 
 class RangeFetch:
     """Messages with `low` <= sequence < `high` on `subject` of the stream that `link` asks; `leader_of` is the stream
-    whose leader knows the truth (the origin's, when a mirror is read)."""
+    whose leader is authoritative (the origin, when a mirror is read)."""
 
     def __init__(self, link: Link, options: SourceOptions, leader_of: str, subject: str, low: int, high: int) -> None:
         self.link = link
-        """Asks the servers; who made it closes it."""
+        """The connection. Its creator closes it."""
         self._options = options
         self._leader_of = leader_of
         self._subject = subject
         self._at = low
         self._high = high
         self._ahead: deque[tuple[int, Gather]] = deque()
-        """The gathers that were asked for early, each with the sequence that it begins at."""
+        """Gathers requested in advance, each with the sequence at which it begins."""
         self._dense = False
-        """The last answer had every sequence that it was asked for, so where the one after the next begins is a good
-        guess. To a cluster that is far away two questions under way hide the round trip."""
+        """The last answer had every sequence requested, so the start of the answer after the next one can be guessed.
+        Two requests in flight hide the round trip to a distant cluster."""
         self._waited = 0.0
-        """Since when (monotonic) nothing came that is new; 0: it goes well."""
-        self._pause = SHORTEST_PAUSE
+        """Monotonic time of the first failure since the last batch; 0 for none."""
+        self._pause = MIN_PAUSE_SECONDS
         self.retries = 0
-        """Answers that could not be believed, and failures that were got over."""
+        """Requests repeated after an unproven answer or a failure."""
 
     def __iter__(self) -> Iterator[MessageBatch]:
-        """Batches in order. Raises ReplicaLagError, StreamError, and what the last attempt raised when attempts went
-        on failing."""
+        """Yields batches in order. Raises StreamError, and the error of the last attempt when retries are exhausted."""
         while self._at < self._high:
             try:
                 batch = self._next()
@@ -90,7 +89,7 @@ class RangeFetch:
             else:
                 if batch is None:
                     return
-                self._waited, self._pause = 0.0, SHORTEST_PAUSE
+                self._waited, self._pause = 0.0, MIN_PAUSE_SECONDS
                 self.link.answered()
                 if self._options.prefetch and self._at < self._high:
                     self._ask_ahead()
@@ -108,10 +107,10 @@ class RangeFetch:
         if now - self._waited + self._pause > most:
             raise error
         time.sleep(self._pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
 
     def _next(self) -> MessageBatch | None:
-        """The next batch; None when the rest of the range is proven to be empty."""
+        """Returns the next batch; None when the rest of the range is proven to be empty."""
         gather = self._asked_early() or self._ask(self._at)
         end = gather.wait()
         if end.status not in (204, 404):
@@ -138,13 +137,12 @@ class RangeFetch:
         return MessageBatch(heads, payloads)
 
     def _ask_ahead(self) -> None:
-        """The next answers are made, and on their way, while this one is worked on. A failure shows when it is asked
-        again."""
+        """Requests answers that arrive while this one is processed. Ignores failures, as `_next` then asks again."""
         if self._ahead and self._ahead[0][0] != self._at:
             self._forget_ahead()
         step = self._options.fetch_batch
         try:
-            while len(self._ahead) < (AHEAD if self._dense else 1):
+            while len(self._ahead) < (GATHERS_AHEAD if self._dense else 1):
                 at = self._ahead[-1][0] + step if self._ahead else self._at
                 if at >= self._high:
                     return
@@ -176,11 +174,11 @@ class RangeFetch:
         return self.link.connection.gather(self.link.subject, body, PROOF, self._options.request_timeout)
 
     def _applied(self, end: Reply) -> int:
-        """Up to where the replica says it had applied the stream; 0: it does not say, or is a mirror's."""
+        """Returns the sequence up to which the replica had applied the stream; 0 for no report, or a mirror's."""
         return int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == self.link.stream else 0
 
     def _is_covered(self, end: Reply) -> bool:
-        """Nothing of the range is left: the replica has applied all of it, or its leader has nothing more of it."""
+        """Returns whether nothing of the range is left: the replica had applied it all, or the leader has no more."""
         if self._applied(end) >= self._high - 1:
             return True
         found = leader_next(
@@ -198,7 +196,7 @@ class RangeFetch:
 
 
 def refuse(end: Reply, stream: str) -> None:
-    """Raises what a status means."""
+    """Raises the error that a status stands for: NoRespondersError or StreamError."""
     if end.status == 503:
         raise NoRespondersError(
             f"no replica of {stream} answers Direct Gets (allow_direct must be true, the replica up and current)"
@@ -207,7 +205,7 @@ def refuse(end: Reply, stream: str) -> None:
 
 
 def merged(fetches: list[RangeFetch]) -> Iterator[MessageBatch]:
-    """The messages of several subjects of one range, by sequence, each once. Raises as the fetches do."""
+    """Yields the messages of several subjects of one range by sequence, each once. Raises as the fetches do."""
     if len(fetches) == 1:
         yield from fetches[0]
         return
@@ -215,7 +213,7 @@ def merged(fetches: list[RangeFetch]) -> Iterator[MessageBatch]:
     payloads: list[bytes] = []
     before = 0
     for seq, _, head, payload in heapq.merge(*(_rows(fetch, at) for at, fetch in enumerate(fetches))):
-        if seq == before:  # a subject that two filters take
+        if seq == before:  # its subject matches two filters
             continue
         before = seq
         heads.append(head)

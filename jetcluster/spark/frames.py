@@ -1,8 +1,7 @@
-"""Messages as Direct Get answers with them: header blocks whose last fields are the server's own.
+"""Messages in the answer to a Direct Get: header blocks whose last fields are the server's own.
 
 A block is `NATS/1.0`, the stored fields, then `Nats-Stream`, `Nats-Subject`, `Nats-Sequence`, `Nats-Time-Stamp`,
-`Nats-Num-Pending`, `Nats-Last-Sequence`. Stored fields may have the same names, so
-the server's are looked for from the end.
+`Nats-Num-Pending`, `Nats-Last-Sequence`. Stored fields may have the same names, so the search begins at the end.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ class MessageBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of header blocks and payloads."""
         return sum(map(len, self.heads)) + sum(map(len, self.payloads))
 
 
 class MissingFieldError(PeerError, ValueError):
-    """A frame without the fields that a message of a stream has."""
+    """A frame lacks a field that every message of a stream has."""
 
 
 def number(head: bytes, name: bytes) -> int:
-    """The last field `name` (b"\\r\\nName: ") as a number. Raises MissingFieldError."""
+    """Returns the last field `name` (b"\\r\\nName: ") as a number. Raises MissingFieldError."""
     at = head.rfind(name)
     if at < 0:
         raise MissingFieldError(f"no{name.decode()}in {head[:200]!r}")
@@ -51,12 +50,12 @@ def sequence(head: bytes) -> int:
 
 
 def pending(head: bytes) -> int:
-    """The number of messages that were to follow. Raises MissingFieldError."""
+    """Returns the number of messages that follow this one. Raises MissingFieldError."""
     return number(head, _PENDING)
 
 
 def answering_stream(head: bytes) -> str:
-    """The stream whose replica answered: a mirror, perhaps. Raises MissingFieldError."""
+    """Returns the stream whose replica answered, which may be a mirror. Raises MissingFieldError."""
     at = head.rfind(OWN_FIELDS)
     if at < 0:
         raise MissingFieldError(f"no Nats-Stream in {head[:200]!r}")
@@ -65,7 +64,7 @@ def answering_stream(head: bytes) -> str:
 
 
 def position(heads: list[bytes], seq: int) -> int:
-    """The number of `heads`, which are in order, that are below `seq`."""
+    """Returns the number of `heads`, which are in order, with a sequence below `seq`."""
     low, high = 0, len(heads)
     while low < high:
         middle = (low + high) // 2
@@ -77,7 +76,7 @@ def position(heads: list[bytes], seq: int) -> int:
 
 
 def is_whole(heads: list[bytes], left: int, last: int) -> bool:
-    """Nothing is missing between the first and the last frame of an answer: the count of what is to follow goes down
-    by one per message, and the end says the same count (`left`) and last sequence (`last`)."""
+    """Returns whether no message is missing between the first and the last frame of an answer: the pending count goes
+    down by one per message, and the end has the same count (`left`) and last sequence (`last`)."""
     end = pending(heads[-1])
     return pending(heads[0]) - end == len(heads) - 1 and left == end and last == sequence(heads[-1])

@@ -1,9 +1,9 @@
-"""`Link`: the connection of one task and the subject it asks, by the query's `readPreference`.
+"""`Link`: the connection of one task and the subject of its requests, by the query's `readPreference`.
 
-A server that fails is left for the next one; where one replica is meant, all servers lead to it. jetcluster lets a
-replica be addressed, so there a stream's own replicas are asked, not its mirrors, which may hold less. On nats-server
-the one that a client is connected to answers mostly itself, so `leader`, `peer:NAME` and `local` mean the server of
-that name (docs/spark-source.md).
+After a failure the task moves on to the next server. jetcluster routes a request to any one replica from every server,
+so there the stream's own replicas are asked, not its mirrors, which may hold less. With nats-server, the server that a
+client is connected to usually answers itself, so `leader`, `peer:NAME` and `local` choose the server
+(docs/spark-source.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jetcluster.spark.stream_state import StreamError, is_ours
 
 
 class Link:
-    """To the replicas of `target.read_from`; `index` spreads tasks over servers. Connects when something is asked."""
+    """A link to the replicas of `target.read_from`; `index` spreads tasks over servers. It connects on first use."""
 
     def __init__(self, options: SourceOptions, target: Target, index: int) -> None:
         self.stream = target.read_from
@@ -28,13 +28,13 @@ class Link:
         self._target = target
         self._connection: Connection | None = None
         self._found: tuple[str, ...] = ()
-        """Servers that those we know told us of."""
+        """Servers learnt from the `connect_urls` of the others."""
         self._servers = _order(options, index)
         self._next = 0
         self._unheard = 0
-        """Times in a row that nobody answered on the subject of one replica."""
+        """Requests in a row to the subject of one replica that got no responders."""
         self._by_name = False
-        """One replica is asked."""
+        """The last subject addressed one replica."""
 
     @property
     def connection(self) -> Connection:
@@ -45,7 +45,7 @@ class Link:
 
     @property
     def subject(self) -> str:
-        """Where the body form of Direct Get is asked."""
+        """The subject for a Direct Get with a JSON body."""
         connection = self.connection
         name = self._replica(connection)
         self._by_name = bool(name) and (self._preference.kind == "peer" or self._unheard < len(self._target.peers))
@@ -54,16 +54,16 @@ class Link:
         return f"{connection.api_prefix}DIRECT.GET.{self.stream}"
 
     def no_responders(self) -> None:
-        """After each replica that nobody answers for, then one that answers for any: a mirror, perhaps."""
+        """Moves on after a 503: to each other replica, then to the subject that any replica or mirror answers."""
         self._unheard += 1
         self.go_on()
 
     def answered(self) -> None:
-        if self._by_name:  # else none of them can be addressed from here: not tried again
+        if self._by_name:  # otherwise no replica can be addressed from here
             self._unheard = 0
 
     def go_on(self) -> None:
-        """The next question goes to the next server."""
+        """Sends the next request to the next server."""
         self.close()
         self._next += 1
 
@@ -73,7 +73,7 @@ class Link:
             self._connection = None
 
     def _replica(self, connection: Connection) -> str:
-        """The server whose replica is asked, where it can be addressed: the one that is meant, or the nearest."""
+        """Returns the server whose replica to address, the preferred one or the nearest; "" where none can be."""
         if not is_ours(connection):
             return ""
         if self._preference.kind == "peer":
@@ -98,7 +98,7 @@ class Link:
         return self._connect_to(wanted)
 
     def _connect_to(self, wanted: str) -> Connection:
-        """nats-server: the server of that name."""
+        """Connects to the nats-server of that name. Raises ConnectionLostError."""
         failures = []
         for url in (*self._servers, *self._found):
             try:

@@ -1,8 +1,7 @@
 """Offsets of a query: per stream the next sequence to read, and when that stream was created.
 
-As Spark's checkpoint keeps them: `{"ORDERS": {"seq": 30001, "created": "2026-11-22T..."}}`. The creation time tells a
-stream that was deleted and made again, whose sequences begin at 1 and mean other messages. In options, a bare number is
-an offset too.
+Spark's checkpoint has them as `{"ORDERS": {"seq": 30001, "created": "2026-11-22T..."}}`. The creation time reveals a
+stream that was deleted and created again: its sequences mean other messages. In options, a bare number is an offset.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from typing import Any, NamedTuple
 
 
 class Offset(NamedTuple):
+    """A position in one stream."""
+
     seq: int
-    """The next one to read."""
+    """The next sequence to read."""
     created: str = ""
-    """The time of the stream's creation, as the server writes it; empty: not known."""
+    """The time of the stream's creation, as the server writes it; empty: unknown."""
 
 
 Offsets = dict[str, Offset]
@@ -23,7 +24,7 @@ Offsets = dict[str, Offset]
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
-    """Spark compares offsets as JSON text: streams in order."""
+    """Returns the offsets sorted by stream, as Spark compares them as JSON text."""
     return {
         stream: {"seq": offset.seq, "created": offset.created} if offset.created else offset.seq
         for stream, offset in sorted(offsets.items())
@@ -31,7 +32,7 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_json(found: Mapping[str, Any]) -> Offsets:
-    """Raises ValueError."""
+    """Parses offsets. Raises ValueError, and KeyError for an object without `seq`."""
     offsets: Offsets = {}
     for stream, value in found.items():
         if isinstance(value, Mapping):

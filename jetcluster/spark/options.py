@@ -1,7 +1,7 @@
 """Options of the source: names, defaults, checks. docs/spark-source.md explains each.
 
-An option that is not known is an error that names the nearest one: Spark itself passes anything on, so a typing error
-in `failOnDataLoss` would otherwise be found when the data is gone.
+An unknown option is an error that names the nearest known one: Spark passes on any name, so a misspelt
+`failOnDataLoss` would otherwise be noticed only when the data is gone.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from jetcluster.spark.schema import check_columns, default_columns
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Places in a stream, as Kafka writes them in JSON."""
+"""Positions in a stream, as Spark's Kafka source writes them in JSON."""
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 Place = int | dict[str, Any]
-"""A position for all streams, or one per stream: a sequence, EARLIEST, LATEST or the object of a checkpoint's
-offset."""
+"""A position for all streams, or one per stream: a sequence, EARLIEST, LATEST or an offset of a checkpoint."""
 
 
 class OptionError(CallerError, ValueError):
-    """An option that is not known, missing, or makes no sense."""
+    """An option is unknown, missing or invalid."""
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where the cluster is, and who we are. Sink and source share these."""
+    """The cluster's servers, and the credentials for them. Sink and source share these."""
 
     servers: tuple[str, ...]
     credentials: Credentials = field(default_factory=Credentials)
@@ -52,8 +51,7 @@ class ServerOptions:
         return f"$JS.{self.domain}.API." if self.domain else "$JS.API."
 
     def connect(self, first: int = 0, more: tuple[str, ...] = ()) -> Connection:
-        """A connection to the first server that answers, beginning with number `first`; `more` comes last. Raises
-        what `Connection` raises."""
+        """Connects to the first server that answers, from number `first` on, then `more`. Raises as `Connection`."""
         at = first % len(self.servers)
         return self.connect_to(*self.servers[at:], *self.servers[:at], *more)
 
@@ -66,7 +64,7 @@ class ServerOptions:
 
 @dataclass(frozen=True)
 class ReadPreference:
-    """Which replica answers: `kind` is any, local, leader, peer (a server) or mirror (a stream)."""
+    """The replicas to read: `kind` is any, local, leader, peer (`name` is a server) or mirror (`name` is a stream)."""
 
     kind: str = "any"
     name: str = ""
@@ -74,7 +72,7 @@ class ReadPreference:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All options of a read. Picklable, holds no secret."""
+    """All options of a read. It is picklable and holds no secret."""
 
     server: ServerOptions
     streams: tuple[str, ...]
@@ -106,7 +104,7 @@ class SourceOptions:
 
     @property
     def names(self) -> list[str]:
-        """The columns of a query that brings no schema."""
+        """The columns of a query without a schema of its own."""
         return list(self.columns) or default_columns(kafka=self.kafka, headers=self.headers)
 
 
@@ -117,7 +115,7 @@ SERVER_OPTIONS: Final = {
         "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
     )
 }  # fmt: skip
-"""Lower case -> as written, of what sink and source share."""
+"""Lower case -> as written, for the options that sink and source share."""
 
 SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
     name.lower(): name
@@ -288,7 +286,7 @@ def _check_together(options: SourceOptions, reader: OptionReader) -> None:
 
 
 def check_streaming(options: SourceOptions) -> None:
-    """Raises OptionError for what only a batch query can do: a stream has no end."""
+    """Raises OptionError for options of batch queries, as a streaming query has no end."""
     if options.ending != LATEST or options.ending_time is not None:
         raise OptionError("endingOffsets and endingTimestamp are for batch queries")
     if options.mode == "last" or options.as_of_seq or options.as_of_time is not None:

@@ -1,6 +1,6 @@
-"""The plan of a query: places in options turned into ranges of sequences, ranges cut into tasks, triggers limited.
+"""The plan of a query: converts positions in options to ranges of sequences, cuts ranges into tasks, limits triggers.
 
-Pure: what the leaders say comes as `StreamState`. An end is exclusive everywhere, as Kafka's source has it.
+Nothing here does I/O: leaders' answers come as `StreamState`. Every end is exclusive, as in Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import EARLIEST, LATEST, Place, SourceOptions
 from jetcluster.spark.stream_state import DataLossError, StreamState
 
-SMALL_TASK: Final = 10_000
-"""Sequences below which a task costs more to start than to read."""
+SMALL_TASK_SEQUENCES: Final = 10_000
+"""Below this number of sequences a task costs more to start than to read."""
 MAX_SEQ: Final = (1 << 63) - 1
-LAST_CHUNK: Final = 512
-"""Subjects that one request for last messages names; the server takes up to 1024."""
+LAST_CHUNK_SUBJECTS: Final = 512
+"""Subjects in one request for last messages; the server accepts up to 1024."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The stream of a task and who can say what of it."""
+    """The stream of a task, and the servers that can answer for it."""
 
     stream: str
-    """As the query names it; its leader decides."""
+    """The stream that the query names; its leader is authoritative."""
     read_from: str
-    """The stream whose replicas are read: a mirror of it, or itself."""
+    """The stream whose replicas are read: the same one, or a mirror of it."""
     created: str
     leader: str
     """The server that led `read_from` at planning."""
@@ -74,7 +74,7 @@ def of_stream(place: Place, stream: str, default: int) -> int | Mapping[str, Any
 
 
 def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
-    """Raises DataLossError when the place is a sequence that is gone, or not there yet."""
+    """Returns the offset to begin at. Raises DataLossError for a sequence that is gone or not reached yet."""
     value = of_stream(place, state.name, EARLIEST)
     if value == EARLIEST:
         return Offset(lowest(state), state.created)
@@ -85,7 +85,7 @@ def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
 
 
 def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
-    """Raises DataLossError when the place is a sequence that the stream has not reached."""
+    """Returns the end of the range. Raises DataLossError for a sequence that the stream has not reached."""
     value = of_stream(place, state.name, LATEST)
     if value == LATEST:
         return end_of(state)
@@ -101,7 +101,7 @@ def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
 
 
 def check_start(start: Offset, state: StreamState, *, fail: bool) -> int:
-    """Where reading begins: `start`, or with `fail` off the next that there is. Raises DataLossError."""
+    """Returns `start`, or the nearest sequence that the stream has. Raises DataLossError instead with `fail`."""
     if start.created and state.created != start.created:
         if fail:
             raise DataLossError(
@@ -127,7 +127,7 @@ def check_start(start: Offset, state: StreamState, *, fail: bool) -> int:
 
 
 def narrower_limits(origin: Mapping[str, Any], mirror: Mapping[str, Any]) -> str:
-    """Which limit lets a mirror remove messages that its origin keeps; empty: none."""
+    """Describes the first limit by which a mirror may remove messages that its origin keeps; "" for none."""
     for name in ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject"):
         of_origin, of_mirror = int(origin.get(name) or 0), int(mirror.get(name) or 0)
         if of_mirror > 0 and not 0 < of_origin <= of_mirror:
@@ -136,19 +136,19 @@ def narrower_limits(origin: Mapping[str, Any], mirror: Mapping[str, Any]) -> str
 
 
 def split(low: int, high: int, options: SourceOptions, share: float = 1.0) -> list[tuple[int, int]]:
-    """Cuts [low, high) into ranges of about one size: none above `maxRecordsPerPartition`, and at least `share` of
-    `minPartitions` (by itself: as many as this machine has cores, where that makes sense)."""
+    """Cuts [low, high) into ranges of about equal size: none above `maxRecordsPerPartition`, and at least `share` of
+    `minPartitions` (default: one per core of this machine, but none below SMALL_TASK_SEQUENCES)."""
     span = high - low
     if span <= 0:
         return []
-    least = options.min_partitions or min(os.cpu_count() or 1, span // SMALL_TASK)
+    least = options.min_partitions or min(os.cpu_count() or 1, span // SMALL_TASK_SEQUENCES)
     count = max(-(-span // options.max_records), round(least * share), 1)
     count = min(count, span)
     return [(low + span * at // count, low + span * (at + 1) // count) for at in range(count)]
 
 
 def range_tasks(ranges: Sequence[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
-    """Tasks for ranges [low, high) of several streams."""
+    """Returns tasks for ranges [low, high) of several streams."""
     whole = sum(max(high - low, 0) for _, low, high in ranges) or 1
     tasks: list[Task] = []
     for target, low, high in ranges:
@@ -158,9 +158,9 @@ def range_tasks(ranges: Sequence[tuple[Target, int, int]], options: SourceOption
 
 
 def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: SourceOptions) -> list[Task]:
-    """Tasks for the last message of each subject; neighbours in the order of subjects stay together."""
+    """Returns tasks for the last message of each subject; subjects that sort together stay together."""
     names = sorted(subjects)
-    chunks = [tuple(names[at : at + LAST_CHUNK]) for at in range(0, len(names), LAST_CHUNK)]
+    chunks = [tuple(names[at : at + LAST_CHUNK_SUBJECTS]) for at in range(0, len(names), LAST_CHUNK_SUBJECTS)]
     count = options.min_partitions or max(min(os.cpu_count() or 1, len(chunks)), -(-len(names) // options.max_records))
     count = max(min(count, len(chunks)), 1)
     tasks: list[Task] = []
@@ -176,8 +176,8 @@ def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: Sou
 def advance(
     start: Offsets, ends: Offsets, states: Mapping[str, StreamState], *, rows: int = 0, size: int = 0
 ) -> Offsets:
-    """The end of a micro-batch that begins at `start`, when the streams end at `ends`: all of it, or `rows` sequences
-    or about `size` bytes, shared by what each stream has waiting. A stream made anew counts from its beginning."""
+    """Returns the end of a micro-batch from `start` when the streams end at `ends`: all of it, or `rows` sequences or
+    about `size` bytes, shared in proportion to the backlogs. A stream created again counts from its beginning."""
     begins = {name: _begin(start.get(name), end, states[name]) for name, end in ends.items()}
     waiting = {name: max(end.seq - begins[name], 0) for name, end in ends.items()}
     total = sum(waiting.values())
@@ -201,6 +201,6 @@ def _begin(start: Offset | None, end: Offset, state: StreamState) -> int:
 
 
 def _rows_of(size: int, share: float, state: StreamState) -> int:
-    """Messages in `share` of `size` bytes, by the stream's mean; one at least."""
+    """Returns the number of messages in `share` of `size` bytes, by the stream's mean size; at least one."""
     mean = state.bytes / state.messages if state.messages else 1.0
     return max(int(size * share / max(mean, 1.0)), 1)

@@ -1,8 +1,8 @@
-"""Publishing many messages with acks under way, over the first server of the list that answers.
+"""Publishing of many messages with acks in flight, over the first server of the list that answers.
 
-A message is done when its PubAck has come. After a lost connection, a change of leaders (503) or silence, everything
-that has no ack is sent again, in the order in which it was sent first. With a message id that adds nothing as long as
-the stream remembers ids; without one it may.
+A message is done when its PubAck has arrived. After a lost connection, a change of leader (503) or a timeout, every
+message without an ack is sent again, in the original order. With a message id that stores no duplicate as long as the
+stream remembers the id; without one it may.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.reply import ConnectionLostError, Reply, RequestTimeoutError, api_error
 
 ACK_SECONDS: Final = 5.0
-"""Without any answer the server is taken for dead, and another one is asked."""
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+"""After this time without any answer the server counts as dead, and another one is used."""
+FIRST_PAUSE_SECONDS: Final = 0.05
+MAX_PAUSE_SECONDS: Final = 1.0
 MAX_UNACKED_BYTES: Final = 16 << 20
 
 
@@ -28,37 +28,40 @@ class PublishError(JetclusterError):
 
 
 class Message(NamedTuple):
+    """A message to publish."""
+
     subject: bytes
     headers: bytes
-    """The block, b"" for none."""
+    """The header block, b"" for none."""
     payload: bytes
 
 
 class PubAck(NamedTuple):
+    """A parsed reply to a publish, errors included."""
+
     seq: int
     duplicate: bool
     error: str
-    """Empty when it is stored."""
+    """Empty when the message is stored."""
     err_code: int
     try_again: bool
     stream: str = ""
 
 
 class ServerLink:
-    """A connection to one of the servers, made when it is needed; `lost` leaves it, and the next use takes the next
-    server."""
+    """A connection to one of the servers, opened on use; after `lost`, the next use opens one to the next server."""
 
     def __init__(self, server: ServerOptions, first: int = 0) -> None:
-        """`first`: number of the server to begin with."""
+        """`first` is the index of the server to begin with."""
         self._server = server
         self._next = first
         self._connection: Connection | None = None
         self._others: tuple[str, ...] = ()
-        """Servers that those we know told us of."""
+        """Servers learnt from `connect_urls`."""
 
     @property
     def connection(self) -> Connection:
-        """Raises ConnectionLostError when no server answers, and what else `Connection` raises."""
+        """Raises what `Connection` raises."""
         if self._connection is None:
             self._connection = self._server.connect(self._next, self._others)
             scheme = "tls" if self._connection.url.startswith("tls") else "nats"
@@ -67,7 +70,7 @@ class ServerLink:
         return self._connection
 
     def lost(self) -> None:
-        """Not with this server any more."""
+        """Closes the connection; the next one is to the next server."""
         self._next += 1
         self.close()
 
@@ -78,8 +81,8 @@ class ServerLink:
 
 
 class Patience:
-    """A limit of time for something that fails: `pause` sleeps a little longer each time and raises at the end. The
-    time begins with the first failure, as rows may be long in coming while nothing fails."""
+    """A time limit for retries: `pause` sleeps a little longer each time and raises when the time is over. The time
+    begins with the first failure, not before, as the next row may take long to arrive."""
 
     def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
@@ -87,23 +90,23 @@ class Patience:
         self.rest()
 
     def rest(self) -> None:
-        """Something worked."""
+        """Resets the limit after a success."""
         self._deadline: float | None = None
-        self._next = FIRST_PAUSE
+        self._next = FIRST_PAUSE_SECONDS
 
     def pause(self, why: object) -> None:
-        """Raises PublishError when the time is over."""
+        """Sleeps before the next attempt. Raises PublishError when the time is over."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds
         if now + self._next > self._deadline:
             raise PublishError(f"{self._what}: no success for {self._seconds:g} s: {why}")
         time.sleep(self._next)
-        self._next = min(self._next * 2, LONGEST_PAUSE)
+        self._next = min(self._next * 2, MAX_PAUSE_SECONDS)
 
 
 def read_ack(reply: Reply) -> PubAck:
-    """The ack in a reply to a publish; a reply that is no PubAck is an error that may pass."""
+    """Returns the ack in a reply to a publish. A status or an empty reply is an error that may be retried."""
     if reply.status or not reply.data:
         return PubAck(0, False, f"{reply.status} {reply.description}".strip() or "no PubAck", 0, True)
     try:
@@ -117,7 +120,7 @@ def read_ack(reply: Reply) -> PubAck:
 
 
 def check_size(message: Message, headers: bytes, limit: int) -> None:
-    """Raises PublishError when the server would not take the message with this header block."""
+    """Raises PublishError when the message with this header block exceeds the server's max_payload (`limit`, bytes)."""
     if len(headers) + len(message.payload) > limit:
         added = f" ({len(headers) - len(message.headers)} of them the sink's own)" if headers != message.headers else ""
         raise PublishError(
@@ -129,17 +132,16 @@ def check_size(message: Message, headers: bytes, limit: int) -> None:
 class _Sent(NamedTuple):
     message: Message
     at: float
-    """When it was sent first, monotonic seconds."""
+    """When it was first sent, monotonic seconds."""
 
 
 class WindowedPublisher:
-    """Publishes to one stream with up to `window` messages without an ack. Not for several threads."""
+    """Publishes to one stream with up to `window` messages without an ack. Not thread-safe."""
 
     def __init__(
         self, link: ServerLink, stream: str, *, window: int, retry_seconds: float, safe_seconds: float | None = None
     ) -> None:
-        """`safe_seconds`: a message may be sent once more up to that long after the first time (its id is known no
-        longer then); None: always."""
+        """A message may be sent again within `safe_seconds`, until the stream may forget its id; None: always."""
         self.stored = 0
         self.duplicates = 0
         self.sent_again = 0
@@ -150,7 +152,7 @@ class WindowedPublisher:
         self._safe_seconds = safe_seconds
         self._patience = Patience(retry_seconds, f"publishing to {stream}")
         self._pending: dict[int, _Sent] = {}
-        """Number -> message, in the order of sending."""
+        """Number of the publish -> message, in the order of sending."""
         self._pending_bytes = 0
 
     def publish(self, message: Message) -> None:
@@ -176,10 +178,10 @@ class WindowedPublisher:
             self._collect(0)
 
     def _collect(self, down_to: int) -> None:
-        """Takes acks until at most `down_to` messages wait for theirs; everything that failed is sent again first."""
+        """Takes acks until at most `down_to` are missing. After a failure it sends all unacked messages again."""
         try:
             trouble = self._take(down_to)
-            if trouble:  # the others first: what is sent again must not overtake them a second time
+            if trouble:  # collect the other acks first: messages sent again must not overtake theirs a second time
                 self._take(0)
         except (ConnectionLostError, RequestTimeoutError) as error:
             trouble = str(error)
@@ -188,7 +190,7 @@ class WindowedPublisher:
             self._recover(trouble)
 
     def _take(self, down_to: int) -> str:
-        """Settles the acks that come; the last error that may pass, "" for none. Raises PublishError for others."""
+        """Settles acks and returns the last retriable error, "" for none. Raises PublishError for other errors."""
         trouble = ""
         for number, reply in self._link.connection.acks(down_to, ACK_SECONDS):
             ack = read_ack(reply)
@@ -208,7 +210,7 @@ class WindowedPublisher:
         return trouble
 
     def _recover(self, why: object) -> None:
-        """Sends everything again that has no ack. Raises PublishError when that may add it a second time."""
+        """Sends every message without an ack again. Raises PublishError when that could store one twice."""
         while True:
             self._patience.pause(why)
             waiting = list(self._pending.values())

@@ -1,10 +1,8 @@
 """A task of the source on its executor: record batches of a range of a stream, complete or an error.
 
-`LastFetch`: the last message of each of many subjects as of a sequence, by `multi_last` Direct Gets.
-
-An answer of a replica that has not applied the stream up to that sequence would show older messages as the last ones,
-so it counts only with the replica's word for that (`Jc-Applied-Seq`). nats-server gives none: there, planning has seen
-all replicas current (`resolve`).
+`LastFetch` reads the last message of each of many subjects as of a sequence, by `multi_last` Direct Gets. A replica
+that has not applied the stream up to that sequence would answer with older messages, so its answer counts only with the
+proof `Jc-Applied-Seq`. nats-server sends none: there, planning has seen all replicas current (`resolve`).
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from typing import Any, Final
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.arrow import Converter
 from jetcluster.spark.fetch import (
-    LONGEST_PAUSE,
+    MAX_PAUSE_SECONDS,
+    MIN_PAUSE_SECONDS,
     PROOF,
-    SHORTEST_PAUSE,
     IncompleteError,
     RangeFetch,
     ReplicaLagError,
@@ -31,25 +29,27 @@ from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, se
 from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LAST_CHUNK, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, LastTask, RangeTask, Task, check_start, lowest
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import DataLossError, StreamState, ask, is_ours, stream_state
 
 
 class LastFetch:
+    """The last message of each subject of `task`."""
+
     def __init__(self, link: Link, options: SourceOptions, task: LastTask) -> None:
         self._link = link
         self._options = options
         self._task = task
 
     def __iter__(self) -> Iterator[MessageBatch]:
-        """Per request a batch, by sequence. Raises ReplicaLagError, StreamError, and what the last attempt raised."""
+        """Yields one batch per request, by sequence. Raises StreamError, and the error of the last attempt."""
         names = self._task.subjects
-        for at in range(0, len(names), LAST_CHUNK):
-            yield from self._chunk(names[at : at + LAST_CHUNK])
+        for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
+            yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
 
     def _chunk(self, names: tuple[str, ...]) -> Iterator[MessageBatch]:
-        """Page by page: `max_bytes` may cut an answer."""
+        """Yields the messages page by page, as `max_bytes` may cut an answer short."""
         after = 0
         while True:
             batch, left = self._patiently(names, after)
@@ -60,7 +60,7 @@ class LastFetch:
                 return
 
     def _patiently(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
-        begun, pause = time.monotonic(), SHORTEST_PAUSE
+        begun, pause = time.monotonic(), MIN_PAUSE_SECONDS
         while True:
             try:
                 return self._page(names, after)
@@ -79,12 +79,12 @@ class LastFetch:
             if time.monotonic() - begun + pause > most:
                 raise failure
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def _page(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
-        """(messages, how many are to follow)."""
+        """Returns (messages, number of messages that follow)."""
         request = {
-            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK,
+            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
             "max_bytes": self._options.fetch_bytes,
         }  # fmt: skip
         link, task = self._link, self._task
@@ -111,7 +111,7 @@ class LastFetch:
 
 
 MAX_BATCH_BYTES: Final = 16 << 20
-"""Bytes of one record batch; Arrow's binary columns end at 2 GiB."""
+"""Bytes of one record batch; an Arrow binary column holds at most 2 GiB."""
 
 
 def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
@@ -140,12 +140,12 @@ def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Mess
         except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
             if not dense:
                 raise
-            return  # nothing is missing, whether or not the stream has a leader now
+            return  # no message is missing, so the state is not needed
         check_afterwards(task, state, dense=dense)
 
 
 def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
-    """Over the connection that is there, if that goes well at once. Raises what `ask` raises."""
+    """Asks over the open connection once, then over new ones. Raises what `ask` raises."""
     try:
         return stream_state(link.connection, stream)
     except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
@@ -154,8 +154,7 @@ def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> 
 
 
 def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> None:
-    """Raises DataLossError when messages of the range may have been removed between planning and reading: a gap does
-    not say why it is one."""
+    """Raises DataLossError when messages of the range may have been removed since planning: a gap shows no reason."""
     target = task.target
     check_start(Offset(max(task.high, lowest(state)), target.created), state, fail=True)
     if not dense and lowest(state) > task.low:
@@ -166,7 +165,7 @@ def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> Non
 
 
 def collected(batches: Iterable[MessageBatch], rows: int) -> Iterator[MessageBatch]:
-    """Batches of about `rows` messages, cut by bytes as well."""
+    """Regroups batches to about `rows` messages, and MAX_BATCH_BYTES."""
     heads: list[bytes] = []
     payloads: list[bytes] = []
     size = 0

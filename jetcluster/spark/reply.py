@@ -1,4 +1,4 @@
-"""`Reply`: one answer of a server, and the errors that say why there is none."""
+"""`Reply`: one answer of a server, and the errors for a missing one."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from jetcluster.protocol import headers as header_block
 
 
 class ConnectionLostError(PassingError):
-    """No server could be reached, or the connection broke. What was under way may or may not have happened."""
+    """No server could be reached, or the connection broke. Requests in flight may or may not have been carried out."""
 
 
 class ServerError(JetclusterError):
-    """The server sent -ERR (no permission, a protocol violation), or its certificate is not to be trusted."""
+    """The server sent -ERR (no permission, a protocol violation), or its certificate is not trusted."""
 
 
 class NoRespondersError(PassingError):
-    """Status 503: nobody serves this subject, or the one who does is too busy now."""
+    """Status 503: no subscriber serves this subject, or the one that does is overloaded."""
 
 
 class RequestTimeoutError(PassingError):
-    """No answer in time."""
+    """No answer arrived in time."""
 
 
 class Reply(NamedTuple):
+    """One answer: a status, a header block and a payload."""
+
     status: int
     """The status of the header's first line (204, 404, 503, ...); 0 for none."""
     description: str
     headers: bytes
-    """The header block as it came, b"" for none."""
+    """The header block as received, b"" for none."""
     data: bytes
 
     def get(self, name: str) -> str | None:
-        """The first value of a header."""
+        """Returns the first value of a header, None if it is missing."""
         value = header_block.get(self.headers, name.encode())
         return None if value is None else value.decode(errors="replace")
 
     def json(self) -> dict[str, Any]:
-        """Raises ServerError when the payload is no JSON object."""
+        """Parses the payload. Raises ServerError when it is not a JSON object."""
         try:
             found = json.loads(self.data)
         except ValueError as error:
@@ -50,7 +52,7 @@ class Reply(NamedTuple):
 
 
 def api_error(found: dict[str, Any]) -> ApiError:
-    """The `error` object of any server's answer."""
+    """Converts the `error` object of a server's answer to an exception."""
     code, err_code = int(found.get("code", 500)), int(found.get("err_code", 0))
     return ApiError(code, err_code, str(found.get("description", "error")))
 

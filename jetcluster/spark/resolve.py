@@ -1,10 +1,10 @@
-"""Asks the leaders what there is, and turns a query's options into tasks and offsets. Runs where Spark plans.
+"""Resolution of a query's options to tasks and offsets, by the leaders' answers. It runs where Spark plans.
 
-Filters of a query that narrow what is read are comparisons of `seq` with literals, and `subject` as a literal or with a
-prefix. Other filters are left alone; Spark applies every filter again.
+Two kinds of filters narrow the read: comparisons of `seq` with literals, and `subject` as a literal or with a prefix.
+Other filters have no effect here; Spark applies every filter again.
 
-No filter by `time`: a stream's time stamps are of its leaders' clocks and may go back, so no range of sequences holds
-exactly the messages of a range of times. `startingTimestamp` and `endingTimestamp` say what they mean.
+A filter on `time` narrows nothing: a stream's timestamps come from its leaders' clocks and may go back, so no range of
+sequences holds exactly the messages of a range of times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 MAX_SUBJECTS = 16
-"""An IN with more would be as many scans."""
+"""An IN filter with more subjects narrows nothing, as each one would become a scan."""
 
 
 class Pushdown:
@@ -46,7 +46,7 @@ class Pushdown:
         self.low = 0
         self.high: int | None = None
         self.subjects: set[str] | None = None
-        """Subjects, or one filter for a prefix; None: any."""
+        """Subjects, or one wildcard filter for a prefix; None: any."""
 
     def take(self, one: Filter) -> None:
         name = type(one).__name__
@@ -58,7 +58,7 @@ class Pushdown:
             self._subject(name, value)
 
     def options(self, options: SourceOptions) -> SourceOptions | None:
-        """`options` with the subjects that are left; None when none is."""
+        """Returns `options` with the subjects that are left; None when none is left."""
         if self.subjects is None:
             return options
         found = []
@@ -66,7 +66,7 @@ class Pushdown:
             if any(subjects.is_subset(wanted.encode(), known.encode()) for known in options.subjects):
                 found.append(wanted)
             elif not subjects.is_literal(wanted.encode()):
-                return options  # two filters that cut each other: left to Spark
+                return options  # the filters overlap only in part: left to Spark
         return dataclasses.replace(options, subjects=tuple(found)) if found else None
 
     def _sequence(self, name: str, value: Any) -> None:
@@ -97,7 +97,7 @@ class Pushdown:
 
     def _literals(self, wanted: set[str]) -> None:
         if not all(subjects.is_valid_literal(one.encode()) for one in wanted):
-            return  # no subject is stored under such a name; Spark finds that out
+            return  # no stream has such a subject; Spark's own filter removes all rows
         if self.subjects is None or not all(subjects.is_literal(one.encode()) for one in self.subjects):
             self.subjects = wanted
         else:
@@ -114,21 +114,21 @@ class Extent(NamedTuple):
     low: int
     high: int
     subjects: tuple[str, ...] = ()
-    """For mode=last: the subjects that are stored."""
+    """For mode=last: the stored subjects."""
     loss: str = ""
-    """Messages that the options ask for and that are not there, as a text; "" for none. A caller that is about to read
-    them raises it; a streaming query that goes on from a checkpoint does not."""
+    """Describes messages that the options ask for and that are gone; "" for none. A caller that is about to read them
+    raises it; a streaming query that resumes from a checkpoint does not."""
 
 
 def check_loss(extents: Sequence[Extent]) -> None:
-    """Raises DataLossError."""
+    """Raises DataLossError for the first extent with a loss."""
     for extent in extents:
         if extent.loss:
             raise DataLossError(extent.loss)
 
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
-    """The ranges of a batch query, by the options and the leaders' state. Raises StreamError, and what `ask` raises."""
+    """Returns the ranges of a batch query, by options and leaders' state. Raises StreamError, and what `ask` raises."""
     return [_asked(options, partial(_extent, name=name, options=options)) for name in options.streams]
 
 
@@ -142,7 +142,7 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
 
 
 def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
-    """The ranges of a scan, cut to the bounds of its filters."""
+    """Returns the ranges of a scan, cut to the bounds of its filters."""
     if options.mode == "last":
         return list(extents)
     found = []
@@ -158,7 +158,7 @@ def stream_states(options: SourceOptions) -> dict[str, StreamState]:
 
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
-    """Tasks of one micro-batch. Raises DataLossError when some of it is gone."""
+    """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
     ranges = []
     for name in options.streams:
         if name not in end:
@@ -167,7 +167,7 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
         low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
-            continue  # what was planned is of a stream that is gone
+            continue  # the planned range is of a deleted stream
         ranges.append((target, low, end[name].seq))
     return planner.range_tasks(ranges, options)
 
@@ -187,7 +187,7 @@ def _extent(link: Connection, name: str, options: SourceOptions) -> Extent:
         low, high = _start(link, state, lenient).seq, _end(link, state, lenient)
     subjects = stored_subjects(link, name, options.subjects) if options.mode == "last" else ()
     if options.mode == "last" and not is_ours(link) and not state.current:
-        # nats-server does not say what a replica has applied: an old last message would look like the last one.
+        # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
     return Extent(target, min(low, high), high, subjects, loss)
 
@@ -199,7 +199,7 @@ def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offs
 
 
 def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
-    if options.as_of_time is not None:  # up to and with that time
+    if options.as_of_time is not None:  # including that time
         return seq_at_time(link, state, options.as_of_time + 1)
     if options.ending_time is not None:
         return seq_at_time(link, state, options.ending_time)
@@ -209,7 +209,7 @@ def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
 
 
 def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Target, StreamState]:
-    """Raises StreamError when the stream cannot be read as the options say."""
+    """Returns the target and the stream's state. Raises StreamError when the options do not fit the stream."""
     state = stream_state(link, name)
     source = state
     if options.preference.kind == "mirror":
@@ -233,7 +233,7 @@ def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Targe
 
 
 def stored_subjects(link: Connection, stream: str, filters: Sequence[str]) -> tuple[str, ...]:
-    """The subjects that the stream holds messages of, page by page."""
+    """Returns the subjects of the stream's messages, requested page by page."""
     found: dict[str, None] = {}
     for one in filters:
         offset = 0

@@ -1,4 +1,4 @@
-"""Columns of the source: names, Spark types, Arrow types. A query gets the columns it names, or the default ones."""
+"""Columns of the source: names, Spark types, Arrow types. A query gets the columns that it names, or the defaults."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TYPES: Final[dict[str, str]] = {
     "subject_raw": "binary",
     "digest": "bigint",
 }
-"""Column -> Spark's DDL type. docs/spark-source.md says what is in them."""
+"""Column -> Spark's DDL type. docs/spark-source.md describes their contents."""
 
 OPTIONAL: Final = ("headers_raw", "subject_raw", "digest")
-"""Only there when named in `columns` or in the query's schema."""
+"""Columns that a query gets only when `columns` or its schema names them."""
 
 KAFKA_TYPES: Final[dict[str, str]] = {
     "key": "binary",
@@ -44,7 +44,7 @@ KAFKA_TYPES: Final[dict[str, str]] = {
 
 
 class SchemaError(CallerError, ValueError):
-    """A column that does not exist, or exists with another type."""
+    """A column does not exist, or has another type."""
 
 
 def known_columns(kafka: bool) -> dict[str, str]:
@@ -56,7 +56,7 @@ def default_columns(*, kafka: bool = False, headers: bool = True) -> list[str]:
 
 
 def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
-    """Raises SchemaError."""
+    """Returns `names` as a list. Raises SchemaError for an unknown or repeated column, or none."""
     known = known_columns(kafka)
     for name in names:
         if name not in known:
@@ -74,7 +74,7 @@ def ddl(names: Sequence[str], *, kafka: bool = False) -> str:
 
 
 def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
-    """The columns that a user's schema asks for. Raises SchemaError."""
+    """Returns the columns of a user's schema. Raises SchemaError."""
     names = check_columns(schema.fieldNames(), kafka=kafka)
     known = known_columns(kafka)
     for field in schema.fields:
@@ -84,7 +84,7 @@ def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
 
 
 def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
-    """The `pyarrow.Schema` that Spark wants for these columns, to the letter."""
+    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it."""
     import pyarrow as pa
 
     text, many = pa.string(), pa.list_(pa.field("element", pa.string()))

@@ -1,7 +1,7 @@
 """The sink `format("jetstream")`: writers of batch and streaming queries.
 
-A writer is made on the driver, where options, columns and the stream are checked, and travels to the tasks as a pickle.
-Each task publishes its rows over one connection; when `write` returns, all of them are acknowledged.
+A writer is created on the driver, where it checks options, columns and the stream, and is pickled for the tasks. Each
+task publishes its rows over one connection; when `write` returns, all of them are acknowledged.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ if TYPE_CHECKING:
 
 MSG_ID: Final = b"Nats-Msg-Id"
 RESERVED: Final = (b"Nats-Batch-", b"Nats-Expected-", b"Nats-Stream-Source", b"Nats-Required-Api-Level", MARKER)
-"""Headers of the protocol: sent again they would mean something, or be refused. By prefix."""
+"""Prefixes of headers that have a meaning for the server, which would act on them or refuse the message."""
 _REMEMBERED_SUBJECTS: Final = 100_000
 
 
 class RowError(SinkError):
-    """A row that cannot be published."""
+    """A row cannot be published."""
 
 
 class Row(NamedTuple):
+    """A row as a message to publish."""
+
     message: Message
     msg_id: bytes
     """b"" when the row has none."""
 
 
 class RowReader:
-    """Turns batches of one task into rows."""
+    """Converts record batches of one task to rows."""
 
     def __init__(self, options: SinkOptions, patterns: Sequence[bytes]) -> None:
-        """`patterns`: subjects that the stream takes."""
+        """`patterns` are the stream's subjects."""
         self._stream = options.stream
         self._subject = options.subject.encode()
         self._drop = options.drop_reserved
@@ -60,7 +62,7 @@ class RowReader:
         self._good: set[bytes] = set()
 
     def rows(self, batch: Any) -> Iterator[Row]:
-        """The rows of a `pyarrow.RecordBatch`. Raises RowError."""
+        """Yields the rows of a `pyarrow.RecordBatch`. Raises RowError."""
         size = batch.num_rows
         names = batch.schema.names
 
@@ -68,7 +70,7 @@ class RowReader:
             return batch.column(names.index(name)).to_pylist() if name in names else [None] * size
 
         subjects = [self._subject] * size if self._subject else column("subject")
-        if not self._subject and "subject_raw" in names:  # what `subject` cannot show: it is no UTF-8
+        if not self._subject and "subject_raw" in names:  # set where the subject is not UTF-8
             subjects = [raw or text for raw, text in zip(column("subject_raw"), subjects, strict=True)]
         columns = zip(subjects, column("data"), column("headers"), column("headers_raw"), column("msg_id"), strict=True)
         good = self._good
@@ -116,7 +118,7 @@ class RowReader:
 
 
 def build(headers: Sequence[tuple[str, Any]]) -> bytes:
-    """The block of a map column: name -> value, or values. Raises RowError."""
+    """Returns the header block for the pairs of a map column: name and value, or values. Raises RowError."""
     pairs: list[tuple[bytes, bytes]] = []
     for name, values in headers:
         key = name.encode()
@@ -134,8 +136,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local properties that Spark sets on the tasks of a streaming query; tests/spark/test_sink.py pins them."""
 _SAFE_SHARE: Final = 0.8
-"""The share of the duplicate window within which a message may be sent a second time: clocks and queues need the
-rest."""
+"""The share of the duplicate window within which a message may be sent again; the rest is for clocks and queues."""
 
 
 @dataclass
@@ -144,13 +145,13 @@ class Written(WriterCommitMessage):
 
     rows: int = 0
     duplicates: int = 0
-    """Rows that the stream had already."""
+    """Rows that were already stored."""
     last_seq: int = 0
 
 
 @dataclass(frozen=True)
 class TaskIdentity:
-    """The identity of the rows that a task writes: a second try of the same rows has the same one."""
+    """The identity of the rows that a task writes: every attempt to write the same rows has the same one."""
 
     job: str
     batch: int
@@ -158,20 +159,20 @@ class TaskIdentity:
 
     @classmethod
     def of(cls, context: TaskContext | None, options: SinkOptions, default: str) -> TaskIdentity:
-        """`default`: the job's name when neither the option nor Spark gives one."""
+        """Returns a task's identity; `default` is the job's name when neither the options nor Spark name one."""
         job_id = options.job_id
         batch = context.getLocalProperty(BATCH_ID) if context else None
         query = context.getLocalProperty(QUERY_ID) if context else None
         if batch is None or query is None or options.batch_id is not None:
             return cls(job_id or default, options.batch_id or 0, context.partitionId() if context else 0)
         assert context is not None
-        # A checkpoint that was deleted counts batches from 0 again: it must not look like the old one.
+        # A query with a deleted checkpoint counts batches from 0 again, but has a new id: it needs another job name.
         job = f"{job_id}.{zlib.crc32(query.encode()):08x}" if job_id else query
         return cls(job, int(batch), context.partitionId())
 
 
 class Sink:
-    """The common part of both writers."""
+    """The part common to both writers."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> None:
         """Runs on the driver. Raises OptionError, SinkError, ConnectionLostError, ServerError."""
@@ -188,13 +189,13 @@ class Sink:
         self._look(overwrite)
 
     def _look(self, overwrite: bool) -> None:
-        """Checks the stream, and empties it if that is asked for."""
+        """Checks the stream, and purges it for mode("overwrite")."""
         name = self.options.stream
         try:
             info = ask(self.options.server, lambda connection: connection.api(f"STREAM.INFO.{name}"))
             self.patterns = sink_options.check_stream(info, self.options)
             if self.start_after is None and (first := int(info["config"].get("first_seq") or 0)) > 1:
-                self.start_after = first - 1  # it was created to begin there
+                self.start_after = first - 1  # the stream was created to begin there
             if overwrite:
                 self.start_after = ask(self.options.server, lambda connection: _purge(connection, name))
         except ApiError as error:
@@ -232,7 +233,7 @@ class Sink:
                     message = with_msg_id(message, msg_id or prefix + b"%d" % number)
                 publisher.publish(message)
                 number += 1
-            publisher.finish()  # the next rows may be long in coming; by then ids of what has no ack may be forgotten
+            publisher.finish()  # the next batch may take longer than the stream remembers the ids of unacked messages
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
     def _write_fenced(self, link: ServerLink, place: TaskIdentity, rows: Iterator[Row]) -> Written:
@@ -256,13 +257,13 @@ class Sink:
 
 
 def _purge(connection: Connection, stream: str) -> int:
-    """The stream's last sequence, with nothing up to it left."""
+    """Purges the stream and returns its last sequence."""
     connection.api(f"STREAM.PURGE.{stream}")
     return int(connection.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
 
 
 def with_msg_id(message: Message, msg_id: bytes) -> Message:
-    """The message with that id, and no other one."""
+    """Returns the message with `msg_id` as its only id."""
     if header_block.get(message.headers, MSG_ID) == msg_id:
         return message
     return message._replace(headers=header_block.set_header(message.headers, MSG_ID, msg_id))
@@ -288,7 +289,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Everything is acknowledged when the tasks end."""
+        """Does nothing: all rows are acknowledged when the tasks end."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Does nothing: stored rows stay, and the next try knows them by their ids, or by the fence."""
+        """Does nothing: stored rows stay, and the next attempt recognizes them by their ids, or by the fence."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
-from jetcluster.spark.fence import MAX_BATCH
+from jetcluster.spark.fence import MAX_BATCH_MESSAGES
 from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, ServerOptions, server_options
 
 _TEXT: Final = ("string",)
@@ -23,37 +23,37 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "subject_raw": ("binary",),
     "msg_id": _TEXT,
 }
-"""Columns that the sink takes out of a row; others are not allowed, so that a misspelt one is not lost in silence."""
+"""Columns that the sink reads; others are errors, so that a misspelt one is not silently lost."""
 IGNORED: Final = ("stream", "seq", "time", "time_ns", "digest")
-"""Columns of the source that a stream gives anew."""
+"""Columns of the source that the target stream assigns itself."""
 
 
 class SinkError(JetclusterError):
-    """Options, columns or the stream do not fit. Nothing is written."""
+    """Options, columns or the stream do not fit together. Nothing is written."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Travels to the executors."""
+    """All options of a write. It is picklable and holds no secret."""
 
     server: ServerOptions
     stream: str
     subject: str = ""
-    """For every row; empty: the column has it."""
+    """The subject of every row; empty: the column `subject` has it."""
     idempotence: str = "msgid"
     batch_id: int | None = None
-    """Number of the batch, for a writer outside of a streaming query that writes several in a row."""
+    """Number of the batch, for a writer outside a streaming query that writes several."""
     job_id: str = ""
     """Empty: Spark's ids name the job."""
-    atomic_batch: int = MAX_BATCH
+    atomic_batch: int = MAX_BATCH_MESSAGES
     publish_window: int = 1000
     retry_horizon: float = 120.0
-    """Seconds after which a row may still be written again by a restart (msgId)."""
+    """Seconds within which a restart may write a row again (msgid)."""
     retry_timeout: float = 60.0
     """Seconds without any success after which a task fails."""
     start_after: int | None = None
     drop_reserved: bool = False
-    """Headers that the server would refuse or misunderstand are left out, instead of being an error."""
+    """Drop reserved headers instead of raising RowError."""
     purge: bool = False
     """mode("overwrite") purges the stream."""
 
@@ -65,7 +65,7 @@ SINK_OPTIONS: Final = SERVER_OPTIONS | {
         "startAfter", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation", "queryName",
     )
 }  # fmt: skip
-"""Lower case -> as written. The last two are Spark's, which passes them on."""
+"""Lower case -> as written. The last two are Spark's own options, which Spark passes on."""
 
 
 def parse(given: Mapping[str, str]) -> SinkOptions:
@@ -87,7 +87,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         idempotence=reader.one_of("idempotence", "msgid", "fence", "none"),
         batch_id=reader.number("batchId", 0, 0) if reader.has("batchId") else None,
         job_id=job_id,
-        atomic_batch=_at_most(reader, "atomicBatch", SinkOptions.atomic_batch, MAX_BATCH),
+        atomic_batch=_at_most(reader, "atomicBatch", SinkOptions.atomic_batch, MAX_BATCH_MESSAGES),
         publish_window=_at_most(reader, "publishWindow", SinkOptions.publish_window, 100_000),
         retry_horizon=reader.seconds("retryHorizon", SinkOptions.retry_horizon),
         retry_timeout=reader.seconds("retryTimeout", SinkOptions.retry_timeout),
@@ -105,7 +105,7 @@ def _at_most(reader: OptionReader, name: str, default: int, most: int) -> int:
 
 
 def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
-    """`types`: column -> Spark's name of its type. Raises SinkError."""
+    """Checks `types`: column -> Spark's name of its type. Raises SinkError."""
     for name, kind in types.items():
         if name in IGNORED:
             continue
@@ -126,7 +126,7 @@ def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
 
 
 def check_stream(info: Mapping[str, Any], options: SinkOptions) -> list[bytes]:
-    """A STREAM.INFO answer against what is wanted; the subjects that the stream takes. Raises SinkError."""
+    """Checks a STREAM.INFO answer against the options and returns the stream's subjects. Raises SinkError."""
     config: Mapping[str, Any] = info["config"]
     name = options.stream
     if config.get("mirror"):

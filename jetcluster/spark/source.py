@@ -1,8 +1,8 @@
 """Spark's side of the source: readers for batch and streaming queries (docs/spark-source.md).
 
-A batch query is fixed where `schema()` is called, once per `load()`: all that is derived from one DataFrame sees the
-same messages. With a schema of the user's, Spark asks for none, and each action looks anew.
-Nothing is kept on the server: Direct Gets have no state there, and Spark need not say when a query ends.
+The range of a batch query is fixed when Spark calls `schema()`, once per `load()`: everything derived from one
+DataFrame sees the same messages. If the user gives a schema, Spark does not ask for one, and each action resolves the
+range again. The server keeps no state for a query, as Direct Gets have none; so the end of a query needs no clean-up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TaskPartition(InputPartition):
-    """One task of the plan. Spark makes a partition of its own, without a task, where the plan has none."""
+    """One task of the plan. For an empty plan, Spark creates a partition of its own without a task."""
 
     def __init__(self, task: planner.Task) -> None:
         super().__init__(None)
@@ -46,8 +46,10 @@ def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str
 
 
 class BatchReader(DataSourceReader):
+    """The reader of `spark.read.format("jetstream")`."""
+
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
-        """`extents` is what was decided when the query was loaded; None: decide when Spark plans."""
+        """`extents` are the ranges decided when the query was loaded; None: decide when Spark plans."""
         self._options = options
         self._names = list(names)
         self._extents = extents
@@ -66,15 +68,14 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """For `pushdown=true`: Spark refuses a reader that has `pushFilters` unless
-    `spark.sql.python.filterPushdown.enabled` is set."""
+    """For `pushdown=true`: `pushFilters` in a reader is an error without `spark.sql.python.filterPushdown.enabled`."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
         super().__init__(options, names, extents)
         self._pushdown = Pushdown(kafka=options.kafka)
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Narrows what is read. All filters are given back: Spark applies them again, which costs little."""
+        """Narrows the ranges. It returns all filters, so Spark applies them again, which costs little."""
         for one in filters:
             self._pushdown.take(one)
             yield one
@@ -89,15 +90,17 @@ class PushdownReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of `spark.readStream.format("jetstream")`."""
+
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
-        """`extents` say where a query without a checkpoint begins, if that was decided when it was loaded: Spark asks
-        for it twice, and "latest" must not move between. Raises OptionError for options of batch queries."""
+        """`extents` are the start of a query without a checkpoint, if decided when it was loaded: Spark asks for it
+        twice, and "latest" must not move in between. Raises OptionError for options of batch queries."""
         check_streaming(options)
         self._options = options
         self._names = list(names)
         self._extents = extents
         self._target: Offsets | None = None
-        """Where a run of `Trigger.AvailableNow` ends."""
+        """The end of a run of `Trigger.AvailableNow`."""
 
     def initialOffset(self) -> dict[str, Any]:
         if self._extents is None:
@@ -140,13 +143,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options, self._names)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: no place is kept on the server."""
+        """Does nothing: the server keeps no offsets."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection stays open."""
 
     def _ends(self, begins: Offsets, states: dict[str, StreamState]) -> Offsets:
-        """Where the streams end. Raises DataLossError when a stream is no longer the one that was read."""
+        """Returns the ends of the streams. Raises DataLossError when reading cannot continue at `begins`."""
         ends: Offsets = {}
         for name, state in states.items():
             if (begin := begins.get(name)) is not None:

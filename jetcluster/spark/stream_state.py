@@ -1,4 +1,4 @@
-"""The state of a stream as its leader tells it, asked over a connection; plans and proofs rest on it."""
+"""The state of a stream as its leader reports it. Plans and proofs rest on it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from jetcluster.spark.options import ServerOptions
 
 T = TypeVar("T")
 
-PATIENCE: Final = 30.0
-"""Seconds that a question to a leader is repeated for: an election may be under way, a server going down."""
+PATIENCE_SECONDS: Final = 30.0
+"""A question to a leader is repeated for this long: an election may be under way, or a server shutting down."""
 
 
 class StreamError(JetclusterError):
-    """The stream is not there, or cannot be read the way it was asked for."""
+    """The stream does not exist, or cannot be read with these options."""
 
 
 class DataLossError(JetclusterError):
-    """Messages that the query was to read are gone (`failOnDataLoss`)."""
+    """Messages that the query should read are gone (`failOnDataLoss`)."""
 
 
 class StreamState(NamedTuple):
+    """The fields of a STREAM.INFO answer that readers need."""
+
     name: str
     created: str
     first: int
@@ -37,17 +39,17 @@ class StreamState(NamedTuple):
     peers: tuple[str, ...]
     """Names of the servers with a replica, the leader's first."""
     current: bool
-    """Every follower is online and has applied what the leader has, as the leader sees it."""
+    """The leader reports every follower online and without lag."""
     config: dict[str, Any]
 
 
 def is_ours(connection: Connection) -> bool:
-    """The server is jetcluster, which proves coverage and lets replicas be addressed."""
+    """Returns whether the server is jetcluster, which proves coverage and can address one replica."""
     return str(connection.info.get("go", "")).startswith("python")
 
 
 def stream_state(connection: Connection, stream: str, timeout: float = 5.0) -> StreamState:
-    """Raises StreamError when there is no such stream, and what `Connection.api` raises."""
+    """Asks for a stream's state. Raises StreamError for an unknown stream, and what `Connection.api` raises."""
     try:
         info = connection.api(f"STREAM.INFO.{stream}", timeout=timeout)
     except ApiError as error:
@@ -66,7 +68,7 @@ def stream_state(connection: Connection, stream: str, timeout: float = 5.0) -> S
 
 
 def leader_next(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
-    """The first stored sequence from `seq` on whose subject matches, as the leader has it; None: there is none."""
+    """Returns the first stored sequence from `seq` on whose subject matches, as the leader has it; None for none."""
     try:
         found = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq, "next_by_subj": subject}, timeout=timeout)
     except ApiError as error:
@@ -77,8 +79,7 @@ def leader_next(connection: Connection, stream: str, seq: int, subject: str, tim
 
 
 def seq_at_time(connection: Connection, state: StreamState, ns: int, timeout: float = 5.0) -> int:
-    """The first stored sequence stamped at or after `ns` (Unix nanoseconds), as the leader has it; the one behind the
-    last when there is none."""
+    """Returns the leader's first stored sequence at or after `ns` (Unix nanoseconds); last + 1 if there is none."""
     body = {"start_time": rfc3339(max(ns, 1)), "next_by_subj": ">"}
     try:
         found = connection.api(f"STREAM.MSG.GET.{state.name}", body, timeout=timeout)
@@ -90,13 +91,12 @@ def seq_at_time(connection: Connection, state: StreamState, ns: int, timeout: fl
 
 
 _good: dict[tuple[str, ...], str] = {}
-"""The server that answered last, by all of them: one that is paused costs `connectTimeout` once, not with every trigger
-of a streaming query."""
+"""Servers -> the one that answered last: a paused server costs `connectTimeout` once, not per trigger of a query."""
 
 
-def ask(options: ServerOptions, question: Callable[[Connection], T], patience: float = PATIENCE) -> T:
-    """The answer to `question`, asked of one server after the other while none can say (no leader, no connection, 503),
-    for `patience` seconds. Raises what the last one raised then, and at once what waiting does not mend."""
+def ask(options: ServerOptions, question: Callable[[Connection], T], patience: float = PATIENCE_SECONDS) -> T:
+    """Returns the answer to `question`, put to one server after the other for `patience` seconds while errors are
+    retriable (no leader, no connection, 503). Raises the last error then, and any other error at once."""
     deadline = time.monotonic() + patience
     pause = 0.05
     for first in itertools.count():

@@ -50,8 +50,8 @@ CALL = 50e-6
 
 
 class MachineClock:
-    """Both clocks of a machine, and its processor's speed. The monotonic clock may run fast or slow, the wall clock may
-    be off and jump."""
+    """The two clocks of a machine, and its processor's speed. The monotonic clock may run fast or slow, the wall clock
+    may be off and jump."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.wall_ahead = 0.0
@@ -183,7 +183,7 @@ class Machine:
         """The loop of the process that runs; None when none does."""
         self.node: Node | None = None
         self.make_node: Callable[[SimLog, Platform], Node]
-        """For each start; there is none where no node runs."""
+        """Makes the node of each start; there is none where no node runs."""
         self.paused = False
         self.forgotten = -math.inf
         """The time at which the network forgot some of its connections."""

@@ -369,8 +369,8 @@ class SimTransport(asyncio.Transport):
     # ---- beginning and end
 
     def made(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """In the process's turn. As with asyncio, a protocol is told of its connection whatever has become of it
-        meanwhile, and of its end after that."""
+        """Makes the connection, in the process's turn. As with asyncio, a protocol is told of its connection whatever
+        has become of it meanwhile, and of its end after that."""
         self.protocol = factory()
         self._made = True
         self.protocol.connection_made(self)

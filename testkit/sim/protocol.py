@@ -60,7 +60,7 @@ class Protocol:
         """The index of the newest promotion that was looked at."""
 
     def heard(self, name: str, target: str, gid: int, frame: memoryview) -> None:
-        """From server `name` to server `target`."""
+        """Looks at a frame from server `name` to server `target`."""
         kind = frame[_KIND]
         if kind not in SPOKEN:
             return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from testkit.sim.network import Address
@@ -299,9 +300,20 @@ class Session:
             await ponged
 
     def new_inbox(self) -> str:
-        """For answers that are many; to be subscribed to."""
+        """A subject for answers that are many; to be subscribed to."""
         self._next_call += 1
         return f"_INBOX2.{self.name}.{self._next_call}"
+
+    @contextmanager
+    def inbox(self) -> Iterator[tuple[str, asyncio.Queue[Msg]]]:
+        """A new inbox, and what comes there."""
+        got: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = self.new_inbox()
+        sid = self.subscribe(inbox, got.put_nowait)
+        try:
+            yield inbox, got
+        finally:
+            self.unsubscribe(sid)
 
     def _answered(self, msg: Msg) -> None:
         token = msg.subject.rpartition(".")[2]

@@ -30,11 +30,11 @@ class Trace:
             self.lines.append(line)
 
     def show(self, who: str, what: str) -> None:
-        """Into the lines only."""
+        """Writes into the lines only."""
         self.lines.append(f"{self._scheduler.now:12.6f} {who:8} {what}")
 
     def number(self, value: int) -> None:
-        """Into the digest only."""
+        """Writes into the digest only."""
         self._hash.update(b"%d," % value)
 
     def digest(self) -> str:

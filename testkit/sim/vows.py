@@ -32,7 +32,7 @@ class Vow(NamedTuple):
 
     term: int = 0
     match: int = 0
-    """In `term`: it has everything up to here, on disk."""
+    """The index up to which it has everything on disk, by what it said in `term`."""
     vote_term: int = 0
     vote: str = ""
     """Raft's id of the server that it voted for in `vote_term`."""
@@ -97,7 +97,7 @@ class Vows:
     # ---- ends and beginnings
 
     def died(self, machine: Machine) -> None:
-        """While its node can still be looked at."""
+        """Takes note of a death, while the machine's node can still be looked at."""
         raft = raft_of(machine)
         if raft is None:
             return

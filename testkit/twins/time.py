@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import random
 from collections.abc import Callable
@@ -76,3 +77,23 @@ class ManualTime:
             if not handle.cancelled:
                 handle.callback(*handle.args)
         self._now = end
+
+
+class SteppedTime(ManualTime):
+    """Test twin whose time moves only while somebody works, and whose loop is turned by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.soon: list[Callable[[], None]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        self.soon.append(functools.partial(callback, *args))
+
+    def turn(self) -> None:
+        now, self.soon = self.soon, []
+        for callback in now:
+            callback()

@@ -74,7 +74,7 @@ class Conversation:
         got: list[bytes] = []
         self.client.subscribe("got", lambda msg: got.append(msg.reply))
         self.client.publish("$JS.API.CONSUMER.MSG.NEXT.S.pull", b'{"batch":2,"expires":2000000000}', b"got")
-        await eventually(lambda: _has(got, 2), 5.0, "nothing was delivered")
+        await eventually(lambda: len(got) == 2, 5.0, "nothing was delivered")
         self.client.publish(got[0].decode(), b"+ACK")
         await self.client.flush()
         await asyncio.sleep(0.3)
@@ -90,10 +90,6 @@ class Conversation:
         except TimeoutError:
             return SILENT
         return shape(json.loads(answer.data)) if answer.data else SILENT
-
-
-async def _has(got: list[bytes], count: int) -> bool:
-    return len(got) == count
 
 
 def requests(replicas: int) -> list[Asked]:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import itertools
 import json
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
-from testkit.client import Client, ClientError, stored_messages
+from testkit.client import Client, ClientError, create_stream, stored_messages
 from testkit.harness import HarnessError, ProcessCluster, eventually
 from testkit.ledger import wait_newest
 
@@ -27,6 +28,18 @@ class Stored(NamedTuple):
 def fresh(prefix: str) -> str:
     """A stream name of the test's own."""
     return f"{prefix}{next(_numbers)}"
+
+
+@contextlib.asynccontextmanager
+async def upstream(
+    cluster: ProcessCluster, tail: str = "", replicas: int = 1, **config: Any
+) -> AsyncIterator[tuple[Client, str, str]]:
+    """A new stream on `<its name><tail>`: a client of the first node, the stream, and a name for another one."""
+    up = fresh("UP")
+    async with await cluster[0].connect() as client:
+        await create_stream(client, up, [up + tail], replicas, **config)
+        await settled(cluster, client)
+        yield client, up, fresh("M")
 
 
 async def stored(client: Client, stream: str) -> list[Stored]:

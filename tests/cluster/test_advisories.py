@@ -11,15 +11,10 @@ import pytest
 
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
+from tests.cluster.test_membership import CONFIG
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = """accounts {
-  A { jetstream: enabled, users: [{user: a, password: a}] }
-  $SYS { users: [{user: s, password: s}] }
-}
-no_auth_user: a
-"""
 ENVELOPE = {"type", "id", "timestamp"}
 CLIENT = {
     "start",
@@ -59,10 +54,7 @@ class Ear:
         return [event for at, where, event in self.heard if (at, where) == (account, subject)]
 
     async def wait(self, subject: str, count: int = 1, account: str = "A", within: float = 10.0) -> dict[str, Any]:
-        async def told() -> bool:
-            return len(self.of(subject, account)) >= count
-
-        await eventually(told, within, f"{subject} is not told to {account}")
+        await eventually(lambda: len(self.of(subject, account)) >= count, within, f"{subject} is not told to {account}")
         return self.of(subject, account)[count - 1]
 
     def close(self) -> None:
@@ -172,7 +164,7 @@ async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -
         client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C", lambda msg: told.append(msg.json()))
 
         async def hears(paused: bool, until: str | None = None) -> None:
-            await eventually(lambda: _true(bool(told)), 5.0, "nothing was told")
+            await eventually(lambda: bool(told), 5.0, "nothing was told")
             event = told.pop(0)
             assert event["paused"] is paused and not told
             assert until is None or event["pause_until"].rstrip("Z")[:22] == until.rstrip("Z")[:22]
@@ -193,7 +185,3 @@ async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -
         await client.api("CONSUMER.PAUSE.S.C", {})  # it was not paused
         await asyncio.sleep(0.3)
         assert not told
-
-
-async def _true(value: bool) -> bool:
-    return value

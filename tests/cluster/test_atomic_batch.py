@@ -114,7 +114,11 @@ async def test_a_conversation(nodes: ProcessCluster, storage: str) -> None:
         assert await send(client, "A.x", "d", 2, "1") == 10176
         # open batches, and how they end
         assert [await send(client, "A.x", f"o{n}", 1) for n in range(3)] == [0, 0, 10210]  # q is open
-        await eventually(lambda: _told(events, "o1", "timeout"), 5, "no advisory of a timeout")
+        await eventually(
+            lambda: any((event["batch"], event["reason"]) == ("o1", "timeout") for event in events),
+            5,
+            "no advisory of a timeout",
+        )
         assert await send(client, "A.x", "o1", 2, "1") == 10176
         assert await state(client, "A") == (5, 5)
         told = [(event["batch"], event["reason"]) for event in events]
@@ -133,10 +137,6 @@ async def _leads(client: Client, name: str) -> bool:
 
 async def _answers(client: Client, subject: str, batch_id: str, expected: Answer) -> bool:
     return await send(client, subject, batch_id, 1) == expected
-
-
-async def _told(events: list[dict[str, Any]], batch_id: str, reason: str) -> bool:
-    return any((event["batch"], event["reason"]) == (batch_id, reason) for event in events)
 
 
 @pytest.mark.ours("nats-server has neither the event nor the option")

@@ -6,12 +6,11 @@ import asyncio
 import json
 import random
 import re
-import signal
 
 import pytest
 
 from testkit.client import create_stream
-from testkit.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, publish_all, steady_publisher
 
 pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
@@ -72,13 +71,8 @@ async def test_a_joining_replica_that_is_killed_in_the_middle_gets_all(cluster: 
     chosen = random.Random(1).sample(sorted(acked), 100)
     others = [node for node in cluster.nodes if node is not joiner]
     await asyncio.sleep(0.5)  # it joins the readers
-    for other in others:
-        other.signal(signal.SIGSTOP)
-    try:
+    with frozen(others):
         async with await joiner.connect() as client:
             for seq in chosen:
                 msg = await client.request("$JS.API.DIRECT.GET.S", b'{"seq":%d}' % seq, within=2.5)
                 assert msg.data == acked[seq]
-    finally:
-        for other in others:
-            other.signal(signal.SIGCONT)

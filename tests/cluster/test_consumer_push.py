@@ -68,11 +68,7 @@ class Order:
         subject = f"$JS.API.CONSUMER.CREATE.{self._jet.stream}.{config.get('name') or config['durable_name']}"
         began = time.monotonic()
         self._jet.client.publish(subject, body, self._answers.encode())
-
-        async def all_came() -> bool:
-            return len(self.seen) > deliveries
-
-        await eventually(all_came, 5, "the answer and the deliveries")
+        await eventually(lambda: len(self.seen) > deliveries, 5, "the answer and the deliveries")
         if self._jet.ours:  # of a cluster of nats-server they may overtake each other on their way between nodes
             first = self.seen.index("answer")
             assert self.seen == ["answer"] + ["delivery"] * deliveries, f"{first} came before the answer"
@@ -121,11 +117,7 @@ async def test_deliver_groups(jet: Jet, shared: ProcessCluster) -> None:
         await two.flush()
         await asyncio.sleep(0.2)
         await jet.publish(*(b"%d" % n for n in range(1, 60)))
-
-        async def all_delivered() -> bool:
-            return sum(len(member.messages) for member in members) == 60
-
-        await eventually(all_delivered, 5, "not all were delivered")
+        await eventually(lambda: sum(len(member.messages) for member in members) == 60, 5, "not all were delivered")
         assert sorted(int(m.data) for member in members for m in member.messages) == list(range(60))
         assert all(m.subject == f"{jet.prefix}.a".encode() for member in members for m in member.messages)
         assert sum(bool(member.messages) for member in members) >= 2

@@ -11,7 +11,7 @@ import pytest
 
 from testkit.client import Client, Msg
 from testkit.consumer_client import SECOND, Inbox, Jet, ack_fields
-from testkit.harness import Node, ProcessCluster
+from testkit.harness import Node, ProcessCluster, frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
@@ -163,8 +163,7 @@ async def test_an_owner_that_was_paused_delivers_nothing_when_it_comes_back(poli
         near = Jet(local, "S", 3, "jetcluster")
         assert [m.data for m in await near.fetch("C", 5)] == [b"%d" % n for n in range(5)]
         await asyncio.sleep(0.2)  # without acks the log learns a moment later what was delivered
-        paused.signal(signal.SIGSTOP)
-        try:
+        with frozen([paused]):
             stopped = time.monotonic()
             box = near.pull("C", {"batch": 5, "expires": 2 * SECOND})  # it will read this first
             while await owner(jet, "C") == paused.name:
@@ -172,8 +171,6 @@ async def test_an_owner_that_was_paused_delivers_nothing_when_it_comes_back(poli
                 await asyncio.sleep(0.02)
             took = await jet.fetch("C", 5)
             assert [m.data for m in took] == [b"%d" % n for n in range(5, 10)]
-        finally:
-            paused.signal(signal.SIGCONT)
         await asyncio.sleep(1.5)
         rest = await jet.fetch("C", 3)
         given = [m.data for m in (*took, *box.messages, *rest) if not m.status]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from testkit.client import Client, ClientError, create_stream
-from testkit.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import (
     Ledger,
     check_exactly_once,
@@ -97,11 +97,8 @@ async def test_frozen_leader(cluster: ProcessCluster, server: str) -> None:
     """SIGSTOP: connections stay open and nobody answers. When it wakes up it must not ack what the others replaced."""
     leader = await new_stream(cluster)
     async with load(cluster) as ledger:
-        leader.signal(signal.SIGSTOP)
-        try:
+        with frozen([leader]):
             resumed = await until_acked(ledger, 1000, within=40)
-        finally:
-            leader.signal(signal.SIGCONT)
         await until_acked(ledger, 1000, within=40)
     print(f"frozen leader: 1000 more acks after {resumed:.2f} s")
     await check_every_node(cluster, ledger)

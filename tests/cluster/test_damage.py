@@ -6,14 +6,13 @@ import asyncio
 import json
 import os
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testkit.client import Client, create_stream
-from testkit.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
 
 pytestmark = [
@@ -68,14 +67,9 @@ async def whole_again(cluster: ProcessCluster, node: Node, ledger: Ledger, pid: 
         await cluster.wait_current(stream)
     others = [other for other in cluster.nodes if other is not node]
     await asyncio.sleep(1.0)  # its replicas join the readers
-    for other in others:
-        other.signal(signal.SIGSTOP)
-    try:
+    with frozen(others):
         async with await node.connect() as client:
             check_exactly_once(ledger, await read_all(client, "S", within=4.0))
-    finally:
-        for other in others:
-            other.signal(signal.SIGCONT)
     await cluster.wait_current("S")
     scrub: dict[str, Any] = (await node.monitor("jsz"))["scrub"]
     assert scrub["damaged_replicas"] == 0

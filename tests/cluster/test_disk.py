@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import resource
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +17,8 @@ from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, st
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 384 MB: an empty node allocates its journal ahead and keeps a reserve."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=384m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount a tmpfs: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
+DISK_MIB = 384
+"""An empty node allocates its journal ahead and keeps a reserve."""
 
 
 async def write_until_refused(client: Client, limit: int) -> tuple[Ledger, str]:
@@ -105,7 +91,7 @@ async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster,
     victim = next(n for n in cluster.nodes if n is not leader)
     ledger, stop = Ledger(), asyncio.Event()
     task = asyncio.create_task(steady_publisher([leader.url], "s", ledger, stop))
-    await eventually(lambda: _reached(ledger, 2000), 30, "2000 acks")
+    await eventually(lambda: len(ledger.acked) >= 2000, 30, "2000 acks")
     victim.kill9()
     tear(newest_journal(victim), damage)
     stop.set()
@@ -117,10 +103,6 @@ async def test_torn_journal_tail_is_repaired_from_peers(cluster: ProcessCluster,
     async with await victim.connect() as client:
         await wait_direct(client, "S", max(ledger.acked.values()))
         check_exactly_once(ledger, await read_all(client, "S"))
-
-
-async def _reached(ledger: Ledger, count: int) -> bool:
-    return len(ledger.acked) >= count
 
 
 def tear(path: Path, damage: str) -> None:
@@ -178,17 +160,11 @@ async def test_a_store_that_failed_once_takes_writes_again_when_the_disk_is_well
         await node.start()  # what is in the journal's older segment comes into memory, to be flushed
         unlimited = resource.RLIM_INFINITY
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (1 << 20, unlimited))
-
-        async def failed() -> bool:
-            return "the data store cannot be flushed" in node.log()
-
-        await eventually(failed, 60.0, "no flush has failed", node)
+        await eventually(lambda: "the data store cannot be flushed" in node.log(), 60.0, "no flush has failed", node)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
-
-        async def again() -> bool:
-            return node.log().count("Server is ready") == 3
-
-        await eventually(again, 60.0, "the server has not started again", node)
+        await eventually(
+            lambda: node.log().count("Server is ready") == 3, 60.0, "the server has not started again", node
+        )
         client = await node.connect()
         assert ledger.take(b"new", await client.request("s", b"new"))
         check_exactly_once(ledger, await read_all(client, "S"))

@@ -106,11 +106,7 @@ async def test_who_ends_a_batch_is_told_at_its_own_reply_subject(
         reply = "fast.b.20.fail.%d.%d.$FI"
         for number, kind in ((1, 0), (2, 1), (3, 1), (seq, operation)):
             client.publish("s", b"" if kind >= 3 else b"%d" % number, (reply % (number, kind)).encode())
-
-        async def ended() -> bool:
-            return any("batch" in answer for answer in heard.values())
-
-        await eventually(ended, 5, "the end of the batch")
+        await eventually(lambda: any("batch" in answer for answer in heard.values()), 5, "the end of the batch")
         if server != "jetcluster" and replicas > 1:
             return  # nats-server tells it at the last message's there
         last = heard[(reply % (seq, operation)).encode()]
@@ -153,11 +149,11 @@ async def test_what_is_acked_survives_the_leader(server: str, replicas: int) -> 
 
 async def _grown(publishers: list[Publisher], more: int) -> None:
     goal = [len(each.acked) + more for each in publishers]
-
-    async def enough() -> bool:
-        return all(len(each.acked) >= least for each, least in zip(publishers, goal, strict=True))
-
-    await eventually(enough, 60, f"acked {[len(each.acked) for each in publishers]} of {goal}")
+    await eventually(
+        lambda: all(len(each.acked) >= least for each, least in zip(publishers, goal, strict=True)),
+        60,
+        f"acked {[len(each.acked) for each in publishers]} of {goal}",
+    )
 
 
 def _check(stored: dict[int, bytes], told: list[Publisher]) -> None:

@@ -49,20 +49,12 @@ async def test_each_has_its_own_environment_and_folder(tmp_path: Path) -> None:
         process.kill()  # of what has ended: nothing
         args = ["serve", "-a", "127.0.0.1", "-p", "-1"]
         left = forks.start(args, {"PATH": "/bin", "MINE": "2"}, tmp_path, tmp_path / "log")
-
-        async def moved() -> bool:
-            return Path(f"/proc/{left.pid}/cwd").resolve() == tmp_path
-
-        await eventually(moved, 10, "it is not in its folder")
+        await eventually(lambda: Path(f"/proc/{left.pid}/cwd").resolve() == tmp_path, 10, "it is not in its folder")
         with pytest.raises(subprocess.TimeoutExpired):
             left.wait(0.01)
     finally:
         forks.close()
-
-    async def gone() -> bool:
-        return left.pid not in _running()
-
-    await eventually(gone, 10, "the server outlives the fork server")
+    await eventually(lambda: left.pid not in _running(), 10, "the server outlives the fork server")
 
 
 def _running() -> list[int]:
@@ -91,11 +83,7 @@ async def test_no_server_outlives_its_tests(tmp_path: Path) -> None:
         subprocess.run, [sys.executable, "-c", code], cwd=TOP, capture_output=True, text=True, check=False, timeout=60
     )
     pid = int(done.stdout)
-
-    async def gone() -> bool:
-        return pid not in _running()
-
-    await eventually(gone, 10, "the server still runs")
+    await eventually(lambda: pid not in _running(), 10, "the server still runs")
 
 
 @pytest.mark.started

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +15,7 @@ from testkit.harness import ProcessCluster, eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("about this server's reserves")]
 
 SIZE = 500_000
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount a tmpfs: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
+DISK_MIB = 64
 
 
 async def publish(client: Client) -> dict[str, object]:
@@ -52,8 +37,8 @@ async def _writable(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("way", ["purge", "delete"])
-async def test_a_full_disk_can_be_emptied(tiny_disk: Path, server: str, way: str) -> None:
-    async with ProcessCluster(1, server, root=tiny_disk) as single, await single[0].connect() as client:
+async def test_a_full_disk_can_be_emptied(small_disk: Path, server: str, way: str) -> None:
+    async with ProcessCluster(1, server, root=small_disk) as single, await single[0].connect() as client:
         await create_stream(client, "S", ["s"], 1)
         for _ in range(3):
             count, answer = await fill(client)
@@ -73,9 +58,9 @@ async def test_a_full_disk_can_be_emptied(tiny_disk: Path, server: str, way: str
         assert single[0].alive
 
 
-async def test_one_full_node_of_three_does_not_stop_the_stream(tiny_disk: Path, tmp_path: Path, server: str) -> None:
+async def test_one_full_node_of_three_does_not_stop_the_stream(small_disk: Path, tmp_path: Path, server: str) -> None:
     (tmp_path / "nodes" / "n1").mkdir(parents=True)
-    (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
+    (tmp_path / "nodes" / "n1" / "store").symlink_to(small_disk)
     async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         acked = 0
@@ -98,12 +83,12 @@ async def test_one_full_node_of_three_does_not_stop_the_stream(tiny_disk: Path, 
 
 
 async def test_a_snapshot_that_does_not_fit_leaves_room_and_comes_when_it_does(
-    tiny_disk: Path, tmp_path: Path, server: str
+    small_disk: Path, tmp_path: Path, server: str
 ) -> None:
     """n1 was away for more than the log of the others holds, and the stream is larger than its disk. It gives back what
     it could not use: a purge of the stream, which it only hears of by the next snapshot, is enough to heal it."""
     (tmp_path / "nodes" / "n1").mkdir(parents=True)
-    (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
+    (tmp_path / "nodes" / "n1" / "store").symlink_to(small_disk)
     async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         for _ in range(20):
@@ -115,14 +100,13 @@ async def test_a_snapshot_that_does_not_fit_leaves_room_and_comes_when_it_does(
             assert await _writable(client)
         await cluster[0].start()
 
-        async def gave_up() -> bool:
-            return "there is no room for the state" in cluster[0].log()
-
         async def has_room() -> bool:
-            free = os.statvfs(tiny_disk)
+            free = os.statvfs(small_disk)
             return free.f_bavail > free.f_blocks // 2
 
-        await eventually(gave_up, 30, "it was never full", cluster[0])
+        await eventually(
+            lambda: "there is no room for the state" in cluster[0].log(), 30, "it was never full", cluster[0]
+        )
         await eventually(has_room, 10, "half a state is of no use, and is kept", cluster[0])
         assert (await client.api("STREAM.PURGE.S"))["success"]
         assert await _writable(client)

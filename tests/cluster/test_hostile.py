@@ -117,13 +117,9 @@ async def test_a_slow_consumer_is_closed_and_counted(server: str) -> None:
 
             await eventually(counted, 30, "no slow consumer is counted", node)
             await client.flush()
-            await eventually(lambda: _is(lambda: got == sent), 10, "the quick subscriber got fewer")
+            await eventually(lambda: got == sent, 10, "the quick subscriber got fewer")
             assert node.alive
         writer.close()
-
-
-async def _is(check: object) -> bool:
-    return bool(check())  # type: ignore[operator]
 
 
 async def test_a_client_on_the_cluster_port_is_told_so(cluster: ProcessCluster) -> None:

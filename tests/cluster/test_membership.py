@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from testkit.client import Client, create_stream
-from testkit.harness import TOP, Node, ProcessCluster, eventually
+from testkit.harness import TOP, Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, read_all, steady_publisher
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -62,14 +62,9 @@ async def check_replicas(cluster: ProcessCluster, stream: str, ledger: Ledger) -
     copies = []
     for name in sorted(names):
         others = [node for node in cluster.nodes if node.name in names and node.name != name and node.alive]
-        for other in others:
-            other.signal(signal.SIGSTOP)
-        try:
+        with frozen(others):
             async with await cluster.node(name).connect() as client:
                 copies.append(await read_all(client, stream, within=4.0))
-        finally:
-            for other in others:
-                other.signal(signal.SIGCONT)
         check_exactly_once(ledger, copies[-1])
         await cluster.stream_leader(stream)
         await members(cluster, stream)

@@ -86,11 +86,7 @@ async def test_counters_rollups_transforms_republish(tidy: ProcessCluster, repli
         for data in (b"1", b"2"):
             await publish(client, "t.x", data, User="u")
         assert await stored(client, "T") == [("mapped.x", "User: u", "1"), ("mapped.x", "User: u", "2")]
-
-        async def republished() -> bool:
-            return len(heard) == 2
-
-        await eventually(republished, 5.0, "nothing was republished")
+        await eventually(lambda: len(heard) == 2, 5.0, "nothing was republished")
     assert heard == [("out.x", "1", "0", b"1"), ("out.x", "2", "1", b"2")]
 
 

@@ -27,11 +27,7 @@ async def rescue(node: Node, quorum: int, expected: int) -> dict[str, dict[str, 
         client.subscribe("rescue.answers", lambda msg: found.append(msg.json()))
         await client.flush()
         client.publish(f"$JS.API.{RESCUE}", json.dumps({"quorum_needed": quorum}).encode(), b"rescue.answers")
-
-        async def all_there() -> bool:
-            return len(found) >= expected
-
-        await eventually(all_there, 15, f"{len(found)} of {expected} servers have answered")
+        await eventually(lambda: len(found) >= expected, 15, f"{len(found)} of {expected} servers have answered")
     assert all(answer["type"] == TYPE for answer in found)
     assert len({answer["server_id"] for answer in found}) == expected
     return {answer["server"]: answer for answer in found}
@@ -111,11 +107,7 @@ async def test_three_of_five_are_gone_for_good(server: str) -> None:
         answers = await rescued(survivors)
         assert all((a["prev_quorum"], a["new_quorum"]) == (3, 2) for a in answers.values()), answers
         await cluster.wait_meta(survivors)
-
-        async def heard() -> bool:
-            return len(told) == 2
-
-        await eventually(heard, 10, "no advisories")
+        await eventually(lambda: len(told) == 2, 10, "no advisories")
         ear.close()
         assert {event["server"] for event in told} == set(names)
         assert told[0]["type"] == "io.nats.jetstream.advisory.v1.meta_rescue"

@@ -13,7 +13,7 @@ from testkit.client import Client, ClientError, create_stream
 from testkit.consumer_client import Inbox, ack_fields
 from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
-from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
+from tests.cluster.link_client import fresh, info, publish, reached, settled, stored, upstream
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -57,16 +57,13 @@ async def test_sequences_times_and_gaps_are_the_upstreams(shared: ProcessCluster
 
 @pytest.mark.parametrize("start", [Start(0), Start(3), Start(0, time="2020-01-01T00:00:00Z")])
 async def test_any_server_understands_what_a_link_asks_for(shared: ProcessCluster, start: Start) -> None:
-    up = fresh("UP")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 1)
-        await settled(shared, client)
+    async with upstream(shared, ".*") as (client, up, _):
         await publish(client, f"{up}.a", b"1", b"2", b"3", b"4")
         for link in ({}, {"filter_subject": f"{up}.a"}, {"subject_transforms": [{"src": f"{up}.a", "dest": "x"}]}):
             inbox = Inbox(client)
-            upstream = Upstream({"name": up, **link}, "S", mirror=False)
-            body = upstream.create_request("JS_SRC_x-" + fresh("y"), inbox.subject.encode(), start, "$G")
-            subject = upstream.create_subject(json.loads(body)["config"]["name"]).decode()
+            link_up = Upstream({"name": up, **link}, "S", mirror=False)
+            body = link_up.create_request("JS_SRC_x-" + fresh("y"), inbox.subject.encode(), start, "$G")
+            subject = link_up.create_subject(json.loads(body)["config"]["name"]).decode()
             created = (await client.request(subject, body)).json()
             assert "error" not in created, created
             first = start.after + 1
@@ -74,17 +71,14 @@ async def test_any_server_understands_what_a_link_asks_for(shared: ProcessCluste
             assert [ack_fields(m)[1] for m in found if not m.status] == list(range(first, 5))
             await inbox.take(1)  # a heartbeat
             inbox.close()
-            deleted = (await client.request(upstream.delete_subject(created["name"]).decode(), b"")).json()
+            deleted = (await client.request(link_up.delete_subject(created["name"]).decode(), b"")).json()
             if shared.server == "jetcluster":  # nats-server's goes when nobody listens any more
                 assert deleted.get("success"), deleted
 
 
 async def test_mirrors_of_other_servers_ask_with_one_name(shared: ProcessCluster) -> None:
     """nats-server's own links: the same name for every attempt, and the consumers are others all the same."""
-    up = fresh("UP")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [up], 1)
-        await settled(shared, client)
+    async with upstream(shared) as (client, up, _):
         await publish(client, up, b"1")
         names = []
         for _ in range(2):
@@ -124,10 +118,7 @@ async def test_the_upstream_comes_later(shared: ProcessCluster) -> None:
 
 
 async def test_purges_upstream_are_gaps_and_those_here_are_local(shared: ProcessCluster) -> None:
-    up, name = fresh("UP"), fresh("M")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 1)
-        await settled(shared, client)
+    async with upstream(shared, ".*") as (client, up, name):
         await publish(client, f"{up}.a", *(b"%d" % n for n in range(20)))
         await client.api(f"STREAM.PURGE.{up}", {"keep": 5})
         await mirror(client, name, up)
@@ -162,11 +153,8 @@ async def test_purges_upstream_are_gaps_and_those_here_are_local(shared: Process
 async def test_filters_transforms_and_starts(
     shared: ProcessCluster, link: dict[str, Any], seqs: list[int] | None, subjects: list[str] | None
 ) -> None:
-    up, name = fresh("UP"), fresh("M")
-    own = json.loads(json.dumps(link).replace("{up}", up))
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 1)
-        await settled(shared, client)
+    async with upstream(shared, ".*") as (client, up, name):
+        own = json.loads(json.dumps(link).replace("{up}", up))
         for n in range(6):
             await publish(client, f"{up}.{'ab'[n % 2]}", b"%d" % n)
         if seqs is None:
@@ -191,10 +179,7 @@ async def test_filters_transforms_and_starts(
 
 
 async def test_no_publishes_until_it_is_promoted(shared: ProcessCluster) -> None:
-    up, name = fresh("UP"), fresh("M")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [up], 3)
-        await settled(shared, client)
+    async with upstream(shared, replicas=3) as (client, up, name):
         await mirror(client, name, up, 3)
         await publish(client, up, b"1", b"2")
         await reached(client, name, 2)
@@ -247,11 +232,8 @@ async def test_its_duplicate_window_is_kept_and_refuses_nothing(single: ProcessC
 
 
 async def test_it_answers_for_the_upstream_and_goes_on_without_it(shared: ProcessCluster) -> None:
-    up, name = fresh("UP"), fresh("M")
     ours = shared.server == "jetcluster"
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 1)
-        await settled(shared, client)
+    async with upstream(shared, ".*") as (client, up, name):
         await publish(client, f"{up}.a", *(b"%d" % n for n in range(30)))
         await mirror(client, name, up, 3)
         await reached(client, name, 30)
@@ -311,10 +293,8 @@ async def test_an_upstream_created_anew_is_not_mixed_in(shared: ProcessCluster) 
 
 
 async def test_limits_of_a_full_mirror(shared: ProcessCluster) -> None:
-    up, name, old = fresh("UP"), fresh("M"), fresh("M")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [up], 1)
-        await settled(shared, client)
+    async with upstream(shared) as (client, up, name):
+        old = fresh("M")
         await mirror(client, old, up, max_msgs=3)
         await publish(client, up, *(b"%d" % n for n in range(10)))
         await reached(client, old, 10)
@@ -336,10 +316,7 @@ async def test_limits_of_a_full_mirror(shared: ProcessCluster) -> None:
 
 
 async def test_a_large_mirror_of_what_is_there(shared: ProcessCluster) -> None:
-    up, name = fresh("UP"), fresh("M")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 3)
-        await settled(shared, client)
+    async with upstream(shared, ".*", replicas=3) as (client, up, name):
         ledger = await publish_all(client, f"{up}.x", [b"%06d" % n for n in range(20_000)], window=2000)
         assert len(ledger.acked) == 20_000
         await mirror(client, name, up, 3)
@@ -384,11 +361,7 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
         await publish(client, "up", *(b"a%d" % n for n in range(100)))
         await reached(client, "M", 100)
     cluster.kill9_all()
-    for node in cluster.nodes:
-        node.spawn()
-    for node in cluster.nodes:
-        await node.wait_ready()
-    await cluster.wait_meta()
+    await cluster.start()
     await cluster.stream_leader("UP", within=30)
     await cluster.stream_leader("M", within=30)
     async with await cluster[0].connect() as client:
@@ -412,10 +385,7 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
 @pytest.mark.ours("nats-server makes no such promise")
 async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, replicas: int) -> None:
     """One connection publishes and reads what it was told is stored; a mirror answers for the stream, too."""
-    up, name = fresh("UP"), fresh("M")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.>"], replicas, allow_direct=True)
-        await settled(shared, client)
+    async with upstream(shared, ".>", replicas=replicas, allow_direct=True) as (client, up, name):
         await mirror(client, name, up, 3)
         await publish(client, f"{up}.a", b"first")
         await reached(client, name, 1)

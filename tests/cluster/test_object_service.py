@@ -147,11 +147,7 @@ async def test_objects_live_their_life(tidy: ProcessCluster, client: Client, rep
         assert (gone["deleted"], gone["size"], gone["chunks"]) == (True, 0, 0)
         assert (await ask(client, "$OBJ.b", b"{}"))["objects"] == []
         assert (await client.api("STREAM.INFO.OBJ_b"))["state"]["messages"] == 1
-
-        async def three() -> bool:
-            return len(seen) >= 3
-
-        await eventually(three, 5, "three infos seen")
+        await eventually(lambda: len(seen) >= 3, 5, "three infos seen")
         await asyncio.sleep(0.2)
         assert [(i["nonce"], i["deleted"]) for i in seen] == [("n1", False), ("n2", False), ("n2", True)]
         assert without_time(seen[0]) == expected
@@ -294,11 +290,7 @@ async def test_watching_with_a_consumer(client: Client) -> None:
               "deliver_policy": "last_per_subject"}  # fmt: skip
     await client.api("CONSUMER.CREATE.OBJ_b", {"stream_name": "OBJ_b", "config": config})
     assert await ask(client, "$OBJ.b", {"name": "cat", "action": "delete"}) == {"success": True}
-
-    async def three() -> bool:
-        return len(seen) >= 3
-
-    await eventually(three, 5, "three infos seen")
+    await eventually(lambda: len(seen) >= 3, 5, "three infos seen")
     assert [(info["nonce"], info["deleted"]) for info in seen] == [("n2", False), ("n3", False), ("n2", True)]
 
 

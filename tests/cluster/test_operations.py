@@ -40,11 +40,7 @@ async def reload(node: Node, expect: str = r"Reloaded server configuration \(sha
     """SIGHUP; returns what the log says from there on, once it matches `expect`."""
     before = len(node.log())
     node.signal(signal.SIGHUP)
-
-    async def told() -> bool:
-        return re.search(expect, node.log()[before:]) is not None
-
-    await eventually(told, 5, f"no {expect!r} in the log", node)
+    await eventually(lambda: re.search(expect, node.log()[before:]) is not None, 5, f"no {expect!r} in the log", node)
     return node.log()[before:]
 
 
@@ -107,11 +103,7 @@ async def test_reload_by_the_signal_command_without_a_file(server: str, tmp_path
         )
         assert (done.returncode, done.stderr) == (0, "")
         expected = "can only reload config when a file is provided"
-
-        async def told() -> bool:
-            return expected in single[0].log()
-
-        await eventually(told, 5, f"no {expected!r}", single[0])
+        await eventually(lambda: expected in single[0].log(), 5, f"no {expected!r}", single[0])
         assert single[0].alive
 
 
@@ -122,11 +114,12 @@ async def test_reload_of_log_file_and_level(server: str, tmp_path: Path) -> None
         new_log = tmp_path / "new.log"
         rewrite(node, f'server_name: a\ndebug: true\nlog_file: "{new_log}"\n')
         node.signal(signal.SIGHUP)
-
-        async def told() -> bool:
-            return new_log.exists() and "Reloaded server configuration" in new_log.read_text()
-
-        await eventually(told, 5, "nothing in the new log file", node)
+        await eventually(
+            lambda: new_log.exists() and "Reloaded server configuration" in new_log.read_text(),
+            5,
+            "nothing in the new log file",
+            node,
+        )
     finally:
         node.kill9()
 

@@ -60,11 +60,7 @@ class Reader:
         self._stop = True
         await self._task
         stored = (await self._publisher.stream_info("O")).state.messages
-
-        async def complete() -> bool:
-            return len(self.seen) >= stored
-
-        await eventually(complete, 15, "the reader does not get to the end")
+        await eventually(lambda: len(self.seen) >= stored, 15, "the reader does not get to the end")
         assert self.seen == list(range(1, stored + 1))
 
 
@@ -96,16 +92,8 @@ async def test_the_node_of_the_client_is_killed() -> None:
         await reader.begin()
         assert one.connected_url is not None
         victim = next(node for node in nodes.nodes if node.port == one.connected_url.port)
-
-        async def reading() -> bool:
-            return len(reader.seen) > 50
-
-        await eventually(reading, 10, "nothing is read")
+        await eventually(lambda: len(reader.seen) > 50, 10, "nothing is read")
         os.kill(victim.pid, signal.SIGKILL)
         before = len(reader.seen)
-
-        async def goes_on() -> bool:
-            return len(reader.seen) > before + 50
-
-        await eventually(goes_on, 10, "it does not go on at another node")
+        await eventually(lambda: len(reader.seen) > before + 50, 10, "it does not go on at another node")
         await reader.end()

@@ -84,7 +84,7 @@ async def test_pid_file_ports_file_and_random_ports(server: str, tmp_path: Path)
     try:
         await node.wait_ready()
         ports_file = tmp_path / f"nats-server_{node.pid}.ports"
-        await eventually(lambda: _exists(ports_file), 5, "no ports file")
+        await eventually(lambda: ports_file.exists(), 5, "no ports file")
         ports = json.loads(ports_file.read_text())
         assert (tmp_path / "pid").read_text().strip() == str(node.pid)
         async with await Client.connect(ports["nats"][0]) as client:
@@ -98,10 +98,6 @@ async def test_pid_file_ports_file_and_random_ports(server: str, tmp_path: Path)
         assert not ports_file.exists()
     finally:
         node.kill9()
-
-
-async def _exists(path: Path) -> bool:
-    return path.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -129,7 +125,7 @@ async def test_reopen_of_the_log_file(server: str, tmp_path: Path) -> None:
     async with cluster as single:
         log.rename(tmp_path / "old.log")
         single[0].signal(signal.SIGUSR1)
-        await eventually(lambda: _exists(log), 5, "the log is not opened again")
+        await eventually(lambda: log.exists(), 5, "the log is not opened again")
 
 
 async def test_lame_duck_sends_clients_away(server: str) -> None:
@@ -137,15 +133,11 @@ async def test_lame_duck_sends_clients_away(server: str) -> None:
     async with ProcessCluster(1, server, config=config) as single:
         client = await single[0].connect()
         single[0].signal(signal.SIGUSR2)
-        await eventually(lambda: _true(client.info.get("ldm") is True), 5, "no INFO with ldm")
+        await eventually(lambda: client.info.get("ldm") is True, 5, "no INFO with ldm")
         with pytest.raises((OSError, Exception)):
             await single[0].connect(within=1.0)
         client.close()
         await single[0].wait_exit(40)
-
-
-async def _true(value: bool) -> bool:
-    return value
 
 
 async def test_config_file_with_include_users_and_variables(server: str, tmp_path: Path) -> None:

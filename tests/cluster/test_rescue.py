@@ -198,11 +198,7 @@ async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> Non
         await tool("--keep", str(wrong.store), "--stream", "A/S", "--yes")
         await wrong.start()
         await cluster.wait_meta()
-
-        async def refused() -> bool:
-            return "the rescued replica of a stream is not used" in wrong.log()
-
-        await eventually(refused, 30, "not refused", wrong)
+        await eventually(lambda: "the rescued replica of a stream is not used" in wrong.log(), 30, "not refused", wrong)
         assert "is led by" in wrong.log() and not await leader(wrong, "S")
         health = await wrong.monitor("healthz?details=1")
         assert "rescued replica is not used" in json.dumps(health), health

@@ -22,10 +22,7 @@ def shown(address: tuple[str, int]) -> str:
 
 
 async def says(node: Node, text: str) -> None:
-    async def there() -> bool:
-        return text in node.log()
-
-    await eventually(there, 10, f"{node.name} does not say {text!r}", node)
+    await eventually(lambda: text in node.log(), 10, f"{node.name} does not say {text!r}", node)
 
 
 async def test_routes_with_certificates(tmp_path: Path, server: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import Ledger, read_all, steady_publisher, wait_newest
-from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
+from tests.cluster.link_client import fresh, info, publish, reached, settled, stored, upstream
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -94,10 +94,7 @@ async def test_a_consumer_of_the_users_own(shared: ProcessCluster, kind: str, re
 
 
 async def test_filters_transforms_and_starts(shared: ProcessCluster) -> None:
-    up, name = fresh("A"), fresh("S")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [f"{up}.*"], 1)
-        await settled(shared, client)
+    async with upstream(shared, ".*") as (client, up, name):
         for n in range(1, 10):
             await publish(client, f"{up}.{'abc'[n % 3]}", b"%d" % n)
         await sourcing(
@@ -124,10 +121,7 @@ async def test_filters_transforms_and_starts(shared: ProcessCluster) -> None:
 
 
 async def test_a_source_comes_and_goes(shared: ProcessCluster) -> None:
-    up, name = fresh("A"), fresh("S")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [up], 1)
-        await settled(shared, client)
+    async with upstream(shared) as (client, up, name):
         await publish(client, up, b"1", b"2")
         created = await sourcing(client, name, {"name": up}, subjects=[name])
         await wait_for(client, name, 2)
@@ -146,10 +140,7 @@ async def test_a_source_comes_and_goes(shared: ProcessCluster) -> None:
 
 
 async def test_an_upstream_created_anew_is_read_from_its_beginning(shared: ProcessCluster) -> None:
-    up, name = fresh("A"), fresh("S")
-    async with await shared[0].connect() as client:
-        await create_stream(client, up, [up], 1)
-        await settled(shared, client)
+    async with upstream(shared) as (client, up, name):
         await publish(client, up, b"old1", b"old2", b"old3")
         await sourcing(client, name, {"name": up})
         await wait_for(client, name, 3)

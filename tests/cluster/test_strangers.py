@@ -254,11 +254,9 @@ async def members_come_and_go(cluster: ProcessCluster) -> None:
     (cluster[1].store / "jetstream" / "node.key").rename(cluster.root / "kept")
     cluster[1].kill9()
     cluster[1].spawn()
-
-    async def refused() -> bool:
-        return "node.key is missing" in cluster[1].log()
-
-    await eventually(refused, 20, "a store without its key is used", cluster[1])
+    await eventually(
+        lambda: "node.key is missing" in cluster[1].log(), 20, "a store without its key is used", cluster[1]
+    )
     assert cluster[1].process is not None
     cluster[1].process.wait(10)
     (cluster.root / "kept").rename(cluster[1].store / "jetstream" / "node.key")

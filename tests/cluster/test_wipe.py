@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import json
 import shutil
-import signal
 import time
 from functools import partial
 
 import pytest
 
 from testkit.client import Client, ClientError, create_stream
-from testkit.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.long]
@@ -50,15 +49,10 @@ async def holds_all(cluster: ProcessCluster, node: Node, ledgers: dict[str, Ledg
         await eventually(lambda stream=stream: reads_itself(node, stream), 20, f"{node.name} has no {stream}")
     await asyncio.sleep(0.5)  # its replicas join the group of readers
     others = [other for other in cluster.nodes if other is not node]
-    for other in others:
-        other.signal(signal.SIGSTOP)
-    try:
+    with frozen(others):
         async with await node.connect() as client:
             for stream, ledger in ledgers.items():
                 check_exactly_once(ledger, await read_all(client, stream, within=2.5))
-    finally:
-        for other in others:
-            other.signal(signal.SIGCONT)
 
 
 async def meta_leader(cluster: ProcessCluster) -> Node:
@@ -186,14 +180,11 @@ async def test_a_wiped_seed_starts_no_second_cluster(server: str) -> None:
             ledger = await publish_all(client, "s", [b"m-%d" % n for n in range(50)])
         seed.kill9()
         shutil.rmtree(seed.store)
-        for other in others:
-            other.signal(signal.SIGSTOP)
-        seed.spawn()
-        await seed.wait_ready()
-        await asyncio.sleep(11)
-        assert "JetStream waits for other nodes" in seed.log()
-        for other in others:
-            other.signal(signal.SIGCONT)
+        with frozen(others):
+            seed.spawn()
+            await seed.wait_ready()
+            await asyncio.sleep(11)
+            assert "JetStream waits for other nodes" in seed.log()
         await holds_all(cluster, seed, {"S": ledger})
         assert [await names(node) for node in cluster.nodes] == [["S"]] * 3
         assert seed.log().count("JetStream cluster starts") == 1
@@ -214,7 +205,7 @@ async def test_two_clusters_of_one_name_refuse_each_other(server: str) -> None:
         c.kill9()
         routes(c, a, c, d)
         await c.start()
-        await eventually(lambda: _says(c, "belongs to another JetStream cluster"), 10, "no refusal in the log", c)
+        await eventually(lambda: "belongs to another JetStream cluster" in c.log(), 10, "no refusal in the log", c)
         await cluster.wait_meta()
         assert [await names(node) for node in cluster.nodes] == [["S"], ["S"], ["T"], ["T"]]
         for node, stream in ((b, "S"), (d, "T")):
@@ -225,10 +216,6 @@ async def test_two_clusters_of_one_name_refuse_each_other(server: str) -> None:
 
 async def _stored(client: Client, payload: bytes, seq: int) -> bool:
     return (await publish_all(client, "s", [payload])).acked == {payload: seq}
-
-
-async def _says(node: Node, text: str) -> bool:
-    return text in node.log()
 
 
 @pytest.mark.parametrize("part", ["journal", "journal files", "data", "node.json"])

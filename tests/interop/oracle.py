@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.harness import HarnessError, Node, find_server, free_ports
-from tests.unit.server.rig import Reload, configured
+from tests.unit.server.serving import Reload, configured
 
 BY_CHANCE = "import forms a cycle"
 """nats-server adds imports in random order, and of some configurations without a circle it sees one in some orders."""

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from testkit.harness import ProcessCluster, eventually
+from tests.cluster.test_membership import CONFIG
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 
-CONFIG = """accounts {
-  A { jetstream: enabled, users: [{user: a, password: a}] }
-  $SYS { users: [{user: s, password: s}] }
-}
-no_auth_user: a
-"""
 MESSAGES = 50
 
 

@@ -17,7 +17,7 @@ from tests.interop import random_sharing
 from tests.interop.import_scenarios import SCENARIOS, Scenario
 from tests.interop.oracle import ours, theirs
 from tests.unit.config.import_cases import CASES
-from tests.unit.server.rig import Reload
+from tests.unit.server.serving import Reload
 from tests.unit.server.wire import Frame, Wire, close_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]

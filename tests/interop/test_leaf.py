@@ -46,10 +46,7 @@ async def listen(client: NATS, subject: str, queue: str = "") -> list[Msg]:
 
 
 async def arrives(got: list[Any], count: int, within: float = 5.0) -> None:
-    async def there() -> bool:
-        return len(got) >= count
-
-    await eventually(there, within, f"{count} messages have not come")
+    await eventually(lambda: len(got) >= count, within, f"{count} messages have not come")
 
 
 async def test_messages_both_ways(pair: LeafPair) -> None:
@@ -235,11 +232,7 @@ async def test_a_cluster_is_one_hub(hub: Hub, kind: str, tmp_path: Path) -> None
         for _ in range(60):
             await edge.publish("job", b"")
         await edge.flush()
-
-        async def all_taken() -> bool:
-            return sum(map(len, members)) >= 60
-
-        await eventually(all_taken, 5, "60 jobs have not come")
+        await eventually(lambda: sum(map(len, members)) >= 60, 5, "60 jobs have not come")
         await asyncio.sleep(PAUSE)
         assert sum(map(len, members)) == 60
 
@@ -324,11 +317,7 @@ async def test_a_circle_of_links_is_refused(kind: str, tmp_path: Path) -> None:
     try:
         for node in nodes:
             await node.start()
-
-        async def noticed() -> bool:
-            return any("Loop detected" in node.log() for node in nodes)
-
-        await eventually(noticed, 15, "the loop is not noticed")
+        await eventually(lambda: any("Loop detected" in node.log() for node in nodes), 15, "the loop is not noticed")
         await asyncio.sleep(1)
         # Each server that noticed has ended a link, which stays down for 30 s: at least one of three, with two ends.
         links = [len((await node.monitor("leafz")).get("leafs") or []) for node in nodes]

@@ -51,10 +51,7 @@ async def talk(above: Node, below: Node, **login: Any) -> None:
 
 
 async def says(node: Node, text: str) -> None:
-    async def there() -> bool:
-        return text in node.log()
-
-    await eventually(there, 10, f"{node.name} does not say {text!r}", node)
+    await eventually(lambda: text in node.log(), 10, f"{node.name} does not say {text!r}", node)
 
 
 async def started(stack: AsyncExitStack, *nodes: Node) -> None:

@@ -7,70 +7,73 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from jetcluster.raft import membership
-from jetcluster.raft.codec import Append
+from jetcluster.raft import codec, membership
 from jetcluster.raft.core import changes, engine, group, read_index, receiver
 from jetcluster.raft.journal import recovery
 from jetcluster.raft.journal.log import GroupLog
 
 Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
+MUTANTS: dict[str, Mutant] = {}
 
 
-def _ack_before_fsync() -> contextlib.AbstractContextManager[Any]:
+def mutant(name: str, owner: object, method: str) -> Callable[[Callable[[Any], Any]], None]:
+    """Adds one whose `method` is made, by the function below, of the real one."""
+
+    def add(make: Callable[[Any], Any]) -> None:
+        MUTANTS[name] = lambda: mock.patch.object(owner, method, make(getattr(owner, method)))
+
+    return add
+
+
+@mutant("ack before fsync", GroupLog, "append")
+def _ack_before_fsync(real: Any) -> Any:
     """D12: entries count as durable when they are in memory."""
 
     def append(self: GroupLog, kind: int, term: int, command: bytes) -> int:
         self.written_index = real(self, kind, term, command)
         return self.written_index
 
-    real = GroupLog.append
-    return mock.patch.object(GroupLog, "append", append)
+    return append
 
 
-@contextlib.contextmanager
-def _votes_not_held() -> Iterator[None]:
+@mutant("votes not held", group.Group, "send_vote")
+def _votes_not_held(real: Any) -> Any:
     """D10: a vote leaves before it is on disk."""
-    from jetcluster.raft import codec
-
-    def send_vote(self: group.Group, peer: str, term: int) -> None:
-        self.send(peer, codec.encode(codec.VoteReply(term, True)))
-
-    with mock.patch.object(group.Group, "send_vote", send_vote):
-        yield
+    return lambda self, peer, term: self.send(peer, codec.encode(codec.VoteReply(term, True)))
 
 
-@contextlib.contextmanager
-def _truncate_matching() -> Iterator[None]:
+@mutant("truncate matching", receiver, "plan")
+def _truncate_matching(real: Any) -> Any:
     """D2: a batch replaces what follows `prev`, equal or not."""
 
-    def plan(log: GroupLog, commit: int, message: Append, matched: bool) -> receiver.Plan:
+    def plan(log: GroupLog, commit: int, message: codec.Append, matched: bool) -> receiver.Plan:
         planned = real(log, commit, message, matched)
         whole = log.base_index <= message.prev_index <= log.last_index
         if isinstance(planned, receiver.Held | receiver.New) and whole and message.prev_index < log.last_index:
             return receiver.New(message.prev_index, message.prev_term, message.entries)
         return planned
 
-    real = receiver.plan
-    with mock.patch.object(receiver, "plan", plan):
-        yield
+    return plan
 
 
-def _commit_without_disks() -> contextlib.AbstractContextManager[Any]:
+@mutant("commit without disks", membership.Config, "quorum_index")
+def _commit_without_disks(real: Any) -> Any:
     """The base's own commit rule, which counts the leader before its fsync."""
-    return mock.patch.object(membership.Config, "quorum_index", lambda self, reached: max(reached.values()))
+    return lambda self, reached: max(reached.values())
 
 
-def _reads_unconfirmed() -> contextlib.AbstractContextManager[Any]:
+@mutant("reads unconfirmed", read_index.ReadRounds, "_agree")
+def _reads_unconfirmed(real: Any) -> Any:
     """D17: a leader by its own account answers."""
-    return mock.patch.object(read_index.ReadRounds, "_agree", lambda self, opened: True)
+    return lambda self, opened: True
 
 
-@contextlib.contextmanager
-def _many_changes() -> Iterator[None]:
+@mutant("many changes", changes.Changes, "_check")
+def _many_changes(real: Any) -> Any:
     """D5: changes are not kept apart."""
 
     def check(self: changes.Changes) -> membership.Config:
@@ -79,11 +82,11 @@ def _many_changes() -> Iterator[None]:
             raise group.NotLeaderError(None)
         return config
 
-    with mock.patch.object(changes.Changes, "_check", check):
-        yield
+    return check
 
 
-def _damage_ignored() -> contextlib.AbstractContextManager[Any]:
+@mutant("damage ignored", recovery, "_finish")
+def _damage_ignored(real: Any) -> Any:
     """A journal that skips what does not validate."""
 
     def finish(found: recovery.RecoveredGroup) -> None:
@@ -91,11 +94,11 @@ def _damage_ignored() -> contextlib.AbstractContextManager[Any]:
         real(found)
         found.damaged = False
 
-    real = recovery._finish
-    return mock.patch.object(recovery, "_finish", finish)
+    return finish
 
 
-def _one_vote_is_enough() -> contextlib.AbstractContextManager[Any]:
+@mutant("one vote is enough", engine.Engine, "receive_vote")
+def _one_vote_is_enough(real: Any) -> Any:
     """Elections by a minority."""
 
     def receive_vote(self: engine.Engine, peer: str, term: int) -> None:
@@ -104,35 +107,16 @@ def _one_vote_is_enough() -> contextlib.AbstractContextManager[Any]:
                 return
             real(self, voter.id, term)
 
-    real = engine.Engine.receive_vote
-    return mock.patch.object(engine.Engine, "receive_vote", receive_vote)
+    return receive_vote
 
 
-def _committed_by_the_new() -> contextlib.AbstractContextManager[Any]:
+@mutant("committed by the new voters", membership.Config, "quorum_index")
+def _committed_by_the_new(real: Any) -> Any:
     """In a joint configuration the old voters are not asked."""
-
-    def reached_by(self: membership.Config, reached: dict[str, int]) -> int:
-        return real(dataclasses.replace(self, outgoing=()), reached)
-
-    real = membership.Config.quorum_index
-    return mock.patch.object(membership.Config, "quorum_index", reached_by)
+    return lambda self, reached: real(dataclasses.replace(self, outgoing=()), reached)
 
 
-def _at_once() -> contextlib.AbstractContextManager[Any]:
+@mutant("voters change at once", membership.Config, "joint")
+def _at_once(real: Any) -> Any:
     """Voters change from one set to another without a joint configuration between them."""
-    real = membership.Config.joint
-    return mock.patch.object(membership.Config, "joint", lambda self, voters: real(self, voters).left())
-
-
-MUTANTS: dict[str, Mutant] = {
-    "ack before fsync": _ack_before_fsync,
-    "votes not held": _votes_not_held,
-    "truncate matching": _truncate_matching,
-    "commit without disks": _commit_without_disks,
-    "reads unconfirmed": _reads_unconfirmed,
-    "many changes": _many_changes,
-    "damage ignored": _damage_ignored,
-    "one vote is enough": _one_vote_is_enough,
-    "committed by the new voters": _committed_by_the_new,
-    "voters change at once": _at_once,
-}
+    return lambda self, voters: real(self, voters).left()

@@ -30,7 +30,7 @@ class Nemesis:
             "transfer": self.transfer,
         }
         self._ailments = SeededRng(world.seed) if world.seed % 2 == 0 else None
-        """For half of the runs; apart from the others, which stay as they are."""
+        """Draws of ailments, in half of the runs; apart from the other draws, which stay as they are."""
         self.actions = [table[name] for name in world.scenario.faults]
         self.actions += [self.crash_all] if self.rng.random() < 0.5 else []
         if world.scenario.spares:

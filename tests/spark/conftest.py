@@ -78,6 +78,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
     asyncio.run(nodes.__aexit__(None))
 
 
+@pytest.fixture(scope="session")
+def servers(cluster: ProcessCluster) -> str:
+    return ",".join(cluster.urls)
+
+
 @pytest.fixture
 def connection(cluster: ProcessCluster) -> Iterator[Connection]:
     with Connection(cluster.urls) as one:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -88,7 +87,3 @@ def stored(connection: Connection, stream: str) -> int:
         return int(connection.api(f"STREAM.INFO.{stream}", timeout=2.0)["state"]["last_seq"])
     except ApiError:
         return -1
-
-
-def as_json(value: object) -> str:
-    return json.dumps(value)

@@ -13,7 +13,6 @@ from jetcluster import faults
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.folder import HadoopFolder, LocalFolder, TakenError
 from jetcluster.spark.connection import Connection
-from testkit.harness import ProcessCluster
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill
@@ -24,11 +23,6 @@ pytestmark = [
 ]
 
 BLOCK = b"NATS/1.0\r\nA: 1\r\nb:x\r\nA:  2\r\n\r\n"
-
-
-@pytest.fixture
-def servers(cluster: ProcessCluster) -> str:
-    return ",".join(cluster.urls)
 
 
 def mixed(name: str, count: int, first: int = 0) -> list[Any]:

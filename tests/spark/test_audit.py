@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ from jetcluster.pipeline import audit
 from jetcluster.pipeline.copies import Copy
 from jetcluster.pipeline.result import UsageError
 from jetcluster.spark.connection import Connection
+from testkit.harness import frozen
 from tests.spark.planting import change_payload
 from tests.spark.streams import create, fill, stored, until
 
@@ -93,15 +93,12 @@ def test_a_replica_that_stands_still_is_no_damage(
     filled(connection, "SLOW")
     leader = connection.api("STREAM.INFO.SLOW")["cluster"]["leader"]
     node = next(n for n in cluster.nodes if n.name != leader)
-    node.signal(signal.SIGSTOP)
-    try:
+    with frozen([node]):
         with Connection([url for url in cluster.urls if url != node.url]) as admin:
             fill(admin, [("slow.a", b"more") for _ in range(50)])
         words = asked(cluster, "--stream", "SLOW")
         words.server = ",".join(url for url in cluster.urls if url != node.url)
         result = audit.run(spark, words)
-    finally:
-        node.signal(signal.SIGCONT)
     assert (result.code, result.fields["damage"], list(result.fields["unreachable"])) == (1, [], [node.name])
     assert (len(result.fields["compared"][0]["copies"]), result.fields["compared"][0]["to"]) == (2, ROWS + 50)
 

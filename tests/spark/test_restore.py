@@ -28,11 +28,6 @@ COUNT = 2000
 
 
 @pytest.fixture(scope="module")
-def servers(cluster: ProcessCluster) -> str:
-    return ",".join(cluster.urls)
-
-
-@pytest.fixture(scope="module")
 def archived(
     spark: Any, cluster: ProcessCluster, servers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:

@@ -27,11 +27,6 @@ pytestmark = [
 ROWS = 2500
 
 
-@pytest.fixture
-def servers(cluster: ProcessCluster) -> str:
-    return ",".join(cluster.urls)
-
-
 def make(connection: Connection, name: str, **config: Any) -> None:
     create(connection, name, subjects=[f"{name}.>"], **config)
 

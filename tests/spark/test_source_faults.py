@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions, source_options
 from jetcluster.spark.planner import Target
-from testkit.harness import Node, ProcessCluster, find_server
+from testkit.harness import Node, ProcessCluster, find_server, frozen
 from tests.spark.streams import create, drain, fill, numbered, read, stored, until
 
 if TYPE_CHECKING:
@@ -139,15 +138,12 @@ def test_a_paused_replica_loses_no_row(
     sink, checkpoint = str(tmp_path / "sink"), str(tmp_path / "checkpoint")
     assert sum(drain(spark, cluster, "PAUSED", sink, checkpoint)) == 500
     with Connection([leader.url]) as direct:
-        node.signal(signal.SIGSTOP)
-        try:
+        with frozen([node]):
             fill(direct, numbered("PAUSED", 1500, 501))
             paused_first = [node.url, leader.url]
             options = {"stream": "PAUSED", "connectTimeout": "1s", "requestTimeout": "1s"}
             frame = spark.read.format("jetstream").options(servers=",".join(paused_first), **options).load()
             assert frame.selectExpr("count(distinct seq) n").first()[0] == 2000
-        finally:
-            node.signal(signal.SIGCONT)
         rows = read(spark, cluster, "PAUSED", readPreference=f"peer:{node.name}", replicaWait="30s")
         assert rows.selectExpr("count(distinct seq) n").first()[0] == 2000
     assert sum(drain(spark, cluster, "PAUSED", sink, checkpoint, readPreference="local")) == 1500

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
 
 from jetcluster.budget import MAX_PER_KEY, QUANTUM_SECONDS, SLICE_SECONDS, BusyError, LoopBudget, Steps, Work
 from jetcluster.clock import SystemClock
-from testkit.twins.time import ManualTime
-
-
-class Loop(ManualTime):
-    """Time moves only while somebody works, and the loop is turned by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.soon: list[Callable[[], None]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
-        self.soon.append(functools.partial(callback, *args))
-
-    def turn(self) -> None:
-        now, self.soon = self.soon, []
-        for callback in now:
-            callback()
+from testkit.twins.time import SteppedTime
 
 
 class Bench:
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = SteppedTime()
         self.budget = LoopBudget(self.loop, self.loop)
         self.worked: list[Hashable] = []
         self.results: list[object] = []
@@ -62,15 +41,18 @@ class Bench:
         return count
 
 
-def test_a_short_job_is_done_at_once() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_short_job_is_done_at_once(bench: Bench) -> None:
     bench.budget.start("a", bench.steps("a", 3, QUANTUM_SECONDS / 10), bench.results.append, bench.results.append)
     assert bench.results == ["a"]
     assert not bench.budget.jobs
 
 
-def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
-    bench = Bench()
+def test_all_jobs_together_have_one_slice_of_a_turn(bench: Bench) -> None:
     for name in range(10):
         bench.start(name, 20)
     start = bench.loop.now
@@ -82,8 +64,7 @@ def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
     assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
 
 
-def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
-    bench = Bench()
+def test_a_step_may_speak_for_time_that_is_needed_elsewhere(bench: Bench) -> None:
     begun: list[int] = []
 
     def steps() -> Work[None]:
@@ -100,8 +81,7 @@ def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
     assert len(begun) == 20
 
 
-def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:
-    bench = Bench()
+def test_keys_have_turns_alike_however_many_jobs_they_have(bench: Bench) -> None:
     for _ in range(100):
         bench.start("many", 5)
     bench.start("one", 5)
@@ -110,17 +90,14 @@ def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:
     assert bench.results.index("one") < 5, "and it does not wait for the other's hundred"
 
 
-def test_a_short_job_of_a_key_does_not_wait_for_its_long_one() -> None:
-    bench = Bench()
+def test_a_short_job_of_a_key_does_not_wait_for_its_long_one(bench: Bench) -> None:
     bench.start("long", 500, key="account")
     bench.start("short", 2, key="account")
     bench.turns()
     assert bench.results == ["short", "long"]
 
 
-def test_an_error_is_for_whoever_waits_and_others_go_on() -> None:
-    bench = Bench()
-
+def test_an_error_is_for_whoever_waits_and_others_go_on(bench: Bench) -> None:
     def breaks() -> Steps[None]:
         yield from bench.steps("broken", 3)
         raise ValueError("broken")
@@ -132,9 +109,7 @@ def test_an_error_is_for_whoever_waits_and_others_go_on() -> None:
     assert [str(found) for found in bench.results if isinstance(found, ValueError)] == ["broken"]
 
 
-def test_a_callback_that_raises_does_not_stop_the_others() -> None:
-    bench = Bench()
-
+def test_a_callback_that_raises_does_not_stop_the_others(bench: Bench) -> None:
     def raises(_: object) -> None:
         raise RuntimeError("a mistake")
 
@@ -146,8 +121,7 @@ def test_a_callback_that_raises_does_not_stop_the_others() -> None:
     assert bench.results == ["first"]
 
 
-def test_a_cancelled_job_ends_where_it_stands() -> None:
-    bench = Bench()
+def test_a_cancelled_job_ends_where_it_stands(bench: Bench) -> None:
     job = bench.start("a", 50)
     bench.loop.turn()
     done = len(bench.worked)
@@ -159,8 +133,7 @@ def test_a_cancelled_job_ends_where_it_stands() -> None:
     assert bench.results == []
 
 
-def test_a_job_may_cancel_itself() -> None:
-    bench = Bench()
+def test_a_job_may_cancel_itself(bench: Bench) -> None:
     found: list[Any] = []
 
     def steps() -> Steps[None]:
@@ -174,8 +147,7 @@ def test_a_job_may_cancel_itself() -> None:
     assert bench.worked.count("a") <= 4
 
 
-def test_too_many_jobs_are_refused_those_of_others_are_not() -> None:
-    bench = Bench()
+def test_too_many_jobs_are_refused_those_of_others_are_not(bench: Bench) -> None:
     for _ in range(MAX_PER_KEY):
         bench.start("many", 5)
     with pytest.raises(BusyError):
@@ -186,8 +158,7 @@ def test_too_many_jobs_are_refused_those_of_others_are_not() -> None:
     assert "one" in bench.results
 
 
-def test_stop_cancels_all() -> None:
-    bench = Bench()
+def test_stop_cancels_all(bench: Bench) -> None:
     for name in range(10):
         bench.start(name, 50)
     bench.budget.stop()
@@ -195,8 +166,7 @@ def test_stop_cancels_all() -> None:
     assert bench.results == []
 
 
-def test_connections_that_wait_have_half_of_the_time() -> None:
-    bench = Bench()
+def test_connections_that_wait_have_half_of_the_time(bench: Bench) -> None:
     bench.start("a", 50)
     assert bench.budget.share == SLICE_SECONDS
     bench.budget.connections_wait = True

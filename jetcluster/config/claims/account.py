@@ -42,6 +42,8 @@ _ANY = "*"
 
 @dataclass(slots=True)
 class AccountClaims:
+    """The claims of one account's JWT."""
+
     token: Token
     limits: AccountLimitOptions
     max_imports: int
@@ -50,9 +52,9 @@ class AccountClaims:
     disallow_bearer: bool
     jetstream: AccountJetStreamOptions | None
     scopes: dict[str, Rights | None]
-    """Signing keys; the template of a scoped one."""
+    """Signing key -> the template of its users' rights; None: the key is not scoped."""
     revocations: dict[str, int]
-    """User -> second; JWTs issued up to then do not count."""
+    """User -> epoch second; a user JWT issued up to then is revoked."""
     default_permissions: PermissionOptions | None
     exports: list[ExportClaim] = field(default_factory=list)
     imports: list[ImportClaim] = field(default_factory=list)
@@ -60,7 +62,7 @@ class AccountClaims:
     auth_users: list[str] = field(default_factory=list)
     """With an auth callout: the users that log in without it."""
     others: list[str] = field(default_factory=list)
-    """Mistakes in parts of the JWT that are not kept here."""
+    """Errors in parts of the JWT that have no field here."""
 
     @property
     def key(self) -> str:
@@ -70,11 +72,11 @@ class AccountClaims:
         return is_revoked(self.revocations, user, issued_at)
 
     def problem(self, now: float) -> str:
-        """Why it is not valid now; "" when it is."""
+        """Returns the reason why the claims are not valid at this epoch second; "" when they are."""
         return self.token.time_problem(now) or next(self.problems(), "")
 
     def problems(self) -> Iterator[str]:
-        """Its mistakes, at any time."""
+        """Yields the errors that do not depend on the time."""
         if not is_key("A", self.key):
             yield "expected subject to be account public key"
         yield from self.others
@@ -99,7 +101,7 @@ class AccountClaims:
                 )
 
     def options(self) -> AccountOptions:
-        """As the configuration file would say it. Imports are not checked for activation yet."""
+        """Returns the options that a configuration file would give. Imports are not yet checked for activation."""
         return AccountOptions(
             name=self.key,
             jetstream=self.jetstream,
@@ -112,7 +114,7 @@ class AccountClaims:
 
 
 def unlimited_account(key: str, issuer: str) -> AccountClaims:
-    """Claims of an account whose JWT is not here yet."""
+    """Returns the claims of an account whose JWT has not arrived yet."""
     token = Token("", "account", 2, issuer, key, "", "", "", 0, 0, 0, (), Fields({}), Fields({}))
     return AccountClaims(token, AccountLimitOptions(), UNLIMITED, UNLIMITED, True, False, None, {key: None}, {}, None)
 
@@ -122,8 +124,8 @@ def is_revoked(revocations: dict[str, int], subject: str, issued_at: int) -> boo
 
 
 def verified_account(key: str, text: str, issuers: Collection[str], now: float) -> AccountClaims:
-    """The claims of the account `key`, which one of `issuers` has signed and which are valid now. Raises
-    ClaimsError."""
+    """Returns the claims of the account `key`. Raises ClaimsError unless one of `issuers` has signed them and they are
+    valid at the epoch second `now`."""
     claims = decode_account(text)
     if claims.token.issuer not in issuers or claims.key != key or claims.problem(now):
         raise ClaimsError("account validation failed")
@@ -131,7 +133,7 @@ def verified_account(key: str, text: str, issuers: Collection[str], now: float) 
 
 
 def decode_account(text: str) -> AccountClaims:
-    """Raises ClaimsError."""
+    """Returns the claims of an account's JWT. Raises ClaimsError."""
     token = decode(text, "account")
     body = token.body
     limits = body.object("limits")
@@ -214,7 +216,7 @@ def _scopes(body: Fields, *, is_old: bool) -> dict[str, Rights | None]:
 
 
 def _jetstream(limits: Fields) -> AccountJetStreamOptions | None:
-    """None when JetStream is off for the account."""
+    """Returns None when JetStream is off for the account."""
     tiers = limits.object("tiered_limits")
     if tiers.names():
         return _of_tiers([(name, tiers.object(name)) for name in tiers.names()])
@@ -238,7 +240,7 @@ def _one_tier(limits: Fields) -> AccountJetStreamOptions | None:
 
 
 def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None:
-    """Limits by number of replicas (`R1`, `R3`), and all of them added up. A tier's bytes are those of one replica."""
+    """Returns the limits by number of replicas (`R1`, `R3`), in bytes of one replica, and those of all."""
     whole: AccountJetStreamOptions | None = None
     found: dict[str, AccountJetStreamOptions] = {}
     for name, fields in tiers:

@@ -1,4 +1,4 @@
-"""A user's rights as JWTs write them: in the user's own, or in the template of a scoped signing key."""
+"""A user's rights, from the user's own JWT or from the template of a scoped signing key."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _TIME = re.compile(r"\d{1,2}:\d\d:\d\d")
 
 @dataclass(slots=True)
 class Rights:
-    """Limits: -1 is none, 0 is nothing at all."""
+    """Permissions and limits of a user. A limit of -1 is unlimited, 0 allows nothing."""
 
     permissions: PermissionOptions = field(default_factory=PermissionOptions)
     subscriptions: int = UNLIMITED
     data: int = UNLIMITED
     payload: int = UNLIMITED
     sources: list[str] = field(default_factory=list)
-    """Networks (CIDR) that connections may come from; empty is any."""
+    """Networks (CIDR) from which the user may connect; empty: all."""
     times: list[tuple[str, str]] = field(default_factory=list)
-    """(from, to) as HH:MM:SS, every day; empty is always."""
+    """Daily windows (from, to) as HH:MM:SS in which the user may connect; empty: always."""
     locale: str = ""
-    """Time zone of `times`; empty is that of the machine."""
+    """Time zone of `times`; empty: the machine's."""
     bearer: bool = False
-    """No signature of the nonce is asked for."""
+    """The user need not sign the nonce."""
     proxy_required: bool = False
     connection_types: list[str] = field(default_factory=list)
 
     @property
     def is_blank(self) -> bool:
-        """As users of a scoped signing key must be: the template says everything."""
+        """True for a user of a scoped signing key, whose rights must all come from the template."""
         return self == Rights(subscriptions=0, data=0, payload=0)
 
     def is_from_allowed(self, address: str) -> bool:
@@ -51,7 +51,7 @@ class Rights:
         return any((mapped or ip) in ipaddress.ip_network(source, strict=False) for source in self.sources)
 
     def seconds_left(self, now: float) -> float | None:
-        """Seconds until the open window of time closes, 0.0 without any windows; None when all are closed."""
+        """Returns the seconds until the open window closes, 0.0 when there are no windows; None when all are closed."""
         if not self.times:
             return 0.0
         zone = _zone(self.locale)
@@ -77,7 +77,7 @@ class Rights:
 
 
 def read_rights(fields: Fields, missing: int = 0) -> Rights:
-    """`missing`: a limit that is not written. Raises ClaimsError."""
+    """Reads rights; `missing` is the value of a limit that is not given. Raises ClaimsError."""
     return Rights(
         permissions=read_permissions(fields),
         subscriptions=fields.number("subs", missing),
@@ -93,7 +93,7 @@ def read_rights(fields: Fields, missing: int = 0) -> Rights:
 
 
 def read_permissions(fields: Fields) -> PermissionOptions:
-    """`pub`, `sub` and `resp`. An empty list is no list. Raises ClaimsError."""
+    """Reads `pub`, `sub` and `resp`; an empty list counts as no list. Raises ClaimsError."""
     found = PermissionOptions(_lists(fields.object("pub")), _lists(fields.object("sub")))
     if "resp" in fields:
         responses = fields.object("resp")
@@ -135,14 +135,14 @@ def _lists(fields: Fields) -> SubjectLists:
 
 
 def _sources(fields: Fields) -> list[str]:
-    """A list, or a text with commas."""
+    """Reads `src`, a list or a text with commas."""
     if isinstance(fields.raw().get("src"), str):
         return [part.strip() for part in fields.text("src").lower().split(",") if part.strip()]
     return fields.texts("src")
 
 
 def _zone(name: str) -> tzinfo | None:
-    """None is the machine's own. Raises ClaimsError."""
+    """Returns the time zone; None is the machine's. Raises ClaimsError."""
     if name in ("", "Local"):
         return None
     from zoneinfo import ZoneInfo
@@ -170,7 +170,8 @@ def _is_time(text: str) -> bool:
 
 
 def _left(window: tuple[str, str], here: datetime, zone: tzinfo | None) -> float | None:
-    """Seconds until the window closes; None when it is closed. One that ends before it starts goes over midnight."""
+    """Returns the seconds until the window closes; None when it is closed. A window whose end is before its start
+    spans midnight."""
 
     def at(text: str, day: datetime) -> float:
         moment = datetime.strptime(text, "%H:%M:%S")

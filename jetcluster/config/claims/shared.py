@@ -1,4 +1,4 @@
-"""Exports, imports and subject mappings as the JWT of an account has them."""
+"""Exports, imports and subject mappings of an account's JWT."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
 from jetcluster.config.nkeys import is_key
 
 EVERYBODY = "*"
-"""In a list of revocations."""
+"""All accounts or users, in a list of revocations."""
 _RESPONSES = {"": SINGLETON, "Singleton": SINGLETON, "Stream": STREAMED, "Chunked": CHUNKED}
 _KINDS = (STREAM, SERVICE)
 
 
 @dataclass(slots=True)
 class ExportClaim:
+    """One export of an account's JWT."""
+
     options: ExportOptions
     revocations: dict[str, int] = field(default_factory=dict)
-    """Account -> second; activation tokens issued up to then do not count."""
+    """Account -> epoch second; an activation token issued up to then is revoked."""
     response_type: str = ""
-    """As written."""
+    """As in the JWT."""
 
     def problems(self) -> Iterator[str]:
         export = self.options
@@ -61,7 +63,7 @@ class ExportClaim:
 
 @dataclass(slots=True)
 class Activation:
-    """The permission of an exporting account for one import, signed by it."""
+    """A signed permission of an exporting account for one import."""
 
     token: Token
     subject: str
@@ -75,15 +77,17 @@ class Activation:
 
 @dataclass(slots=True)
 class ImportClaim:
+    """One import of an account's JWT."""
+
     options: ImportOptions
     token: str = ""
     """The activation token."""
     to: str = ""
-    """The old way to rename; `local_subject` is the new one."""
+    """The deprecated way to rename; `local_subject` replaces it."""
     local_subject: str = ""
 
     def problems(self, account: str) -> Iterator[str]:
-        """`account`: the importing one."""
+        """Yields the errors of the import in the importing `account`."""
         found = self.options
         if found.kind not in _KINDS:
             yield f'invalid import type: "{found.kind}"'
@@ -103,19 +107,19 @@ class ImportClaim:
 
     @property
     def expires(self) -> int:
-        """The end of the activation token, in seconds since the epoch; 0 is never, or there is no token."""
+        """The epoch second at which the activation token expires; 0: never, or there is no token."""
         try:
             return decode_activation(self.token).token.expires if self.token else 0
         except ClaimsError:
             return 0
 
     def is_of(self, exported: str) -> bool:
-        """True when it imports from the export of this subject."""
+        """Returns True when it imports from the export of this subject."""
         return is_contained(self.options.subject, exported)
 
     @property
     def _subject(self) -> str:
-        """As written."""
+        """The subject as in the JWT."""
         return self.options.local if self.options.kind == SERVICE and self.to else self.options.subject
 
     def _token_problems(self, account: str) -> Iterator[str]:
@@ -139,27 +143,27 @@ class ImportClaim:
 
 
 def decode_activation(text: str) -> Activation:
-    """Raises ClaimsError."""
+    """Returns the claims of an activation token. Raises ClaimsError."""
     token = decode(text, "activation")
     fields = token.body
-    # Version 1 called the import's type `type`, where version 2 has the claim's own.
+    # Version 1 has the import's kind in `type`, which is the claim's own type in version 2.
     kind = fields.text("kind") if token.version > 1 else fields.text("type")
     top = token.top.text("issuer_account") if token.version == 1 else ""
     return Activation(token, fields.text("subject"), kind, top or fields.text("issuer_account"))
 
 
 def read_exports(fields: Fields) -> list[ExportClaim]:
-    """Raises ClaimsError."""
+    """Returns the exports of an account's claims. Raises ClaimsError."""
     return [_read_export(item) for item in fields.objects("exports")]
 
 
 def read_imports(fields: Fields) -> list[ImportClaim]:
-    """Raises ClaimsError."""
+    """Returns the imports of an account's claims. Raises ClaimsError."""
     return [_read_import(item) for item in fields.objects("imports")]
 
 
 def read_mappings(fields: Fields) -> list[MappingOptions]:
-    """Raises ClaimsError."""
+    """Returns the mappings of an account's claims. Raises ClaimsError."""
     mappings = fields.object("mappings")
     return [
         MappingOptions(
@@ -218,7 +222,7 @@ def has_wildcards(subject: str) -> bool:
 
 
 def is_contained(subject: str, other: str) -> bool:
-    """True when `other` takes all that `subject` takes."""
+    """Returns True when `other` matches every subject that `subject` matches."""
     inner, outer = subject.split("."), other.split(".")
     if len(inner) > len(outer) and outer[-1] != ">":
         return False
@@ -264,7 +268,7 @@ def _read_import(fields: Fields) -> ImportClaim:
         name=fields.text("name"),
     )
     if to and not local:
-        if kind == SERVICE:  # `subject` is then what it is called here
+        if kind == SERVICE:  # `subject` is then the local name
             options.subject, options.local = to, subject
         else:
             options.prefix, options.local = to, f"{to.removesuffix('.')}.{subject}"
@@ -293,13 +297,13 @@ def _position_problems(export: ExportOptions) -> Iterator[str]:
 
 
 def _wildcards(subject: str) -> str:
-    """A renaming subject with its references (`$1`) as `*`."""
+    """Returns a renaming subject with `*` for its references (`$1`)."""
     return ".".join("*" if _reference(token) else token for token in subject.split(".")) if subject else ""
 
 
 def _reference(token: str) -> int:
-    """The number after `$`; 0 for any other token."""
-    number = token[1:6]  # no subject has so many tokens
+    """Returns the number after `$`; 0 for any other token."""
+    number = token[1:6]  # a subject has fewer tokens than 5 digits can count
     return int(number) if token[:1] == "$" and token[1:] == number and number.isdecimal() else 0
 
 

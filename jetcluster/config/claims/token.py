@@ -1,7 +1,7 @@
-"""JWTs as the NATS ecosystem signs them: Ed25519 nkeys, versions 1 and 2.
+"""JWTs of NATS, signed with Ed25519 nkeys, versions 1 and 2.
 
-A token names its issuer, and the signature is checked against that key. Whether the issuer may say such things is for
-the callers: operators are trusted by the configuration, accounts by their operator, users by their account.
+A token names its issuer, and the signature is checked against that key. The callers decide if the issuer is trusted:
+operators by the configuration, accounts by their operator, users by their account.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from jetcluster.config.nkeys import decode_key, kind_of
 from jetcluster.errors import OperatorError
 
-MAX_BYTES = 1024 * 1024
+MAX_TOKEN_BYTES = 1024 * 1024
 _VERSION = 2
 _ISSUERS = {"operator": "O", "account": "AO", "user": "A", "activation": "AO"}
-"""Claim -> kinds of nkeys that may sign it."""
+"""Claim -> the kinds of nkeys that may sign it."""
 _ALGORITHMS = ("ed25519", "ed25519-nkey")
 _TOKEN = re.compile(r"[\w\-.=]+")
 _FENCE = "---"
@@ -29,12 +29,12 @@ _BASE64 = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class ClaimsError(OperatorError, ValueError):
-    """The token is not to be believed. The text has nothing secret in it."""
+    """A token that is not valid. The text contains no secret."""
 
 
 class Fields:
-    """A JSON object whose values are asked for by type. Missing and null are the type's zero, as Go decodes them;
-    another type raises ClaimsError."""
+    """A JSON object with typed access to its values. A missing value and null are the type's zero value, as in Go; a
+    value of another type raises ClaimsError."""
 
     __slots__ = ("_values",)
 
@@ -59,7 +59,7 @@ class Fields:
     def number(self, name: str, missing: int = 0) -> int:
         value = self._values.get(name)
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-            return int(value)  # what other languages write for the same number
+            return int(value)  # some languages encode an integer as 1.0 or 1e3
         found: int = self._get(name, int, missing)
         if not -(2**63) <= found < 2**63:
             raise ClaimsError(f"cannot unmarshal number into field {name}: out of range")
@@ -76,7 +76,7 @@ class Fields:
         return found
 
     def items(self, name: str) -> list[Any]:
-        """A list of values of any type."""
+        """Returns a list of values of any type."""
         found: list[Any] = self._get(name, list, [])
         return found
 
@@ -102,7 +102,7 @@ class Fields:
 
 @dataclass(slots=True, frozen=True)
 class Token:
-    """A token whose signature is its issuer's. Times are seconds since the epoch, 0 is never."""
+    """A token with a valid signature of its issuer. Times are seconds since the epoch, 0 is never."""
 
     text: str
     kind: str
@@ -118,12 +118,12 @@ class Token:
     not_before: int
     tags: tuple[str, ...]
     top: Fields
-    """The whole object: version 1 had some of the fields outside of `nats`."""
+    """The whole object: version 1 has some of the fields outside of `nats`."""
     body: Fields
     """Its `nats` object."""
 
     def time_problem(self, now: float) -> str:
-        """ "" within its time of validity."""
+        """Returns "" while the token is valid at the epoch second `now`, else the error."""
         second = int(now)
         if 0 < self.expires < second:
             return "claim is expired"
@@ -131,12 +131,12 @@ class Token:
 
 
 def undecorated(text: str) -> str:
-    """The token in a file, which may stand between lines that name its kind."""
+    """Returns the token in a file, which may be decorated with lines that name its kind."""
     return next(iter(decorated(text)), None) or text.strip()
 
 
 def decorated(text: str) -> list[str]:
-    """The lines of `text` that stand alone between two of dashes, as `-----BEGIN NATS USER JWT-----`. Line by line:
+    """Returns the tokens between pairs of lines such as `-----BEGIN NATS USER JWT-----`. It reads line by line, because
     nats.go's regular expression takes minutes for a file of dashes."""
     lines = [line for line in text.split("\n") if line.strip()]
     found, at = [], 0
@@ -157,7 +157,7 @@ def decorated(text: str) -> list[str]:
 
 
 def decode(text: str, kind: str) -> Token:
-    """A token of the kind, its signature checked. Raises ClaimsError."""
+    """Returns a token of the kind, after checking its signature. Raises ClaimsError."""
     header, payload, signature = _parts(text)
     _check_header(_object(header))
     claims = _object(payload)
@@ -173,7 +173,7 @@ def decode(text: str, kind: str) -> Token:
     if version not in (1, _VERSION):
         raise ClaimsError(f"library supports version {_VERSION} or less - received {version}")
     issuer = fields.text("iss")
-    signed = payload if version == 1 else f"{header}.{payload}"
+    signed = payload if version == 1 else f"{header}.{payload}"  # version 1 does not sign the header
     if not _is_signed(issuer, signed.encode(), _decode_part(signature)):
         raise ClaimsError(f"claim failed V{version} signature verification")
     if kind_of(issuer) not in _ISSUERS[kind]:
@@ -197,7 +197,7 @@ def decode(text: str, kind: str) -> Token:
 
 
 def decode_generic(text: str) -> Token:
-    """A token of no known claim, such as a request to delete accounts. Raises ClaimsError."""
+    """Returns a token of any other claim, such as a request to delete accounts. Raises ClaimsError."""
     header, payload, signature = _parts(text)
     algorithm = _check_header(_object(header))
     fields = Fields(_object(payload))
@@ -213,8 +213,8 @@ def decode_generic(text: str) -> Token:
 
 
 def _parts(text: str) -> list[str]:
-    if len(text) > MAX_BYTES:
-        raise ClaimsError(f"token size {len(text)} exceeds maximum of {MAX_BYTES} bytes: token too large")
+    if len(text) > MAX_TOKEN_BYTES:
+        raise ClaimsError(f"token size {len(text)} exceeds maximum of {MAX_TOKEN_BYTES} bytes: token too large")
     parts = text.split(".")
     if len(parts) != 3:
         raise ClaimsError("expected 3 chunks")
@@ -246,7 +246,7 @@ def _object(part: str) -> dict[str, Any]:
     try:
         value = json.loads(raw)
         if _SURROGATE.search(raw):
-            json.dumps(value, ensure_ascii=False).encode()  # half a character would be found out much later
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate would fail only when it is written
     except (ValueError, RecursionError):
         raise ClaimsError("a part is no JSON") from None
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The JWT of a user, and the templates of scoped signing keys that fill it in."""
+"""The JWT of a user, and the templates of scoped signing keys that give its rights."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from jetcluster.config.claims.token import ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 
 MAX_EXPANSIONS = 4096
-"""Subjects that the entries of one list may become."""
+"""Subjects to which the entries of one list may expand."""
 _PLACEHOLDER = re.compile(r"\{\{([^}]+)\}\}")
 _TAG = re.compile(r"(account-)?tag\((.*)\)", re.IGNORECASE)
 
 
 @dataclass(slots=True, frozen=True)
 class UserClaims:
+    """The claims of one user's JWT."""
+
     token: Token
     rights: Rights
     issuer_account: str
-    """The account when one of its signing keys is the issuer; "" otherwise."""
+    """The account if one of its signing keys is the issuer; else ""."""
 
     @property
     def account(self) -> str:
         return self.issuer_account or self.token.issuer
 
     def problem(self, now: float) -> str:
-        """Why it is not valid now; "" when it is."""
+        """Returns the reason why the claims are not valid at this epoch second; "" when they are."""
         if late := self.token.time_problem(now):
             return late
         if self.issuer_account and not is_key("A", self.issuer_account):
@@ -40,7 +42,7 @@ class UserClaims:
 
 
 def decode_user(text: str) -> UserClaims:
-    """Raises ClaimsError."""
+    """Returns the claims of a user's JWT. Raises ClaimsError."""
     token = decode(text, "user")
     if token.version == 1:
         return UserClaims(token, read_rights(token.body, UNLIMITED), token.top.text("issuer_account"))
@@ -48,10 +50,10 @@ def decode_user(text: str) -> UserClaims:
 
 
 def filled_in(template: Rights, user: UserClaims, account_name: str, account_tags: Sequence[str]) -> Rights:
-    """The rights of a user by the template of its signing key. Raises ClaimsError.
+    """Returns the rights of a user by the template of its signing key. Raises ClaimsError.
 
-    An entry of an allow list that comes to no subject is left out, and a list that loses all allows nothing. An entry
-    of a deny list must come to a subject.
+    An entry of an allow list that expands to no subject is left out; a list without entries left allows nothing. An
+    entry of a deny list must expand to a subject.
     """
     plain: dict[str, Callable[[], str]] = {
         "name()": lambda: user.token.name,

@@ -1,1 +1,1 @@
-"""The system account: its requests and their answers, its events, the JWTs of accounts that come through it."""
+"""The system account: its requests and their answers, its events, and the JWTs of accounts that arrive through it."""

@@ -31,7 +31,7 @@ from jetcluster.server.client.connection import ClientConnection
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions
 
-MAX_BODY = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 
 
 def _same(*names: str) -> Mapping[str, str]:
@@ -73,11 +73,11 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def decode(body: bytes) -> Json:
-    """Options and filter as they came. Raises QueryError for what is no JSON object."""
+    """Returns options and filter as they came. Raises QueryError for a body that is no JSON object."""
     if not body.strip():
         return {}
-    if len(body) > MAX_BODY:
-        raise QueryError(f"request of more than {MAX_BODY} bytes")
+    if len(body) > MAX_BODY_BYTES:
+        raise QueryError(f"request of more than {MAX_BODY_BYTES} bytes")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -124,7 +124,7 @@ def _text(kind: str, name: str, value: Any) -> str:
 
 
 def is_for(node: Node, options: Mapping[str, Any]) -> bool:
-    """True when a request to all servers wants an answer of this one. Names match in part unless `exact_match`."""
+    """True when a request to all servers asks this one to answer. Names match in part unless `exact_match`."""
     own = node.options
     exact = options.get("exact_match") is True
     for key, value in (
@@ -143,9 +143,9 @@ def is_for(node: Node, options: Mapping[str, Any]) -> bool:
 
 log = get_logger("monitor")
 
-MAX_REPLY = 8 * 1024 * 1024
+MAX_REPLY_BYTES = 8 * 1024 * 1024
 """Bytes; pages (`offset`, `limit`) get at the rest."""
-TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with offset and limit, or for one account"
+TOO_LARGE = f"the reply has more than {MAX_REPLY_BYTES} bytes: ask for a page with offset and limit, or for one account"
 
 
 class SystemRequestError(CallerError):
@@ -170,7 +170,7 @@ class SystemAnswers:
         }
 
     async def answer(self, request: SystemRequest) -> bytes:
-        """The reply; b"" when this server has nothing to say. Always one: a defect is an error in the reply, too."""
+        """Returns the reply; b"" when this server has none. A defect becomes an error in the reply."""
         try:
             options = decode(request.body)
             if request.scope in ("ping", "own") and not is_for(self._node, options):
@@ -190,7 +190,7 @@ class SystemAnswers:
         except Exception:
             log.exception("system request failed", kind=request.kind)
             return self._error(500, "internal error, see the log")
-        return encoded if len(encoded) <= MAX_REPLY else self._error(500, TOO_LARGE)
+        return encoded if len(encoded) <= MAX_REPLY_BYTES else self._error(500, TOO_LARGE)
 
     def _error(self, code: int, text: str) -> bytes:
         return dumps({"server": self._block.make(), "error": {"code": code, "description": text}})
@@ -215,8 +215,8 @@ class SystemAnswers:
         return await self._view(request, query(kind, options))
 
     async def _view(self, request: SystemRequest, parameters: Query) -> Json:
-        """The answer of a page. Errors have nats-server's codes: 500 for a question that the page refuses, 400 only for
-        one that cannot be read."""
+        """Returns the answer of a page. Errors have nats-server's codes: 500 for a query that the page refuses, 400
+        only for one that cannot be read."""
         steps = self._source.in_steps(request.kind.lower(), parameters)
         try:
             return self._data(await self._source.run(request.origin.account, steps))
@@ -248,7 +248,7 @@ class SystemAnswers:
         return await self._view(request, parameters)
 
     async def _jetstream_of(self, request: SystemRequest, parameters: Query) -> Json | None:
-        """Silent where JetStream does not run yet."""
+        """Returns no reply where JetStream does not run yet."""
         account = request.account
         if account not in account_names(self._node):
             raise SystemRequestError(500, f'account "{account}" not found')
@@ -265,7 +265,7 @@ class SystemAnswers:
         return found
 
     def _statz(self, request: SystemRequest, options: Json) -> Json | None:
-        """Silent about accounts that have no connection here, but for one that asks about itself."""
+        """Returns no reply about accounts without a connection here, except one that asks about itself."""
         named = options.get("accounts")
         if request.account:
             names: set[str] | None = {request.account}
@@ -288,7 +288,7 @@ class SystemAnswers:
         self._client(options, "no such client or leafnode id").close("Kicked")
 
     def _lame_duck(self, options: Json) -> None:
-        """Tells one client that this server is going away; it connects elsewhere by itself."""
+        """Informs one client that this server is going away; the client connects elsewhere by itself."""
         self._client(options, "no such client id").send_lame_duck()
 
     def _reload(self, options: Json) -> None:

@@ -1,7 +1,7 @@
-"""`$SYS.REQ.CLAIMS.*` and `$SYS.REQ.ACCOUNT.<id>.CLAIMS.*`: JWTs of accounts come, are asked for, and are compared.
+"""`$SYS.REQ.CLAIMS.*` and `$SYS.REQ.ACCOUNT.<id>.CLAIMS.*`: JWTs of accounts arrive, are requested, and are compared.
 
-Every server of the cluster hears a new JWT and keeps it for itself. A server asks the others from time to time, with
-the digest of its own JWTs, for those that it has missed. Subjects and replies are nats-server's, as `nsc push` and `nsc
+Every server of the cluster receives a new JWT and keeps it. A server periodically asks the others, with the digest of
+its own JWTs, for those that it has missed. Subjects and replies are nats-server's, as `nsc push` and `nsc
 pull` know them; the resolver decides which of them are served.
 """
 
@@ -239,7 +239,7 @@ class ClaimsRequests:
             found["data"] = {**named, "code": 200, "message": message}
         self._bus.publish(request.reply, dumps(found))
 
-    # ---- what is there
+    # ---- lists of JWTs
 
     async def _list(self, request: ClaimsRequest) -> None:
         if request.reply:
@@ -269,8 +269,8 @@ class ClaimsRequests:
     # ---- the other servers
 
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
-        """The first JWT that comes from one of `others` servers within `seconds`; "" when none of them has it, or none
-        answers."""
+        """Returns the first JWT that comes from one of `others` servers within `seconds`; "" when none of them has it,
+        or none answers."""
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         silent = others + (self._kept.options.kind == FULL)  # then this server answers, too
         inbox = self._inbox + b"." + account.encode()

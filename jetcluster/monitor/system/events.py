@@ -1,4 +1,4 @@
-"""`$SYS` events: the system account hears of servers and connections of the cluster.
+"""`$SYS` events: inform the system account of servers and connections of the cluster.
 
 An event is built only when there is a subscriber, on this node or another one.
 """
@@ -31,7 +31,7 @@ STATSZ_SECONDS = 10.0
 """Seconds between STATSZ; shorter ones come first."""
 CONNS_SECONDS = 30.0
 CONNS_PAUSE_SECONDS = 1.0
-"""At least this long between two counts of connections of the same account."""
+"""Least seconds between two counts of connections of the same account."""
 _TYPE = "io.nats.server.advisory.v1."
 CONNECTIONS = _TYPE + "account_connections"
 _AUTH_REASONS = frozenset(("Authentication Failure", "Authentication Timeout"))
@@ -64,7 +64,7 @@ class SystemEvents:
         self._arm("conns", CONNS_SECONDS, self._conns_due)
 
     def stop(self) -> None:
-        """Says so."""
+        """Publishes that this server shuts down."""
         self._node.server.clients.watcher = None
         for timer in self._timers.values():
             timer.cancel()
@@ -98,7 +98,7 @@ class SystemEvents:
         }
         if reason in _AUTH_REASONS:
             self._about_client(self._prefix + "CLIENT.AUTH.ERR", "client_disconnect", client, end)
-        if client.account or reason in _AUTH_REASONS:  # the others were nobody
+        if client.account or reason in _AUTH_REASONS:  # the others never had an identity
             self._about_client(f"$SYS.ACCOUNT.{account}.DISCONNECT", "client_disconnect", client, end)
         if client.account:
             self._count_changed(account)
@@ -170,12 +170,12 @@ class SystemEvents:
 
 
 def import_statsz() -> Callable[[Node], Json]:
-    """For a thread."""
+    """Imports the page; runs in a thread."""
     from jetcluster.monitor.varz import statsz
 
     return statsz
 
 
 def _conns_subjects(account: str) -> tuple[bytes, bytes]:
-    """The newer name, and the older one."""
+    """Returns the newer and the older name."""
     return f"$SYS.ACCOUNT.{account}.SERVER.CONNS".encode(), f"$SYS.SERVER.ACCOUNT.{account}.CONNS".encode()

@@ -1,6 +1,6 @@
-"""`$SYS.REQ.>`: requests of the system account, and the few that every account may ask.
+"""`$SYS.REQ.>`: requests of the system account, and the few that every account may make.
 
-Every server hears requests to all servers through ordinary interest, and answers for itself. Requests are control
+Every server receives requests to all servers through ordinary interest, and answers for itself. Requests are control
 plane: a bounded queue, answered one after the other, with a turn of the event loop between two.
 """
 
@@ -47,7 +47,7 @@ VIEWS = (
     "EXPVARZ", "IPQUEUESZ", "RAFTZ",
 )  # fmt: skip
 COMMANDS = ("RELOAD", "KICK", "LDM")
-"""To one server only."""
+"""Requests to one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
 OF_OWN_ACCOUNT = {
     "$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",

@@ -1,8 +1,8 @@
 """Counts of the subscribers to a subject of an account, in the whole cluster: `$SYS.DEBUG.SUBSCRIBERS`.
 
 The node that is asked counts its own and asks the others on `$SYS.REQ.ACCOUNT.NSUBS` {acc, subject, queue in base64}.
-The account is the asker's: an account that imports the request hears of itself alone (precedent: debugSubscribers in
-nats-server's events.go).
+The account is the requester's: an account that imports the request gets its own counts alone (precedent:
+debugSubscribers in nats-server's events.go).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ASKED = b"$SYS.DEBUG.SUBSCRIBERS"
 OF_NODE = b"$SYS.REQ.ACCOUNT.NSUBS"
 ANSWER_SECONDS = 0.5
-"""Seconds that other nodes have."""
+"""Seconds in which other nodes must answer."""
 MAX_OPEN_COUNTS = 64
 """Questions under way; more are not answered."""
 
@@ -87,7 +87,7 @@ class SubscriberCounts:
 
 
 def _asking(headers: bytes, origin: Origin) -> str | None:
-    """The account: what the import says of the requester, else that of a client of the system account."""
+    """Returns the requester's account as the import names it, else the connection's; None when it cannot be read."""
     info = header_block.get(headers, b"Nats-Request-Info")
     if info is None:
         return origin.account

@@ -1,8 +1,8 @@
 """The rules that a history of the chaos suite must keep: pure functions from operations to findings.
 
-O(n log n): acked messages carry a sequence, so the order that has to be explained is known, and checking it is a sort
-and not a search. `python -m chaos` judges its runs by them, `jetcluster pipeline verify` any histories. `event` is the
-format; each other file says its rules and what each kind of finding means.
+They take O(n log n): acked messages have a sequence, so the order of writes is known, and checking it is a sort, not a
+search. `python -m chaos` judges its runs by them, `jetcluster pipeline verify` any histories. `event` has the format;
+each other file describes its rules and kinds of findings.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from jetcluster.pipeline.checkers import batches, consumers, log, mirrors, regis
 from jetcluster.pipeline.checkers.event import Event, Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
-"""Operations that the run itself reports: they show no client at work."""
+"""Operations reported by the run itself, not by a client."""
 
 
 class Figures(NamedTuple):
+    """Counts of one history."""
+
     acked: int
     """Messages."""
     unknown: int
-    """Writes without an answer, re-sent or not, that were never acked."""
+    """Writes that were never acked, except those of which every attempt was refused."""
     checked: Counter[str]
-    """Operations per workload: a checker that saw nothing has proven nothing."""
+    """Operations per workload: without any, a checker has proven nothing."""
 
 
 def check(ops: Sequence[Event]) -> list[Finding]:

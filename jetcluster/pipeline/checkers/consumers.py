@@ -1,8 +1,8 @@
-"""Consumers with explicit acks: what was acked does not come again, nothing is left out.
+"""Consumers with explicit acks: an acked message is not delivered again, and no message is skipped.
 
-- skipped: a message whose publish was acked and that was never delivered until nothing was left (`drained`).
-- redelivered: delivered after its ack was confirmed. Deliveries that were on their way then may still arrive: for
-  `GRACE` seconds, and for as long as a fault held bytes back (a stopped process, a link) in between.
+- skipped: a message whose publish was acked was not delivered before the consumer was empty (`drained`).
+- redelivered: delivered after its ack was confirmed. Deliveries in flight may still arrive: for `GRACE_SECONDS`, and
+  for as long as a fault held bytes back (a stopped process, a link) in between.
 - wrong value: delivered with another value than the one acked under that sequence.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from jetcluster.pipeline.checkers.event import Event, Finding
 
-GRACE = 1.0
+GRACE_SECONDS = 1.0
 HOLDING = frozenset({"pause", "link"})
-"""Kinds of faults during which what was sent long ago may arrive."""
+"""Kinds of faults that hold back bytes already sent."""
 
 
 def check(ops: Sequence[Event]) -> list[Finding]:
@@ -47,17 +47,17 @@ def _delivery(op: Event, ack: Event | None, stored: Event | None, held: list[tup
     if stored is not None and stored.msg_id != op.msg_id:
         text = f"{op.seq} delivered as {op.msg_id!r}, {stored.msg_id!r} was stored"
         found.append(Finding("wrong value", op.workload, text, op.t0, op.msg_id, op.seq))
-    if ack is not None and op.t0 - ack.t1 > GRACE and not _overlaps(held, ack.t1, op.t0):
+    if ack is not None and op.t0 - ack.t1 > GRACE_SECONDS and not _overlaps(held, ack.t1, op.t0):
         text = f"{op.seq} came to {op.client} (delivery {op.count}) {op.t0 - ack.t1:.2f} s after {ack.client}'s ack"
         found.append(Finding("redelivered", op.workload, text, op.t0, op.msg_id, op.seq))
     return found
 
 
 def _held(faults: Sequence[Event]) -> list[tuple[float, float]]:
-    """Disjoint and ascending, each with `GRACE` at its end."""
+    """Returns the spans of such faults, disjoint and ascending, each extended by `GRACE_SECONDS`."""
     merged: list[tuple[float, float]] = []
     for op in sorted(faults, key=lambda op: op.t0):
-        start, end = op.t0, op.t1 + GRACE
+        start, end = op.t0, op.t1 + GRACE_SECONDS
         if merged and start <= merged[-1][1]:
             start, end = merged[-1][0], max(end, merged.pop()[1])
         merged.append((start, end))

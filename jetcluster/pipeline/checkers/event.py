@@ -1,20 +1,20 @@
-"""The history of a run, all that clients did and saw, as JSON lines: the one input of every checker. `python -m chaos`
-writes it.
+"""The history of a run: all operations of clients and their results as JSON lines, the only input of every checker.
+`python -m chaos` writes it.
 
-One line per event. `type`: `invoke` when a client begins, then `ok` (the answer was yes), `fail` (a definite no:
-nothing was stored) or `info` (nobody knows). Completions repeat what their `invoke` said, so a line is complete in
+Each line is one event. `type` is `invoke` when a client begins, then `ok` (success), `fail` (a definite refusal:
+nothing was stored) or `info` (unknown). Completions repeat the fields of their `invoke`, so a line is complete in
 itself; an `invoke` without completion is an `info` that never ended. Fields at their default are left out:
 
     type op workload f client subject msg_id seq expect count replica t0 t1 error
 
-`f` is what was done: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
+`f` is the operation: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
 leader), `direct` (by any replica), `batch` (`count` messages, `seq` of the last), `deliver` (the `count`-th delivery
 came at `t0`), `ack` (confirmed), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's
-stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0: it was read,
-without a look at its content), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` what
-exactly was done) and `leader` (`replica` leads the workload's stream; none: nobody says who). More kinds may come:
-readers skip what they do not know. `msg_id` is the value: unique per write, and the payload. Reads of nothing have seq
-0. Times are seconds of one monotonic clock since the run began.
+stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0 only marks the
+replica as read), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` the details) and
+`leader` (`replica` leads the workload's stream; none: unknown). Readers skip unknown kinds, as more may come. `msg_id`
+is the value: unique per write, and the payload. A read without a result has seq 0. Times are seconds of one monotonic
+clock since the run began.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ TYPES = frozenset({"invoke", "ok", "fail", "info"})
 
 @dataclass(slots=True, frozen=True)
 class Event:
+    """One line of a history."""
+
     type: str
     op: int
     workload: str
@@ -43,7 +45,7 @@ class Event:
     replica: str = ""
     t0: float = 0.0
     t1: float = math.inf
-    """inf: not known to have ended."""
+    """inf: no known end."""
     error: str = ""
 
     def to_json(self) -> str:
@@ -56,7 +58,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Event)}
 
 
 def load(lines: Iterable[str]) -> list[Event]:
-    """Raises ValueError (TypeError for unknown fields) with the line's number."""
+    """Parses events. Raises ValueError (TypeError for unknown fields) with the line's number."""
     events = []
     for number, line in enumerate(lines, 1):
         try:
@@ -70,7 +72,7 @@ def load(lines: Iterable[str]) -> list[Event]:
 
 
 def operations(events: Iterable[Event]) -> Iterator[Event]:
-    """One event per operation: its completion, or `info` without an end."""
+    """Yields one event per operation: its completion, or `info` without an end."""
     begun: dict[int, Event] = {}
     for event in events:
         if event.type == "invoke":
@@ -86,13 +88,13 @@ def operations(events: Iterable[Event]) -> Iterator[Event]:
 class Finding:
     """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
     broken batch, wrong value, own write, outage, kept leading, moved leader, minority ack, expired, kept, fired early,
-    not fired, unannounced, false alarm, died; or unhealed, when the cluster did not come back."""
+    not fired, unannounced, false alarm, died, or unhealed: the cluster did not recover."""
 
     kind: str
     workload: str
     text: str
     t: float = 0.0
-    """Seconds since the run began; 0 where no moment can be named."""
+    """Seconds since the run began; 0 if it has no time."""
     msg_id: str = ""
     seq: int = 0
     replica: str = ""

@@ -4,7 +4,7 @@ Applies to `publish` (re-sent with one `msg_id` until acked) and `cas`. Against 
 
 - lost: acked, not on a replica. moved: there under another sequence. duplicated: there twice, or acked twice
   under two sequences.
-- phantom: there, but nobody tried to write it, or every try was refused.
+- phantom: there, but no client tried to write it, or every attempt was refused.
 - reordered: a write that began after another was acked has a smaller sequence.
 - gap: sequences of a replica that is never deleted from are not 1, 2, 3, ... diverged: two replicas differ.
 """
@@ -20,14 +20,14 @@ from jetcluster.pipeline.checkers.event import Event, Finding
 
 @dataclass(slots=True)
 class _Write:
-    """All tries of one value: from the first invocation to the first ack."""
+    """All attempts to write one value, from the first invocation to the first ack."""
 
     msg_id: str
     begun: float
     acked: float
     seqs: set[int]
     maybe: bool = False
-    """Some try was not refused."""
+    """At least one attempt was not refused."""
 
 
 def check(ops: Sequence[Event]) -> list[Finding]:
@@ -44,7 +44,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 
 
 def replicas(ops: Sequence[Event]) -> dict[str, list[Event]]:
-    """`stored` rows per replica, by sequence."""
+    """Returns the `stored` rows per replica, by sequence."""
     stored: dict[str, list[Event]] = defaultdict(list)
     for op in ops:
         if op.f == "stored":
@@ -104,7 +104,7 @@ def _replica(workload: str, replica: str, rows: Sequence[Event], writes: dict[st
     found = []
     places: dict[str, list[int]] = defaultdict(list)
     for row in rows:
-        if row.seq:  # 0 says: this replica was read, and may be empty
+        if row.seq:  # 0 only marks the replica as read
             places[row.msg_id].append(row.seq)
     for msg_id, seqs in places.items():
         if len(seqs) > 1:
@@ -129,7 +129,7 @@ def _replica(workload: str, replica: str, rows: Sequence[Event], writes: dict[st
 
 
 def differences(workload: str, ops: Sequence[Event]) -> list[Finding]:
-    """gap and diverged, of any workload that deletes nothing."""
+    """Finds gap and diverged, for any workload that deletes nothing."""
     found: list[Finding] = []
     first: tuple[str, dict[int, tuple[str, str]]] | None = None
     for replica, rows in sorted(replicas(ops).items()):

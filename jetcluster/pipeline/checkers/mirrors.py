@@ -1,15 +1,15 @@
 """A mirror is a copy of its origin: the same messages under the same sequences, on each replica of the mirror.
 
-`mirror` names the workload whose stream is copied. The origin is what its replicas hold and what was acked; what was
-written to it is judged in log.py. Against the rows of each replica of the mirror:
+`mirror` names the workload whose stream is copied. The origin's content is the messages on its replicas and the acked
+ones; log.py judges the writes to it. Against the rows of each replica of the mirror:
 
-- lost: the origin has it, the mirror has not, though it has later ones, or though it said that nothing was missing
-  (`drained`). Without that a mirror may be a prefix: how far it is behind is not a loss.
+- lost: the origin has it and the mirror lacks it, though it has later ones, or though it reported that nothing was
+  missing (`drained`). Otherwise a mirror may be a prefix: lag is not a loss.
 - phantom: the mirror has it, the origin has not, under no sequence.
 - reordered: there under another sequence than the origin's. diverged: another message under the origin's sequence.
 - duplicated: a value of the origin twice.
-- wrong value: a read that the mirror's replicas may have answered (`mirror_direct`) gave something else than the origin
-  holds under that sequence, or what was not written yet. Such reads may be old: 404 is no finding.
+- wrong value: a read that the mirror's replicas may have answered (`mirror_direct`) returned another value than the
+  origin's under that sequence, or one not written yet. Such reads may be old: 404 is no finding.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 
 
 def _content(ops: Sequence[Event]) -> Content:
-    """The acked messages, replaced by the stored ones where there are some (log.py judges whether they agree, and
-    whether all replicas do)."""
+    """Returns the acked messages, replaced by stored ones where there are some (log.py compares them and replicas)."""
     content = {op.seq: (op.subject, op.msg_id) for op in ops if op.f == "publish" and op.type == "ok"}
     for rows in replicas(ops).values():
         content |= {row.seq: (row.subject, row.msg_id) for row in rows if row.seq}

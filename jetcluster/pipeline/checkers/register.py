@@ -1,17 +1,17 @@
 """Registers with compare-and-set: linearizable writes and leader reads, per subject.
 
-A version of a register is the sequence of the message that made it, so the order of the writes is known. Give each
+A version of a register is the sequence of the message that wrote it, so the order of the writes is known. Give each
 operation the rank of its version, a write before the reads of it. A history is linearizable exactly if no operation
 that began after another had ended has a smaller rank (or the same, when it is the write): one sweep over starts and
-ends.
+ends checks that.
 
-- stale: such a read by the leader. (Writes out of order are `reordered`, in log.py.)
-- own write: a `direct` read that does not show what the same connection (`client`) was told is stored, on any node
-  that is connected to (jetcluster/replica/reads/confirm.py). nats-server promises no such thing.
+- stale: a read by the leader that violates this. (Writes out of order are `reordered`, in log.py.)
+- own write: a `direct` read, through any node, that is older than a write acked on the same connection (`client`), see
+  jetcluster/replica/reads/confirm.py. nats-server does not guarantee this.
 - double cas: two acked writes that expected the same version, or a stored one that did not expect its predecessor.
-- wrong value: a read of a version that holds something else, or of one that was not being written yet.
+- wrong value: a read of a version that holds another value, or of one that was not being written yet.
 
-Otherwise `direct` reads may be old, for any replica answers them; their values are checked.
+Otherwise `direct` reads may be old, as any replica answers them; their values are checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 
 
 def _stored(ops: Sequence[Event]) -> dict[str, dict[int, str]]:
-    """Subject -> sequence -> value, over all replicas (that they agree is checked in log.py)."""
+    """Returns subject -> sequence -> value over all replicas, which log.py compares."""
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for rows in replicas(ops).values():
         for row in rows:
@@ -54,7 +54,7 @@ def _stored(ops: Sequence[Event]) -> dict[str, dict[int, str]]:
 
 
 def _reads(workload: str, ops: Sequence[Event]) -> list[Finding]:
-    """Reads must not be older than what any write or leader read that ended before them had seen."""
+    """Finds reads older than the version of a write or leader read that ended before they began."""
     known = [op for op in ops if op.type == "ok" and op.f in ("cas", "read")]
     ended = sorted(known, key=lambda op: op.t1)
     found = []
@@ -79,7 +79,7 @@ def _reads(workload: str, ops: Sequence[Event]) -> list[Finding]:
 def _own_writes(workload: str, ops: Sequence[Event]) -> list[Finding]:
     found = []
     told: dict[str, Event] = {}
-    for op in ops:  # of one client one after the other
+    for op in ops:  # a client's operations follow each other
         if op.type == "ok" and op.f == "cas":
             told[op.client] = op
         elif op.type == "ok" and op.f == "direct" and op.client in told and op.seq < told[op.client].seq:

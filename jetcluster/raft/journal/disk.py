@@ -148,6 +148,14 @@ class FileDisk:
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if faults.active:
             faults.point("journal.write")
+        self._write(number, offset, chunks, sync)
+        if faults.active:
+            faults.point("journal.synced")
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
+
+    def _write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if self._sync_failed:
             self._refuse()
         plain = self._always_sync and not sync
@@ -166,11 +174,6 @@ class FileDisk:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
             self.sync(number)  # O_DSYNC covers only the bytes of its own write
-        if faults.active:
-            faults.point("journal.synced")
-
-    def rewrite(self, number: int, offset: int, length: int) -> None:
-        self.write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
 
     def sync(self, number: int) -> None:
         fd = self._fd(number)

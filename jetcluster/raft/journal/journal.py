@@ -302,8 +302,7 @@ class Journal(JournalState):
         if self._busy or self.failed is not None or self._closed or not self.batch.count:
             return
         batch = self._seal()
-        self._busy = True
-        self.in_flight = batch.seq
+        self._busy, self.in_flight = True, batch.seq
         self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def _seal(self) -> SealedBatch:

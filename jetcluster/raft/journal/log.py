@@ -313,6 +313,7 @@ class GroupLog:
         self.entry_gseq = self.gseq
         if kind == CONFIG:  # configurations, like votes, are never on credit
             self.election_gseq = self.gseq
+            self.configs.append((index, decode_config(command)))
         size = len(command)
         self._terms.append(term)
         self._kinds.append(kind)
@@ -325,8 +326,6 @@ class GroupLog:
         self.bytes += size
         self._cache[index] = command
         self._cache_bytes += size
-        if kind == CONFIG:
-            self.configs.append((index, decode_config(command)))
         if self._cache_bytes > self._options.cache_bytes:
             self.shrink(self._options.cache_bytes)
         return index
@@ -529,8 +528,7 @@ class GroupLog:
         self._offsets.extend([place.offset for place in places])
         self._lengths.extend([place.length for place in places])
         for index, place in enumerate(places, self.base_index + 1):
-            if place.segment != self._runs.newest:
-                self._runs.add(index, place.segment)
+            self._runs.add(index, place.segment)
             if place.config is not None:
                 self.configs.append((index, place.config))
         self.bytes = sum(self._lengths)

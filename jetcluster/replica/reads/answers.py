@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from jetcluster.budget import BusyError, Steps
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.replica.reads.pages import PagedReplies
 from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.read.direct_get import Answer, DirectGet
@@ -25,14 +26,12 @@ _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
 class Answers:
-    """The answers of one member of a queue group. `report_damage` takes the error of an unreadable record."""
+    """The answers of one member of a queue group."""
 
-    def __init__(self, replica: ReplicaState, report_damage: Callable[[DamagedError], None]) -> None:
-        context = replica.context
-        self._context = context
+    def __init__(self, replica: ReplicaState, settings: Settings) -> None:
+        self._runtime, self._settings = replica.runtime, settings
         self._replica = replica
-        self._report_damage = report_damage
-        self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
+        self._reader = DirectGet(replica.assignment.name, replica.store, replica.network.name, self._excludes_instant)
         self.pages = PagedReplies(replica, self._report)
         self._searches: dict[object, int] = {}
         """Searches in progress -> bytes of their requests."""
@@ -111,7 +110,7 @@ class Answers:
                 self._unreadable(reply, error)
 
         try:
-            self._context.budget.start(self._replica.assignment.account, steps, done, failed)
+            self._runtime.budget.start(self._replica.assignment.account, steps, done, failed)
         except BusyError:
             if over():
                 self.refuse(reply)
@@ -134,9 +133,9 @@ class Answers:
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, DamagedError):
-            self._report_damage(error)
+            self._replica.report_damage(error)
         else:
-            self._context.log.error("the data store cannot be read", error=str(error) or repr(error))
+            self._runtime.log.error("the data store cannot be read", error=str(error) or repr(error))
 
     def _excludes_instant(self) -> bool:
-        return self._context.compat.up_to_time == "exclusive"
+        return self._settings.compat.up_to_time == "exclusive"

@@ -35,7 +35,7 @@ from jetcluster.mesh.api import MeshError
 
 if TYPE_CHECKING:
     from jetcluster.raft.api import RaftGroup
-    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.services import Network
 
 MAX_WAITING = 8192
 MAX_WAIT_SECONDS = 0.25
@@ -102,23 +102,23 @@ _Waiting = tuple[float, Call, Call, Call]
 """Deadline and the three calls of `ReadConfirmations.hold`."""
 
 
-async def confirmed_commit(context: NodeContext, group: RaftGroup) -> int | None:
+async def confirmed_commit(network: Network, group: RaftGroup) -> int | None:
     """The leader's commit index, proven to be current after this call began; None when no leader can prove it now."""
-    return await _ask(context, group.leader, COMMIT_METHOD, group.gid)
+    return await _ask(network, group.leader, COMMIT_METHOD, group.gid)
 
 
-async def confirmed_last(context: NodeContext, gid: int) -> int | None:
+async def confirmed_last(network: Network, gid: int) -> int | None:
     """The last sequence of a stream at its proven leader; None when no leader can prove it now."""
-    if context.leaders.get(gid) is None:
-        await context.leaders.wait(gid, RETRY_SECONDS)
-    return await _ask(context, context.leaders.get(gid), LAST_METHOD, gid)
+    if network.leaders.get(gid) is None:
+        await network.leaders.wait(gid, RETRY_SECONDS)
+    return await _ask(network, network.leaders.get(gid), LAST_METHOD, gid)
 
 
-async def _ask(context: NodeContext, leader: str | None, method: str, gid: int) -> int | None:
+async def _ask(network: Network, leader: str | None, method: str, gid: int) -> int | None:
     if leader is None:
         return None
     try:
-        (found,) = _U64.unpack(await context.mesh.call(leader, method, _U32.pack(gid), ASK_SECONDS))
+        (found,) = _U64.unpack(await network.mesh.call(leader, method, _U32.pack(gid), ASK_SECONDS))
     except (MeshError, struct.error):
         return None
     return int(found)
@@ -128,11 +128,7 @@ class ReadConfirmations:
     """Reads that wait for a leader's confirmation."""
 
     def __init__(
-        self,
-        clock: Clock,
-        timers: Timers,
-        ask: Callable[[], Awaitable[int | None]],
-        reached: Callable[[], int],
+        self, clock: Clock, timers: Timers, ask: Callable[[], Awaitable[int | None]], reached: Callable[[], int]
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached."""

@@ -20,7 +20,7 @@ from jetcluster.protocol.bus import Callback, Origin, Subscription
 from jetcluster.replica.reads.answers import Answers
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
-from jetcluster.store.api import DamagedError
+from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
 
 QUEUE = b"_sys_"
@@ -96,37 +96,37 @@ class OwnStream:
         return origin.kind == "peer"
 
     async def confirmed(self) -> int | None:
-        return await confirmed_commit(self._replica.context, self._replica.group)
+        return await confirmed_commit(self._replica.network, self._replica.group)
 
     def reached(self) -> int:
         return self._replica.group.applied_index
 
 
 class Membership:
-    """One replica as a member of the queue group of `asked`. `links`: the replica's links to its upstreams. `ingest`:
-    the stream's, where it is this replica's own. `give_way` leaves this group, and those that end with it, when the
-    replica does not keep up."""
+    """One replica as a member of the queue group of `asked`. `links`: its links to upstreams. `ingest`: the stream's,
+    where that is this replica's own. `give_way` leaves this group, and those that end with it, when it lags too far."""
 
     def __init__(
         self,
         replica: ReplicaState,
+        domain: str,
         asked: AskedStream,
         answers: Answers,
         links: Links,
         ingest: Ingest | None = None,
         give_way: Callable[[], None] | None = None,
     ) -> None:
-        context = replica.context
         self.answers = answers
-        self._context = context
+        self._known, self._network = replica.known, replica.network
+        runtime = self._runtime = replica.runtime
         self._replica = replica
         self._asked = asked
         self._links = links
         self._ingest = ingest
         self._give_way = give_way or self.leave
         self._prefixes = [PREFIX]
-        if context.domain:
-            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
+        if domain:
+            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % domain.encode())
         self._subscriptions: list[Subscription] = []
         self._aliases: list[Subscription] = []
         """Subscriptions to the alias, while this replica is joined and no stream is named LAST."""
@@ -134,10 +134,10 @@ class Membership:
         self._addressed: Subscription | None = None
         """The subscription to requests that name this replica."""
         self.joining: asyncio.Task[None] | None = None
-        self.waits = ReadWaits(context.clock, context.timers)
-        self.arrivals = ReadWaits(context.clock, context.timers)
+        self.waits = ReadWaits(runtime.clock, runtime.timers)
+        self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
-        self.confirmations = ReadConfirmations(context.clock, context.timers, asked.confirmed, asked.reached)
+        self.confirmations = ReadConfirmations(runtime.clock, runtime.timers, asked.confirmed, asked.reached)
         self._requests = 0
 
     # ---- joining and leaving
@@ -197,15 +197,14 @@ class Membership:
     @property
     def _leaderless(self) -> bool:
         """True when this replica would not hear of commits: it has had no leader for long while others could have one
-        (it may have been removed), its leader leaves it out, or the others follow a leader whose log contradicts its
-        own."""
+        (it may have been removed), its leader leaves it out, or the others' leader has a log that contradicts this."""
         group = self._replica.group
         if group.refused:
             return True
         since = group.passed_over_since
         if since is None:
             return False
-        return group.left_out or self._context.clock.monotonic() - since > LEADERLESS_SECONDS
+        return group.left_out or self._runtime.clock.monotonic() - since > LEADERLESS_SECONDS
 
     def leave(self) -> None:
         """Take no more requests; batches in progress are finished."""
@@ -230,7 +229,7 @@ class Membership:
             self.joining.cancel()
 
     def _join(self) -> None:
-        allowed = self.allowed and self._context.meta_current
+        allowed = self.allowed and self._known.current
         if self._replica.retiring and not self._replica.leading:
             return  # it would not learn when its group goes on without it; the leader of a move does
         if self.joined or not allowed or not self._replica.trusted or not self._replica.may_answer:
@@ -251,7 +250,7 @@ class Membership:
         """Subscribe to `LAST.<stream>.<subject>`, which asks for the last message of a subject, unless a stream is
         named LAST: that stream takes all such requests. Each request goes to one member of the group, so a replica that
         would not answer must not be in it. Call this when a stream of that name comes or goes."""
-        if self._context.find_stream(self._replica.assignment.account, LAST) is not None:
+        if self._known.machine.assignment(self._replica.assignment.account, LAST) is not None:
             for subscription in self._aliases:
                 self._replica.bus.unsubscribe(subscription)
             self._aliases.clear()
@@ -279,9 +278,9 @@ class Membership:
     async def _catch_up_and_join(self) -> None:
         """Give up silently on any trouble: the next tick tries again."""
         group = self._replica.group
-        if group.leader == self._context.me:
+        if group.leader == self._network.me:
             return
-        commit = await confirmed_commit(self._context, group)
+        commit = await confirmed_commit(self._network, group)
         if commit is None:
             return
         for _ in range(200):
@@ -297,10 +296,10 @@ class Membership:
         here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
         sound = replica.trusted and replica.may_answer
-        if not (self.allowed and self._context.meta_current and sound) or replica.retiring:
+        if not (self.allowed and self._known.current and sound) or replica.retiring:
             self._drop_addressed()
         elif self._addressed is None and self._asked.name == replica.assignment.name:
-            subject = ADDRESSED + f"{replica.assignment.name}.{self._context.name}".encode()
+            subject = ADDRESSED + f"{replica.assignment.name}.{self._network.name}".encode()
             self._addressed = replica.bus.subscribe(subject, self._on_addressed)
 
     def _drop_addressed(self) -> None:
@@ -373,10 +372,9 @@ class Membership:
 
     def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
         """Call `go_on` when messages on their way to this stream are stored, or `hand_on` if it must not be read."""
-        context = self._context
         if turns and self._links.behind(self._stored_here):
             later = functools.partial(self._when_arrived, go_on, hand_on, turns - 1)
-            context.timers.call_soon(lambda: later() if self.joined else hand_on())
+            self._runtime.timers.call_soon(lambda: later() if self.joined else hand_on())
             return
         arrived, ingest = self._links.newest(), self._ingest
         if ingest is not None:
@@ -390,17 +388,17 @@ class Membership:
             go_on()
 
     def _stored_here(self, name: str) -> int:
-        found = self._context.find_stream(self._replica.assignment.account, name)
-        return self._context.stored_here(found.gid) if found is not None else 0
+        found = self._known.machine.assignment(self._replica.assignment.account, name)
+        replica = self._known.replicas.get(found.gid) if found is not None else None
+        return replica.last_stored if replica is not None else 0
 
     def _timed(self, answer: Callback) -> Callback:
         """Return `answer` timed from now until its reply, or the first slice of it, was given to the bus."""
-        start = self._context.clock.monotonic()
+        start = self._runtime.clock.monotonic()
 
         def then(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             answer(subject, reply, headers, payload, origin)
-            latency = self._context.read_latency[self._asked.role]
-            latency.observe(self._context.clock.monotonic() - start)
+            self._runtime.read_latency[self._asked.role].observe(self._runtime.clock.monotonic() - start)
 
         return then
 
@@ -416,18 +414,18 @@ class Reads:
     def __init__(
         self,
         replica: ReplicaState,
+        settings: Settings,
         links: Links,
-        report_damage: Callable[[DamagedError], None],
         ingest: Ingest,
         upstream: AskedStream | None = None,
     ) -> None:
-        self.answers = Answers(replica, report_damage)
+        self.answers = Answers(replica, settings)
         """Answers for the replica's own stream."""
-        self.own = Membership(replica, OwnStream(replica), self.answers, links, ingest, self.leave)
+        self.own = Membership(replica, settings.domain, OwnStream(replica), self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
         self.memberships = [self.own]
         if upstream is not None:
-            self.upstream = Membership(replica, upstream, Answers(replica, report_damage), links)
+            self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
 
     @property

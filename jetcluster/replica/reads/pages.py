@@ -62,7 +62,7 @@ class PagedReplies:
     """The batches of one member of a queue group. `report` takes errors of stored records and of the data store."""
 
     def __init__(self, replica: ReplicaState, report: Callable[[Exception], None]) -> None:
-        self._context = replica.context
+        self._runtime = replica.runtime
         self._bus = replica.bus
         self._report = report
         self.streaming = 0
@@ -93,7 +93,7 @@ class PagedReplies:
         bus = self._bus
         if bus.backlog(one.reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
             if self._hold(one):
-                self._context.timers.call_later(one.pause, self._send_slice, one)
+                self._runtime.timers.call_later(one.pause, self._send_slice, one)
                 one.pause = min(2 * one.pause, MAX_PAUSE_SECONDS)
             else:
                 self._ended(one)
@@ -106,18 +106,18 @@ class PagedReplies:
         except (DamagedError, KvError) as error:
             self._report(error)  # no EOB: the client sees that its batch is incomplete
         except LostViewError:
-            self._context.log.warning("a batch was cut off: what it still had to send was removed")
+            self._runtime.log.warning("a batch was cut off: what it still had to send was removed")
         else:
             gone = frames and not bus.publish_frames(one.reply, frames)
             one.held_at = -RENEWAL_SECONDS
             if not answer.done and not gone and self._hold(one):
-                self._context.timers.call_soon(self._send_slice, one)
+                self._runtime.timers.call_soon(self._send_slice, one)
                 return
         self._ended(one)
 
     def _hold(self, one: _PagedReply) -> bool:
         """Release or renew the snapshot before other work runs. False: it has kept deleted data for too long."""
-        now = self._context.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         if one.answer.frozen:
             one.frozen_at = one.frozen_at or now
             return now - one.frozen_at < MAX_FROZEN_SECONDS

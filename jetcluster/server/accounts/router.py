@@ -13,7 +13,7 @@ from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.protocol.sublist import LONGEST_CACHED, Sublist
+from jetcluster.protocol.sublist import MAX_CACHED_BYTES, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server.accounts import bulk
 from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
@@ -180,7 +180,7 @@ class Router:
             route = self.index.match(subject)
         if route.seen == subject:
             self.index.remember(subject, route)
-        elif len(subject) <= LONGEST_CACHED:
+        elif len(subject) <= MAX_CACHED_BYTES:
             route.seen = subject
         return route
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jetcluster.clock import TimerHandle
-from jetcluster.config.account_options import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
+from jetcluster.config.account_options import DEFAULT_THRESHOLD_SECONDS, SINGLETON, ExportOptions
 from jetcluster.config.import_rules import ServiceImport
 from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol import subjects
@@ -67,7 +67,7 @@ class Response:
 
     @property
     def patience(self) -> float:
-        return self.export.patience if self.export is not None else DEFAULT_THRESHOLD
+        return self.export.patience if self.export is not None else DEFAULT_THRESHOLD_SECONDS
 
     def end(self, why: str = "") -> None:
         """Stops waiting. `why` there was no response: "no responders", "timeout", "interest lost"; "" if there was."""

@@ -14,7 +14,7 @@ from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import LeafUserOptions
 from jetcluster.protocol import subjects
-from jetcluster.protocol.sublist import LONGEST_CACHED
+from jetcluster.protocol.sublist import MAX_CACHED_BYTES
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.leaf.state import LeafState
 from jetcluster.server.permissions import first_foreign, without_domain
@@ -229,7 +229,7 @@ def _all_denied(subject: bytes, patterns: Sequence[bytes]) -> bool:
 
 
 def _remember(cache: dict[bytes, bool], subject: bytes, answer: bool) -> None:
-    if len(subject) > LONGEST_CACHED:
+    if len(subject) > MAX_CACHED_BYTES:
         return
     if len(cache) >= _MAX_CACHED:
         cache.clear()

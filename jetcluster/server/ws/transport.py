@@ -277,7 +277,7 @@ class WebSocket(asyncio.Protocol):
         self._over()
         self._socket.write(answer)
         deflate = self._rules.compression and request.deflate
-        limit = websocket.BROWSER_FRAME if request.browser else 0
+        limit = websocket.BROWSER_FRAME_BYTES if request.browser else 0
         self._upper = self._open_client(request)
         most = self._upper.server.options.max_payload
         self._reader = WebSocketReader(

@@ -206,7 +206,8 @@ class RocksStore:
     # -- writing
 
     def write(self, operations: list[tuple[int, bytes, bytes]], *, may_wait: bool) -> None:
-        """In order: (0, key, value) puts, (1, key, "") deletes, (2, start, end) deletes a range. Raises Exception."""
+        """Writes in order: (0, key, value) puts, (1, key, "") deletes, (2, start, end) deletes a range. Raises
+        Exception."""
         if self.read_only:
             raise RocksError("Not implemented: Not supported operation in read only mode.")
         if self.failed:
@@ -280,7 +281,7 @@ class RocksStore:
             self.options.background(self.flush_planned)
 
     def flush_planned(self) -> None:
-        """In the background: an error is kept, and refuses the next write."""
+        """Flushes in the background: an error is kept, and refuses the next write."""
         self._flush_planned = False
         with contextlib.suppress(Exception):
             self.flush_immutable()

@@ -99,7 +99,7 @@ class View:
         self._backward(at - 1, self._key, inclusive=False)
 
     def _forward(self, at: int, start: bytes) -> None:
-        """To the first key from `start` on; the store's own begin at `at`."""
+        """Goes to the first key from `start` on; the store's own begin at `at`."""
         store, old = self._store, self._old
         keys = store.keys
         while at < len(keys) and old and keys[at] in old:

@@ -189,7 +189,7 @@ def _at_once(work: Callable[[], None]) -> None:
 
 
 class RocksModule:
-    """In the place of the module `rocksdict`, for one machine."""
+    """The twin of the module `rocksdict`, for one machine."""
 
     Options = Options
     BlockBasedOptions = BlockBasedOptions

@@ -13,7 +13,7 @@ class Flight:
 
     def __init__(self) -> None:
         self.syncs: list[Callable[[], None]] = []
-        """In their order, those that are not on the platter."""
+        """The syncs that are not on the platter, in their order."""
         self.landed = 0
         """Number of syncs that are on the platter."""
 
@@ -143,7 +143,7 @@ class SectorFile:
         return Unwritten([(i, self.sectors[i]) for i in wanted if i in self.sectors], self.size, self.truncated)
 
     def store(self, unwritten: Unwritten) -> None:
-        """On the platter. What was written since stays dirty."""
+        """Brings it to the platter. What was written since stays dirty."""
         if unwritten.truncated:
             self.stored, self.truncated = {}, False
         for index, data in unwritten.sectors:

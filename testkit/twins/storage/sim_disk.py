@@ -75,11 +75,11 @@ class SimDisk:
         self._flight: Flight | None = None
         self._waiting: list[Callable[[], None]] = []
         self._renames: list[Rename] = []
-        """Not on the platter yet, in their order."""
+        """Renames that are not on the platter yet, in their order."""
         self._numbers = 1
         self.root = Folder(1, 0o755)
         self.files = SimFiles(self)
-        """In the place of `os` (`jetcluster.files.Files`)."""
+        """The twin of `os` (`jetcluster.files.Files`)."""
 
     # -- time
 

@@ -186,7 +186,8 @@ def _folder(machine: Machine, rng: Random) -> str:
 
 
 def _files(machine: Machine, folder: str) -> list[tuple[str, SectorFile]]:
-    """Not what tells whose they are: a server that lost that wants somebody to move its store away, and says so."""
+    """Files of a folder, without those that tell whose they are: a server that lost these wants somebody to move its
+    store away, and says so."""
     found = machine.disk.tree()
     return [
         (path, file) for path, file in found if file.sectors and path.startswith(folder) and not path.endswith("/STORE")

@@ -92,21 +92,17 @@ class Exam(Workload):
 
     async def take(self, session: Session, stream: str, consumer: str, request: dict[str, Any]) -> list[Msg]:
         """The messages that one pull request gets, up to its last status (the last of them, where there is one)."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), inbox)
         found: list[Msg] = []
-        try:
-            async with asyncio.timeout(request.get("expires", 5_000_000_000) / 1e9 + 2.0):
-                while sum(not msg.status for msg in found) < request.get("batch", 1):
-                    msg = await got.get()
-                    if not msg.status.startswith("100"):
-                        found.append(msg)
-                    if msg.status and not msg.status.startswith("100"):
-                        break
-        except TimeoutError:
-            self.note(f"a pull of {consumer} ends without a status")
-        finally:
-            session.unsubscribe(sid)
+        with session.inbox() as (inbox, got):
+            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), inbox)
+            try:
+                async with asyncio.timeout(request.get("expires", 5_000_000_000) / 1e9 + 2.0):
+                    while sum(not msg.status for msg in found) < request.get("batch", 1):
+                        msg = await got.get()
+                        if not msg.status.startswith("100"):
+                            found.append(msg)
+                        if msg.status and not msg.status.startswith("100"):
+                            break
+            except TimeoutError:
+                self.note(f"a pull of {consumer} ends without a status")
         return found

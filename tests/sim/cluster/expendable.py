@@ -45,7 +45,7 @@ def may_lose(deployment: Deployment, name: str, found: list[Replica], sizes: Siz
     machine = deployment.machines[name]
     own = [one for one in found if one.machine is machine]
     jetstream = jetstream_of(machine)
-    if not own or machine.paused or jetstream is None or not jetstream.context.meta_current:
+    if not own or machine.paused or jetstream is None or not jetstream.known.current:
         return False  # after a restart it may not know yet which streams it has
     return all(_kept_without(deployment, replica, found, sizes, even=even) for replica in own)
 

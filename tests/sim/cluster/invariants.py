@@ -67,7 +67,7 @@ def replicas(deployment: Deployment) -> Iterator[Replica]:
         if jetstream is None:
             continue
         cluster = deployment.servers[name].cluster or name
-        for gid, group in jetstream.context.raft.groups.items():
+        for gid, group in jetstream.network.raft.groups.items():
             stream = jetstream.replicas.get(gid)
             if gid == META_GROUP or stream is not None:
                 yield Replica(machine, cluster, group, stream)
@@ -194,20 +194,19 @@ class Invariants:
         jetstream = jetstream_of(machine)
         if jetstream is None:
             return
-        context = jetstream.context
-        journal = context.raft.journal
-        most = journal.options.max_queued_bytes + context.raft.config.max_entry
+        raft, mesh = jetstream.network.raft, jetstream.network.mesh
+        journal = raft.journal
+        most = journal.options.max_queued_bytes + raft.config.max_entry
         self._within(machine.name, "bytes that wait for the journal", journal.queued_bytes, most)
-        mesh = context.mesh
         broken = {what: number for what in ERRORS if (number := getattr(mesh.counters, what))}
         self._require(not broken, f"{machine.name}: its mesh counts {broken}")
         for link in mesh.links.values():
             most = mesh.options.max_pending + mesh.max_frame
             self._within(machine.name, f"bytes for {link.peer_id}", link._pending, most)
-        jobs = sum(map(len, context.budget._waiting.values()))
+        jobs = sum(map(len, jetstream.runtime.budget._waiting.values()))
         self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
-        early = context.raft._early
-        self._within(machine.name, "early frames", early.bytes, context.raft.config.early_bytes)
+        early = raft._early
+        self._within(machine.name, "early frames", early.bytes, raft.config.early_bytes)
 
     def _within(self, where: str, what: str, number: int, most: int) -> None:
         self._require(number <= most, f"{where}: {number} {what}, {most} at most")

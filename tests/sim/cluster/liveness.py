@@ -1,4 +1,4 @@
-"""After the last fault: within a bounded time all is led, current, whole and equal.
+"""Liveness: within a bounded time after the last fault all is led, current, whole and equal.
 
 Nobody helps but whoever starts a server that has ended, as a supervisor does, or moves a store away that holds nothing
 of the meta group any more, as the server asks.

@@ -38,7 +38,7 @@ def one(deployment: Deployment, rng: Random) -> Machine | None:
 
 
 def start(machine: Machine) -> None:
-    """Unless it runs."""
+    """Starts it unless it runs."""
     if not machine.runs:
         machine.start()
 

@@ -191,7 +191,7 @@ async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: 
 
 
 async def _ask(deployment: Deployment, rng: Random, subject: str, body: Any) -> bool:
-    """Through the API, as clients do; what comes of it is for others to judge. Whether it was answered well."""
+    """Asks the API, as clients do; what comes of it is for others to judge. True when it was answered well."""
     addresses = deployment.addresses()
     rng.shuffle(addresses)
     session = Session("administrator", addresses)

@@ -78,7 +78,7 @@ def load() -> list[Mutant]:
 
 
 def record(mutant: Mutant, verdict: Verdict) -> None:
-    """Into the table, which others may have changed meanwhile."""
+    """Writes the verdict into the table, which others may have changed meanwhile."""
     text = TABLE.read_text()
     row = text.index(f'name = "{mutant.name}"\n')
     at = text.index("breaks = ", row)
@@ -113,7 +113,7 @@ def try_one(mutant: Mutant, tree: Path, seconds: float, start: int = FIRST) -> V
 
 
 def _fails(tree: Path, seed: int, only: Sequence[str]) -> bool:
-    """Without the change."""
+    """True when the seed fails without the change."""
     command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed), *_drawn_of(only)]
     return (
         subprocess.run(command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, check=False).returncode
@@ -130,7 +130,8 @@ def _drawn_of(only: Sequence[str]) -> list[str]:
 
 
 def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Verdict:
-    """In a process of its own, which ends with the first seed that fails; a loop that never ends is a failure too."""
+    """Simulates in a process of its own, which ends with the first seed that fails; a loop that never ends is a failure
+    too."""
 
     def limit() -> None:
         most = int(seconds) + 60
@@ -166,7 +167,7 @@ def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Ve
 
 
 def _simulating(seconds: float, start: int, only: Sequence[str] | None) -> int:
-    """In the copy: 1 when a seed failed."""
+    """Simulates, in the copy; returns 1 when a seed failed."""
     from tests.sim.cluster.batch import run_one
     from tests.sim.cluster.scenario import Scenario
 

@@ -82,7 +82,7 @@ class Rage:
     hands: int
     """Number of faults that may be there at a time."""
     seconds: float
-    """For how long they begin."""
+    """Time in which they begin."""
     rest: float
     """Seconds between two of one hand, at most."""
 

@@ -105,7 +105,7 @@ def compare_all(deployment: Deployment) -> int:
 def strangers(deployment: Deployment) -> Iterator[str]:
     """Replicas of streams that are not there, or not on that server."""
     for name, jetstream in jetstreams(deployment):
-        me = jetstream.context.me
+        me = jetstream.network.me
         own = {one.gid for one in jetstream.meta.machine.all_assignments() if me in one.peers}
         if rest := jetstream.replicas.keys() - own:
             yield f"{name} has replicas that belong to nobody: {sorted(rest)}"

@@ -9,11 +9,12 @@ import importlib
 import time
 import traceback
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from testkit.sim.deployment import Deployment, Violation, without_addresses
-from testkit.sim.layout import LAYOUTS
+from testkit.sim.layout import LAYOUTS, Server
 from tests.sim.cluster import liveness, nemesis, replicas, second_look
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
@@ -63,6 +64,16 @@ def warm_up() -> None:
     asyncio.run(build())
     gc.collect()
     gc.freeze()
+
+
+def started(layout: str | Sequence[Server] = "three", seed: int = 5, **options: bool) -> Deployment:
+    """Servers (a key of LAYOUTS, or these) that have found each other."""
+    warm_up()
+    deployment = Deployment(seed, LAYOUTS[layout] if isinstance(layout, str) else layout, **options)
+    for machine in deployment.machines.values():
+        machine.start()
+    deployment.run(8.0)
+    return deployment
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:

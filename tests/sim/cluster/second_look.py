@@ -97,7 +97,7 @@ def _lasts(config: dict[str, Any], deployment: Deployment, *, powerless: bool) -
 
 
 def _plain(value: Any) -> Any:
-    """Without what passes by."""
+    """The value without what passes by."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items() if key not in PASSING_BY}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value

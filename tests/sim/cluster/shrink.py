@@ -44,7 +44,7 @@ def shrink(scenario: Scenario, run: Run = fails, tell: Callable[[str], None] = l
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """With one thing less, the largest steps first."""
+    """Scenarios with one thing less, the largest steps first."""
     yield from (replace(scenario, rage=rage) for rage in _calmer(scenario.rage))
     for workload in scenario.workloads if len(scenario.workloads) > 1 else ():
         yield replace(scenario, workloads=tuple(other for other in scenario.workloads if other != workload))

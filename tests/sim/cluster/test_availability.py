@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
-from testkit.sim.layout import LAYOUTS
 from tests.sim.cluster.availability import LONGEST, Availability
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.machine_faults import cut_links
-from tests.sim.cluster.run import warm_up
 
 pytestmark = pytest.mark.sim
-
-
-@pytest.fixture
-def deployment() -> Iterator[Deployment]:
-    warm_up()
-    deployment = Deployment(5, LAYOUTS["three"])
-    for machine in deployment.machines.values():
-        machine.start()
-    deployment.run(8.0)
-    yield deployment
-    deployment.close()
 
 
 def leaderless(deployment: Deployment, seconds: float = 2 * LONGEST) -> float:

@@ -42,7 +42,7 @@ READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 )
 """Functions whose results differ from one machine, process or moment to the next."""
 SEEDS = [range(start, start + 10) for start in range(0, 30, 10)]
-"""In blocks, so that all processors have some."""
+"""Seeds in blocks, so that all processors have some."""
 PARTS = 4
 """Parts of the corpus, for the same reason."""
 

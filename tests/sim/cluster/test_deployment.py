@@ -36,7 +36,7 @@ class Bench:
         self.loop: SimLoop = self.site.client("client")
 
     def do(self, work: Callable[[], Awaitable[Any]], most: float = 60.0) -> Any:
-        """Again and again until it works."""
+        """Does the work again and again until it succeeds."""
 
         async def insist() -> Any:
             while True:

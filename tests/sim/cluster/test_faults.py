@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
 from tests.sim.cluster.nemesis import FAULTS, Rage
-from tests.sim.cluster.run import run_seed, warm_up
+from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
 from tests.sim.cluster.workload import SETTLE, found
@@ -44,15 +43,11 @@ def test_a_cluster_gets_over(fault: str) -> None:
 
 
 @pytest.fixture
-def deployment() -> Iterator[Deployment]:
-    """Three servers that have found each other."""
-    warm_up()
-    deployment = Deployment(5, LAYOUTS["three"])
-    for machine in deployment.machines.values():
-        machine.start()
-    deployment.run(8.0)
-    yield deployment
-    deployment.close()
+def invariants(deployment: Deployment) -> Invariants:
+    """Invariants of a cluster that was looked at once."""
+    invariants = Invariants(deployment)
+    invariants.look()
+    return invariants
 
 
 def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:
@@ -84,18 +79,14 @@ def test_faults_that_the_product_does_not_get_over_are_drawn_where_that_is_asked
     assert Scenario.of(4, {"publish"}, faults=("left_behind",)).layout == "five"
 
 
-def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     leader, (other, _) = meta(deployment)
     other.group.role, other.group.term = Role.LEADER, leader.group.term
     with pytest.raises(Violation, match=f"leads term {leader.group.term}, as {leader.machine.name} did"):
         invariants.look()
 
 
-def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     meta(deployment)[0].group.engine.commit -= 1
     with pytest.raises(Violation, match="its commit index went back"):
         invariants.look()
@@ -120,9 +111,7 @@ def test_only_a_loss_of_power_takes_committed_entries_and_only_of_a_relaxed_log(
         invariants.look()
 
 
-def test_a_state_of_its_own_is_noticed(deployment: Deployment) -> None:
-    invariants = Invariants(deployment)
-    invariants.look()
+def test_a_state_of_its_own_is_noticed(deployment: Deployment, invariants: Invariants) -> None:
     node = meta(deployment)[1][0].machine.node
     assert node is not None and node.jetstream is not None and node.jetstream.jetstream is not None
     node.jetstream.jetstream.meta.machine._digest = bytes(16)

@@ -9,24 +9,19 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
-from testkit.sim.deployment import Deployment
 from testkit.sim.layout import cluster
 from testkit.sim.network import Link
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.run import warm_up
+from tests.sim.cluster.run import started
 
 
 class Site:
     """Three servers, of which n1 alone waits for its disk, and a stream."""
 
     def __init__(self, seed: int) -> None:
-        warm_up()
         servers = [replace(server, sync_interval=0.0 if server.name == "n1" else 10.0) for server in cluster(3)]
-        self.deployment = Deployment(seed, servers, keep_trace=True)
-        for machine in self.deployment.machines.values():
-            machine.start()
-        self.deployment.run(8.0)
+        self.deployment = started(servers, seed, keep_trace=True)
         self.loop = self.deployment.client("client")
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -43,7 +38,7 @@ class Site:
         return self.do(connect())
 
     def cut(self, a: str, b: str) -> list[Link]:
-        """Both ways."""
+        """Cuts the links both ways."""
         ips = self.deployment.machines[a].host.ip, self.deployment.machines[b].host.ip
         links = [self.deployment.network.link(*ips), self.deployment.network.link(*reversed(ips))]
         for link in links:

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
-from testkit.sim.deployment import Deployment
-from testkit.sim.layout import LAYOUTS
 from testkit.sim.network import Link
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import replicas
-from tests.sim.cluster.run import warm_up
+from tests.sim.cluster.run import started
 
 pytestmark = pytest.mark.sim
 
@@ -22,10 +20,7 @@ class Site:
     """Five servers, and a client."""
 
     def __init__(self) -> None:
-        self.deployment = Deployment(5, LAYOUTS["five"])
-        for machine in self.deployment.machines.values():
-            machine.start()
-        self.deployment.run(8.0)
+        self.deployment = started("five")
         self.loop = self.deployment.client("me")
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -71,7 +66,6 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    warm_up()
     site = Site()
     yield site
     site.deployment.close()

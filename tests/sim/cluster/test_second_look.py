@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from testkit.sim.deployment import Deployment, Violation
-from testkit.sim.layout import LAYOUTS
-from tests.sim.cluster.run import warm_up
+from testkit.sim.deployment import Violation
+from tests.sim.cluster.run import started
 from tests.sim.cluster.second_look import compare, look_again
 from tests.sim.cluster.workloads.churn import Churn
 
@@ -29,11 +28,7 @@ def test_what_is_told_before_and_after() -> None:
 
 def test_all_servers_start_again_and_tell_the_same() -> None:
     """Once all are killed, once all lose power."""
-    warm_up()
-    deployment = Deployment(5, LAYOUTS["three"])
-    for machine in deployment.machines.values():
-        machine.start()
-    deployment.run(8.0)
+    deployment = started()
     churn = Churn(deployment, Random(1))
 
     async def fill() -> None:

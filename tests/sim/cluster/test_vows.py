@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,26 +10,13 @@ import pytest
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
 from testkit.sim.deployment import Deployment
-from testkit.sim.layout import LAYOUTS, ROUTE_PORT
+from testkit.sim.layout import ROUTE_PORT
 from testkit.sim.vows import Vow, Vows
-from tests.sim.cluster.run import warm_up
 
 pytestmark = pytest.mark.sim
 
 GROUP = 7
 N1, N2, N3 = (("10.0.0.1", 40_000), ("10.0.0.2", ROUTE_PORT), ("10.0.0.3", ROUTE_PORT))
-
-
-@pytest.fixture
-def deployment() -> Iterator[Deployment]:
-    """Three servers that have found each other."""
-    warm_up()
-    deployment = Deployment(5, LAYOUTS["three"])
-    for machine in deployment.machines.values():
-        machine.start()
-    deployment.run(8.0)
-    yield deployment
-    deployment.close()
 
 
 def test_vows_are_overheard_and_kept_over_losses_of_power(deployment: Deployment) -> None:

@@ -11,7 +11,7 @@ import functools
 import importlib
 import json
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +20,7 @@ from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import EPOCH_NS
 from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Session
 from tests.sim.cluster import workloads
+from tests.sim.cluster.judges import Log
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """Errors that a client may meet while faults last, and after which it tries again."""
@@ -33,7 +34,7 @@ class Workload:
 
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
-    """In the words of docs/."""
+    """The promises that it tries, in the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
     weight: ClassVar[int] = 1
@@ -124,11 +125,8 @@ class Workload:
 
     async def direct(self, session: Session, stream: str, request: dict[str, Any]) -> list[Msg]:
         """The messages of a Direct Get batch. Raises ApiError for an answer that is none."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
         found: list[Msg] = []
-        try:
+        with session.inbox() as (inbox, got):
             session.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), inbox)
             while True:
                 async with asyncio.timeout(5.0):
@@ -139,8 +137,6 @@ class Workload:
                     return found
                 else:
                     raise ApiError({"code": int(msg.status[:3]), "description": msg.status})
-        finally:
-            session.unsubscribe(sid)
 
     def text_of(self, message: dict[str, Any]) -> str:
         """The payload in an answer of MSG.GET."""
@@ -174,29 +170,38 @@ class Workload:
         self, session: Session, stream: str, consumer: str, take: Callable[[Msg], Awaitable[None]], batch: int = 10
     ) -> None:
         """One pull request, for a second; `take` may raise what requests raise."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        try:
-            request = json.dumps({"batch": batch, "expires": 1_000_000_000}).encode()
-            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, inbox)
-            async with asyncio.timeout(1.5):
-                for _ in range(batch):
-                    msg = await got.get()
-                    if msg.status:
-                        await asyncio.sleep(0.0 if msg.status.startswith("408") else 0.1)
-                        break
-                    await take(msg)
-        except PASSING:
-            await asyncio.sleep(0.1)
-        finally:
-            session.unsubscribe(sid)
+        with session.inbox() as (inbox, got):
+            try:
+                request = json.dumps({"batch": batch, "expires": 1_000_000_000}).encode()
+                session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, inbox)
+                async with asyncio.timeout(1.5):
+                    for _ in range(batch):
+                        msg = await got.get()
+                        if msg.status:
+                            await asyncio.sleep(0.0 if msg.status.startswith("408") else 0.1)
+                            break
+                        await take(msg)
+            except PASSING:
+                await asyncio.sleep(0.1)
+
+    async def store_logged(
+        self, log: Log, session: Session, subject: str, text: str, headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Stores a message, and writes down in `log` that it was sent and acknowledged."""
+        log.send(text)
+        ack = await self.store(session, subject, text, headers)
+        log.ack(int(ack["seq"]), text, self.now)
+        return ack
+
+    def turns(self, pace: float) -> Turns:
+        """Numbers from 1 until `stopping`, `pace` of them in a second."""
+        return Turns(self, pace)
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def note(self, what: str) -> None:
-        """Into the trace."""
+        """Writes into the trace."""
         self.deployment.trace.add(self.name, what)
 
     async def session(self, name: str, *nodes: str, user: str = "") -> Session:
@@ -235,6 +240,47 @@ class Workload:
     def require(self, is_so: bool, what: str) -> None:
         if not is_so:
             raise Violation(f"{self.name}: {what}")
+
+
+class Writers(Workload):
+    """Clients that write into one stream, which must have what `log` says that was acknowledged."""
+
+    stream: ClassVar[str]
+    writers: ClassVar[int] = 2
+    log: Log
+
+    async def work(self) -> None:
+        await together(*(self._write(number) for number in range(self.writers)))
+
+    async def check(self) -> None:
+        await self.everywhere(self.stream, max(self.log.acked, default=0), self._look)
+
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+
+
+class Turns:
+    """Turns of a workload, at random moments."""
+
+    def __init__(self, workload: Workload, pace: float) -> None:
+        self._workload, self._pace, self._number = workload, pace, 0
+
+    def __aiter__(self) -> Turns:
+        return self
+
+    async def __anext__(self) -> int:
+        if self._workload.stopping:
+            raise StopAsyncIteration
+        await asyncio.sleep(self._workload.rng.expovariate(self._pace))
+        self._number += 1
+        return self._number
+
+
+async def together(*parts: Coroutine[Any, Any, None]) -> None:
+    """Runs all of them, until the last one ends or one fails."""
+    async with asyncio.TaskGroup() as group:
+        for part in parts:
+            group.create_task(part)
 
 
 class Delivered(NamedTuple):

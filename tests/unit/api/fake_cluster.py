@@ -1,4 +1,4 @@
-"""In-memory twins for the API's tests: a bus, and a cluster with the real meta machine behind it."""
+"""In-memory twin for the API's tests: a cluster with the real meta machine behind it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.model.subjects import is_subset
-from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.stream.log.levels import LEVEL
+from testkit.twins.bus import FakeBus
 from testkit.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {
@@ -30,78 +29,6 @@ EMPTY_STATE = {
     "last_ts": "0001-01-01T00:00:00Z",
     "consumer_count": 0,
 }
-
-
-class FakeOrigin(Origin):
-    kind = "client"
-    account = "A"
-
-    def client_info(self) -> dict[str, Any]:
-        return {"user": "u1"}
-
-
-class FakeSubscription:
-    def __init__(self, subject: bytes, callback: Callback, queue: bytes | None, exclusive: bool = False) -> None:
-        self.subject, self.callback, self.queue, self.exclusive = subject, callback, queue, exclusive
-
-
-class FakeBus:
-    account = "A"
-
-    def __init__(self) -> None:
-        self.subscriptions: list[FakeSubscription] = []
-
-    def subscribe(
-        self,
-        subject: bytes,
-        callback: Callback,
-        queue: bytes | None = None,
-        *,
-        local_only: bool = False,
-        exclusive: bool = False,
-    ) -> FakeSubscription:
-        subscription = FakeSubscription(subject, callback, queue, exclusive)
-        self.subscriptions.append(subscription)
-        return subscription
-
-    def unsubscribe(self, subscription: Any) -> None:
-        self.subscriptions.remove(subscription)
-
-    def _takers(self, subject: bytes) -> list[FakeSubscription]:
-        return [s for s in self.subscriptions if is_subset(subject.decode("latin-1"), s.subject.decode())]
-
-    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        return self.publish(subject, payload, reply, headers)
-
-    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        takers = [taker for taker in self._takers(subject) if not taker.exclusive]
-        for taker in takers:
-            taker.callback(subject, reply, headers, payload, FakeOrigin())
-        return len(takers)
-
-    def publish_as_client(self, subject: bytes, payload: bytes = b"", reply: bytes = b"") -> None:
-        takers = self._takers(subject)
-        for taker in [taker for taker in takers if taker.exclusive] or takers:
-            taker.callback(subject, reply, b"", payload, FakeOrigin())
-
-    def publish_many(self, messages: Any) -> None:
-        for subject, payload in messages:
-            self.publish(subject, payload)
-
-    def has_interest(self, subject: bytes) -> bool:
-        return bool(self._takers(subject))
-
-    def is_guarded(self, filter: bytes) -> bool:
-        return filter.startswith(b"$")
-
-    def has_listener(self, subject: bytes) -> bool:
-        return False
-
-    def collect(self, subject: bytes) -> list[tuple[bytes, dict[str, Any]]]:
-        """Everything published to `subject` from now on, decoded."""
-        got: list[tuple[bytes, dict[str, Any]]] = []
-        self.subscribe(subject, lambda s, r, h, payload, o: got.append((s, json.loads(payload))))
-        return got
 
 
 class FakeCluster:

@@ -11,13 +11,13 @@ import pytest
 from jetcluster.budget import LoopBudget, Steps
 from jetcluster.clock import SystemClock
 from jetcluster.cluster.requests import LeaderRequests
-from jetcluster.model.codec import LONG, dumps, encoding
+from jetcluster.model.codec import LONG_LIST_ITEMS, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
 from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
 from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import ListLog
 
-SUBJECTS = {f"s.\u00e9{number}": number for number in range(5 * LONG)}
+SUBJECTS = {f"s.\u00e9{number}": number for number in range(5 * LONG_LIST_ITEMS)}
 
 
 class Counted:

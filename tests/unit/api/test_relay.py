@@ -18,7 +18,7 @@ from testkit.server_rig import Bench
 from testkit.twins.time import SeededRng
 
 
-class TwinMesh:
+class FakeMesh:
     """A mesh by hand: keeps what is sent to peers, and tells of peers that tests bring up and down."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class TwinMesh:
             down(info)
 
 
-def relay(bench: Bench, mesh: TwinMesh, elsewhere: bytes = b"", domain: str = "") -> ApiRelay:
+def relay(bench: Bench, mesh: FakeMesh, elsewhere: bytes = b"", domain: str = "") -> ApiRelay:
     made = ApiRelay(
         mesh,  # type: ignore[arg-type]
         bench.server.account,
@@ -69,7 +69,7 @@ def request(bench: Bench, subject: bytes, reply: bytes = b"_INBOX.1") -> int:
 
 
 def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     relay(bench, mesh, domain="hub")
     assert not request(bench, b"$JS.API.INFO"), "nobody has JetStream: the client sees 503"
     mesh.up("AAAAAAAA", jetstream=False)
@@ -89,7 +89,7 @@ def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
 
 
 def test_what_replicas_answer_themselves_is_not_handed_over() -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     relay(bench, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     for subject in (b"$JS.API.DIRECT.GET.S", b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"$JS.API.META.LEADER.STEPDOWN"):
@@ -100,7 +100,7 @@ def test_what_replicas_answer_themselves_is_not_handed_over() -> None:
 
 
 def test_accounts_of_a_reload_are_served_too_and_none_twice() -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     made = relay(bench, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     made.serve(["$G", "A"])
@@ -110,7 +110,7 @@ def test_accounts_of_a_reload_are_served_too_and_none_twice() -> None:
 
 
 def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     relay(bench, mesh, elsewhere=b"$JS.API.INFO")
     mesh.up("BBBBBBBB", jetstream=True)
     request(bench, b"$JS.API.INFO")
@@ -118,7 +118,7 @@ def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() 
     assert not mesh.sent
 
 
-def served(bench: Bench, mesh: TwinMesh) -> None:
+def served(bench: Bench, mesh: FakeMesh) -> None:
     account = bench.server.account
     serve_relayed(mesh, account, lambda peer: peer == "MMMMMMMM", domain="hub", system_account="$SYS")  # type: ignore[arg-type]
 
@@ -136,7 +136,7 @@ def served(bench: Bench, mesh: TwinMesh) -> None:
 def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
     account: str, subject: bytes, anybody: bool
 ) -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     served(bench, mesh)
     got: list[bytes] = []
     answers: list[bytes] = []
@@ -151,7 +151,7 @@ def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
 
 
 def test_the_other_side_publishes_it() -> None:
-    bench, mesh = Bench(), TwinMesh()
+    bench, mesh = Bench(), FakeMesh()
     served(bench, mesh)
     got: list[tuple[bytes, ...]] = []
     bench.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
@@ -197,7 +197,7 @@ TARGETS: list[tuple[bytes, bytes, int]] = [
 @pytest.mark.parametrize(("subject", "payload", "code"), TARGETS)
 def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: bytes, payload: bytes, code: int) -> None:
     bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
-    mesh = TwinMesh()
+    mesh = FakeMesh()
     relay(bench, mesh, domain="hub")
     mesh.up("BBBBBBBB", jetstream=True)
     client = bench.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
@@ -216,7 +216,7 @@ def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: byt
 @pytest.mark.parametrize(("target", "guarded"), [("$KV.{{wildcard(1)}}.k", True), ("$KV.mine.{{wildcard(1)}}", False)])
 def test_where_a_stream_republishes_to_already_it_may_go_on_to(target: str, guarded: bool) -> None:
     bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
-    mesh = TwinMesh()
+    mesh = FakeMesh()
     relay(bench, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     payload = json.dumps({"republish": {"src": "a.*", "dest": target}}).encode()

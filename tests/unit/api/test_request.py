@@ -9,7 +9,8 @@ import pytest
 from jetcluster.api.request import Request, check_target
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Origin
-from tests.unit.api.fake_cluster import Client, FakeBus, FakeOrigin
+from testkit.twins.bus import FakeBus, FakeOrigin
+from tests.unit.api.fake_cluster import Client
 
 
 @pytest.mark.parametrize(

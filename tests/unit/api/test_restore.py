@@ -18,8 +18,10 @@ from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream.apply import restoring
+from testkit.attacks import compressed, uvarint
+from testkit.twins.bus import FakeBus
 from testkit.twins.time import SeededRng
-from tests.unit.api.fake_cluster import Client, FakeBus
+from tests.unit.api.fake_cluster import Client
 
 
 def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
@@ -33,25 +35,6 @@ def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
     """(name, sequence, payload) of each entry; not compressed."""
     body = b"".join(restoring.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
     return s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + body + (restoring.END if end else b"")))
-
-
-def uvarint(value: int) -> bytes:
-    out = b""
-    while value >= 128:
-        out += bytes((value & 127 | 128,))
-        value >>= 7
-    return out + bytes((value,))
-
-
-def compressed(pattern: bytes, size: int) -> bytes:
-    """A chunk that holds `pattern` again and again: `size` bytes of it in some twenty."""
-    left = size - len(pattern)
-    block = uvarint(size) + bytes((60 << 2, len(pattern) - 1)) + pattern
-    block += bytes((2 | 3 << 2,)) + len(pattern).to_bytes(2, "little")
-    left -= 4
-    block += bytes((1 | 7 << 2, 0)) + (left - 65_540).to_bytes(3, "little")
-    body = s2.masked(at_once(s2.decode_block(block))).to_bytes(4, "little") + block
-    return b"\x00" + len(body).to_bytes(3, "little") + body
 
 
 @dataclass

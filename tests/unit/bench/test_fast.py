@@ -2,72 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from bench.fast import fast_publish
 from testkit.client import ClientError
+from tests.unit.bench.fake_server import FakeServer, msg
 
-PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 
-
-class FakeStream:
+class FakeStream(FakeServer):
     def __init__(self) -> None:
+        super().__init__()
         self.per_ack = 7
         self.stored = 0
-        self.most_ahead = 0
         self.refuse_at = 0
         self.lose = 0
         """Messages that the final answer lacks."""
-        self.url = ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"headers":true}\r\n')
-        buffer = b""
-        while data := await reader.read(1 << 20):
-            writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
-            buffer += data
-            told = 0
-            while found := PUB.search(buffer):
-                end = found.end() + int(found[3]) + 2
-                if len(buffer) < end:
-                    break
-                buffer = buffer[end:]
-                seq, operation = map(int, found[2].split(b".")[-3:-1])
-                told += operation < 3
-                for body in self.take(seq, operation):
-                    writer.write(b"MSG %b 2 %d\r\n%b\r\n" % (found[2], len(body), body))
-            self.most_ahead = max(self.most_ahead, told)
-        writer.close()
+    def answer(self, subject: bytes, reply: bytes, payload: bytes) -> bytes:
+        body = self.take(*map(int, reply.split(b".")[-3:-1]))
+        return msg(reply, body, sid=2) if body else b""
 
-    def take(self, seq: int, operation: int) -> list[bytes]:
+    def take(self, seq: int, operation: int) -> bytes:
         if operation == 3:
-            return [b'{"stream":"S","seq":%d,"batch":"b","count":%d}' % (self.stored, self.stored - self.lose)]
+            self.outstanding -= 1
+            return b'{"stream":"S","seq":%d,"batch":"b","count":%d}' % (self.stored, self.stored - self.lose)
         assert seq == self.stored + 1
         self.stored = seq
         if seq == self.refuse_at:
-            return [b'{"type":"err","seq":%d,"error":{"code":400}}' % seq]
+            return b'{"type":"err","seq":%d,"error":{"code":400}}' % seq
         if seq == 1:
-            return [b'{"type":"ack","seq":0,"msgs":%d}' % self.per_ack]
-        return [] if seq % self.per_ack else [b'{"type":"ack","seq":%d,"msgs":%d}' % (seq, self.per_ack)]
+            return b'{"type":"ack","seq":0,"msgs":%d}' % self.per_ack
+        return b"" if seq % self.per_ack else b'{"type":"ack","seq":%d,"msgs":%d}' % (seq, self.per_ack)
 
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeStream]:
     stream = FakeStream()
-    server = await asyncio.start_server(stream.serve, "127.0.0.1", 0)
-    stream.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield stream
-    server.close()
+    async with stream.serving():
+        yield stream
 
 
 async def test_every_message_is_counted_and_no_more_are_ahead_than_allowed(fake: FakeStream) -> None:
     result = await fast_publish(fake.url, "s", count=1000)
     assert result.messages == fake.stored == 1000
-    assert fake.most_ahead <= 2 * fake.per_ack
+    assert fake.most_outstanding <= 2 * fake.per_ack
     assert result.latencies_ms
 
 

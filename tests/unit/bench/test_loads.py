@@ -2,73 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from bench import loads
 from testkit.client import ClientError
+from tests.unit.bench.fake_server import FakeServer, msg
 
-PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 
-
-class FakeJetStream:
-    """Acks publishes and answers Direct Gets; `fail_at` answers that publish with an error. In odd splits."""
+class FakeJetStream(FakeServer):
+    """Acks publishes and answers Direct Gets; `fail_at` answers that publish with an error."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seq = 0
-        self.most_outstanding = 0
         self.fail_at = -1
         self.silent = False
-        self.url = ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"headers":true}\r\n')
-        buffer = b""
-        try:
-            while data := await reader.read(1 << 20):
-                writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
-                buffer += data
-                out, buffer, count = self.answer(buffer)
-                self.most_outstanding = max(self.most_outstanding, count)
-                half = len(out) // 2 + 1
-                writer.write(out[:half])
-                await asyncio.sleep(0)
-                writer.write(out[half:])
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    def answer(self, buffer: bytes) -> tuple[bytes, bytes, int]:
-        out, at, count = b"", 0, 0
-        while match := PUB.search(buffer, at):
-            end = match.end() + int(match[3]) + 2
-            if end > len(buffer):
-                break
-            at, count = end, count + 1
-            if self.silent:
-                continue
-            if match[1].startswith(b"$JS.API.DIRECT.GET."):
-                head, body = b"NATS/1.0\r\nNats-Sequence: 1\r\n\r\n", b"payload" + loads.MARK
-                out += b"HMSG %b 1 %d %d\r\n%b%b\r\n" % (match[2], len(head), len(head) + len(body), head, body)
-                continue
-            self.seq += 1
-            ack = b'{"stream":"S","seq":%d}' % self.seq
-            if self.seq == self.fail_at:
-                ack = b'{"error":{"code":503,"err_code":10008,"description":"no leader"},"stream":"S","seq":0}'
-            out += b"MSG %b 1 %d\r\n%b\r\n" % (match[2], len(ack), ack)
-        return out, buffer[at:], count
+    def answer(self, subject: bytes, reply: bytes, payload: bytes) -> bytes:
+        if self.silent:
+            return b""
+        if subject.startswith(b"$JS.API.DIRECT.GET."):
+            return msg(reply, b"payload" + loads.MARK, b"NATS/1.0\r\nNats-Sequence: 1\r\n\r\n")
+        self.seq += 1
+        if self.seq == self.fail_at:
+            error = b'{"error":{"code":503,"err_code":10008,"description":"no leader"},"stream":"S","seq":0}'
+            return msg(reply, error)
+        return msg(reply, b'{"stream":"S","seq":%d}' % self.seq)
 
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeJetStream]:
     one = FakeJetStream()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    async with one.serving():
         yield one
 
 

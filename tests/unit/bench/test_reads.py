@@ -2,73 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from bench import reads
 from bench.loads import MARK
 from testkit.client import ClientError
+from tests.unit.bench.fake_server import FakeServer, msg
 
-PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 
-
-class FakeDirectGet:
+class FakeDirectGet(FakeServer):
     """Answers with as many messages as were asked for (multi_last: 5), less `missing`, in odd splits."""
 
+    piece_bytes = 777
+
     def __init__(self) -> None:
-        self.asked: list[dict[str, object]] = []
+        super().__init__()
+        self.asked: list[dict[str, Any]] = []
         self.subjects: list[bytes] = []
         self.missing = 0
-        self.url = ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"headers":true}\r\n')
-        buffer = b""
-        try:
-            while data := await reader.read(1 << 20):
-                writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
-                buffer += data
-                out, buffer = self.answer(buffer)
-                for at in range(0, len(out), 777):
-                    writer.write(out[at : at + 777])
-                    await asyncio.sleep(0)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    def answer(self, buffer: bytes) -> tuple[bytes, bytes]:
-        out, at = b"", 0
-        while match := PUB.search(buffer, at):
-            end = match.end() + int(match[3]) + 2
-            if end > len(buffer):
-                break
-            at = end
-            if not match[1].startswith(b"$JS.API.DIRECT.GET."):
-                self.subjects.append(match[1])
-                ack = b'{"stream":"S","seq":%d}' % len(self.subjects)
-                out += b"MSG %b 1 %d\r\n%b\r\n" % (match[2], len(ack), ack)
-                continue
-            request = json.loads(buffer[match.end() : end - 2])
-            self.asked.append(request)
-            head, body = b"NATS/1.0\r\nNats-Num-Pending: 1\r\n\r\n", b"payload" + MARK
-            one = b"HMSG %b 1 %d %d\r\n%b%b\r\n" % (match[2], len(head), len(head) + len(body), head, body)
-            eob = reads.EOB + b"\r\nNats-Num-Pending: 0\r\n\r\n"
-            out += one * (int(request.get("batch", 5)) - self.missing)
-            out += b"HMSG %b 1 %d %d\r\n%b\r\n" % (match[2], len(eob), len(eob), eob)
-        return out, buffer[at:]
+    def answer(self, subject: bytes, reply: bytes, payload: bytes) -> bytes:
+        if not subject.startswith(b"$JS.API.DIRECT.GET."):
+            self.subjects.append(subject)
+            return msg(reply, b'{"stream":"S","seq":%d}' % len(self.subjects))
+        request = json.loads(payload)
+        self.asked.append(request)
+        one = msg(reply, b"payload" + MARK, b"NATS/1.0\r\nNats-Num-Pending: 1\r\n\r\n")
+        end = msg(reply, b"", reads.EOB + b"\r\nNats-Num-Pending: 0\r\n\r\n")
+        return one * (int(request.get("batch", 5)) - self.missing) + end
 
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeDirectGet]:
     one = FakeDirectGet()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    async with one.serving():
         yield one
 
 

@@ -6,6 +6,7 @@ import os
 import time
 
 from bench.result import LoadResult, cpu_seconds, percentile
+from bench.scenarios.subscriptions import BYTES_LIMIT, measure
 
 
 def test_cpu_of_this_process_and_of_none() -> None:
@@ -34,3 +35,15 @@ def test_percentile_is_the_nearest_rank() -> None:
     assert percentile([3, 1, 2], 0.5) == 2
     assert percentile(range(100), 0.99) == 99
     assert percentile([], 0.5) != percentile([], 0.5)  # NaN
+
+
+# Very many subscriptions of one client: what they cost, and that they are bounded. A million of them is what `python -m
+# bench subscriptions` measures.
+
+
+def test_memory_and_the_cost_of_a_publish_stay() -> None:
+    found = measure(20_000)
+    assert found.bytes_each < 2 * BYTES_LIMIT  # of few, more of the memory is the process's own
+    assert found.publish_with_all_us < 5 * found.publish_us, "the machine is shared: twice is what the script asks"
+    assert found.publish_after_us < 5 * found.publish_us
+    assert found.seconds < 20

@@ -18,16 +18,17 @@ from jetcluster.cluster.jetstream import JetStream
 from jetcluster.mesh.identity import NodeKey, new_id
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.meta.state import Assignment
+from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node import RaftNode
+from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.context import NodeContext
-from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.leaders import LeaderTable
-from jetcluster.replica.stream_replica import StreamReplica, last_stored
+from jetcluster.replica.services import Events, Knowledge, Network, Runtime, Services, Settings
+from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
@@ -205,35 +206,27 @@ class Node:
         )
         self.mesh.on_raft = self.raft.on_frame
         self.mesh.on_read_end = self.raft.end_of_batch
-        owners: dict[int, SnapshotOwner] = {}
-        groups = self.raft.groups
-        self.context = NodeContext(
-            me=self.me,
-            name=name,
-            cluster_name="C" if cluster.clustered else "",
-            domain="",
-            mesh=self.mesh,
-            raft=self.raft,
-            kv=kv,
-            turn_commit=TurnCommit(kv, loop, self.log),
-            bus=lambda account: self.accounts[account],
-            find_stream=lambda account, stream: self.js.assignment(account, stream),
-            answers_reads=lambda gid: self.js.answers_reads(gid),
-            stored_here=lambda gid: last_stored(self.js.replicas.get(gid)),
-            nodes=lambda: self.js.meta.machine.nodes,
-            leaders=LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None),
-            catchup=CatchUp(self.mesh, loop, rng, owners, self.log),
-            clock=self.raft.health.time,
-            rng=rng,
-            timers=loop,
-            log=self.log,
-            budget=LoopBudget(Strides(), loop),
+        replicas: dict[int, StreamReplica] = {}
+        cluster_name, groups = "C" if cluster.clustered else "", self.raft.groups
+        leaders = LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None)
+        catchup = CatchUp(self.mesh, loop, rng, {}, self.log)
+        known = Knowledge(replicas)
+        quota = AccountQuota(
+            self.mesh, self.raft.health.time, self.log, lambda: known.machine.nodes,
+            lambda: [replica.holding() for replica in replicas.values()],
+        )  # fmt: skip
+        self.services = Services(
+            Runtime(self.raft.health.time, rng, loop, self.log, LoopBudget(Strides(), loop)),
+            Network(self.me, name, cluster_name, self.mesh, self.raft, leaders, catchup),
+            TurnCommit(kv, loop, self.log, self.raft.turns),
+            known,
+            Events(lambda account: self.accounts[account], Advisories(self.raft.health.time, rng, name), "$SYS"),
+            Settings(quota),
         )
         self.js = JetStream(
-            self.context,
-            owners,
-            limits=lambda account: AccountLimits(),
-            clustered=cluster.clustered,
+            self.services,
+            replicas,
+            account_limits=lambda account: AccountLimits(),
             expected_nodes=lambda: cluster.expected,
             settled=lambda: self.mesh.settled,
             save_cluster=self._save_cluster,
@@ -385,13 +378,13 @@ class Cluster:
         if node.js._ticker is not None:
             node.js._ticker.cancel()
         node.js.scrubber.stop()
-        tasks = [*node.js.background.tasks, *node.context.catchup._pulls.values()]
+        tasks = [*node.js.background.tasks, *node.services.network.catchup._pulls.values()]
         joining = [member.joining for r in node.js.replicas.values() for member in r.reads.memberships]
         tasks += [task for task in joining if task is not None]
         for task in [*tasks, *([node.js.flusher.running] if node.js.flusher.running is not None else [])]:
             task.cancel()
         node.js._stopped = True
-        node.context.turn_commit.stop()
+        node.services.commits.stop()
         node.raft.close()
         node.journal._closed = True
 

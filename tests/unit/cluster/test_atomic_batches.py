@@ -33,7 +33,7 @@ async def send(node: Node, sequence: int, commit: str | None = None, batch_id: s
 
 
 def open_batches(node: Node) -> int:
-    return node.context.batch_quota.open
+    return node.services.settings.batch_quota.open
 
 
 @virtual_time
@@ -86,7 +86,7 @@ async def test_time_abandons_a_batch_and_both_accounts_are_told() -> None:
 
         def listen(account: str) -> None:
             for subject in (b"$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.S", b"$JS.EVENT.ADVISORY.BATCH_ABANDONED.S"):
-                leader.context.bus(account).subscribe(
+                leader.services.events.bus(account).subscribe(
                     subject, lambda s, r, h, payload, o: events.append((account, s.decode(), json.loads(payload)))
                 )
 

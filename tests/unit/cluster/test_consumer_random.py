@@ -154,7 +154,7 @@ class World:
     async def _stand_still(self) -> None:
         node = self.someone()
         if node.has("S"):
-            node.context.pulse._at -= 2.0
+            node.services.runtime.pulse._at -= 2.0
 
     def done(self) -> bool:
         """Everything is acknowledged."""

@@ -42,7 +42,7 @@ class Publisher:
 
 
 def open_batches(node: Node) -> int:
-    return node.context.batch_quota.fast_open
+    return node.services.settings.batch_quota.fast_open
 
 
 @virtual_time

@@ -11,7 +11,7 @@ from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
@@ -35,11 +35,11 @@ async def test_all_lose_power_before_the_group_is_made(
     async with Cluster() as cluster:
         made: list[str] = []
 
-        def begin(context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
+        def begin(services: Services, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
             if len(made) >= begun:
                 raise OSError("no space left on device")
-            made.append(context.me)
-            return StreamReplica(context, assignment, exchange)
+            made.append(services.network.me)
+            return StreamReplica(services, assignment, exchange)
 
         with monkeypatch.context() as patch:
             patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
@@ -110,7 +110,7 @@ async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has
         group = back.raft.groups[gid]
         assert back.me not in group.peers and group.leader is None and not group.may_campaign()
         cluster.heal()
-        await cluster.until(lambda: back.context.meta_current and not back.has("S"), what="it knows better")
+        await cluster.until(lambda: back.js.known.current and not back.has("S"), what="it knows better")
         await cluster.led("S")
         assert (await back.publish_again(b"s"))["seq"] == 2
         await cluster.equal("S")
@@ -126,7 +126,7 @@ async def test_a_journal_learns_from_the_cluster_which_groups_it_may_have_had(mo
         cluster.crash("B")
         learnt.clear()
         again = cluster.restart("B")
-        await cluster.until(lambda: again.context.meta_current, what="it knows the streams")
+        await cluster.until(lambda: again.js.known.current, what="it knows the streams")
         assert learnt == [(again.journal, made[-1])]
 
 
@@ -148,10 +148,10 @@ async def test_a_founder_that_never_began_does_not_take_the_peers_of_now_for_the
     async with Cluster() as cluster:
         late = cluster["C"]
 
-        def begin(context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
-            if context is late.context:
+        def begin(services: Services, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
+            if services is late.services:
                 raise OSError("no space left on device")
-            return StreamReplica(context, assignment, exchange)
+            return StreamReplica(services, assignment, exchange)
 
         with monkeypatch.context() as patch:
             patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)

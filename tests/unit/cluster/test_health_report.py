@@ -205,7 +205,7 @@ async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> 
     """It was removed, by one that is gone since, and it missed who leads now."""
     async with Cluster("ABCD") as cluster:
         removed = await removal_unheard(cluster)
-        removed.context.leaders.on_led = lambda gid, term: None
+        removed.services.network.leaders.on_led = lambda gid, term: None
         old = cluster.leader("S")
         removed.raft._on_digest = lambda peer, message: None  # type: ignore[method-assign]
         others = [node for node in cluster if node is not removed]

@@ -203,7 +203,7 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
         for node in cluster:
             assert stored(node, gid) == []
             assert gid not in node.journal.groups and gid not in node.js.replicas
-            assert node.context.leaders.get(gid) is None and gid not in node.js.local.owners
+            assert node.services.network.leaders.get(gid) is None and gid not in node.js.local.owners
             assert node.js.local.orphans._deleted == {}
             assert not list(node.kv.scan(b"\x00gone", b"\x00gone\xff"))
             assert node.js.unassigned == ()

@@ -35,7 +35,7 @@ async def test_peers_that_say_nothing_do_not_delay_who_asks_to_be_counted_in() -
     group = SimpleNamespace(peers=("leader",), leader=None)
     joining = object.__new__(Joining)
     joining._meta = SimpleNamespace(group=group)  # type: ignore[assignment]
-    joining._context = SimpleNamespace(mesh=Mesh(group), me="me")  # type: ignore[assignment]
+    joining._network = SimpleNamespace(mesh=Mesh(group), me="me")  # type: ignore[assignment]
     loop = asyncio.get_running_loop()
     began = loop.time()
     await joining._join()

@@ -25,8 +25,8 @@ async def test_the_leader_says_where_its_log_and_its_stream_stand() -> None:
             await leader.publish(b"s", b"m")
         follower = cluster.followers("S")[0]
         group = follower.replica("S").group
-        assert await confirmed_last(follower.context, group.gid) == 3
-        assert await confirmed_commit(follower.context, group) == leader.replica("S").group.commit_index
+        assert await confirmed_last(follower.services.network, group.gid) == 3
+        assert await confirmed_commit(follower.services.network, group) == leader.replica("S").group.commit_index
 
 
 @virtual_time
@@ -38,10 +38,10 @@ async def test_one_that_does_not_lead_says_nothing() -> None:
         gid = struct.pack("<I", asker.replica("S").group.gid)
         for method in (COMMIT_METHOD, LAST_METHOD):
             with pytest.raises(MeshError):
-                await asker.context.mesh.call(follower.me, method, gid, 2.0)
+                await asker.mesh.call(follower.me, method, gid, 2.0)
         others = [node for node in cluster if not node.js.meta.leading]
         with pytest.raises(MeshError):
-            await others[0].context.mesh.call(others[1].me, COMMIT_METHOD, struct.pack("<I", META_GROUP), 2.0)
+            await others[0].mesh.call(others[1].me, COMMIT_METHOD, struct.pack("<I", META_GROUP), 2.0)
 
 
 @virtual_time
@@ -58,5 +58,5 @@ async def test_a_meta_index_that_is_never_reached_is_asked_for_again(monkeypatch
         cluster.crash("A")
         monkeypatch.setattr(MetaCatchUp, "ask", commit_of_meta)
         node = cluster.restart("A")
-        await cluster.until(lambda: node.js.context.meta_current, what="the meta state is current")
+        await cluster.until(lambda: node.js.known.current, what="the meta state is current")
         assert not answers

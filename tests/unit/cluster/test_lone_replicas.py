@@ -89,7 +89,7 @@ async def comes_back(cluster: Cluster, founder: Node) -> None:
                 cluster.network.cut(node.me, other.me)
     assert (await cluster.leader("S").publish_again(b"s", b"without it"))["seq"] == 7
     back = cluster.restart(founder.name)
-    await cluster.until(lambda: back.context.meta_current, what="it knows all that was decided")
+    await cluster.until(lambda: back.js.known.current, what="it knows all that was decided")
     await cluster.never(lambda: alone(back), 5.0, what="two majorities")
     cluster.heal()
     await cluster.until(lambda: back.replica("S").store.last_seq == 7, what="it is healed by the leader")

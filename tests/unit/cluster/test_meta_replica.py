@@ -123,7 +123,7 @@ async def test_an_older_snapshot_is_not_taken_over() -> None:
         await asyncio.sleep(0.1)
         meta = cluster["A"].js.meta
         taker = meta.snapshot_begin()
-        for _ in steps(old.giver, taker, meta.context.kv):
+        for _ in steps(old.giver, taker, cluster["A"].kv):
             pass
         with pytest.raises(MeshError):
             await meta.snapshot_end(old.index, old.term, old.config)

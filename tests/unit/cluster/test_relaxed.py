@@ -69,7 +69,7 @@ async def test_while_it_differs_from_the_leader_it_answers_no_reads(monkeypatch:
     async with Cluster(options=WHOLE_LOG) as cluster:
         await fill(cluster, "C", 3)
         await lose(cluster, "C")
-        monkeypatch.setattr(cluster["C"].context.catchup, "pull", lambda *_: None)
+        monkeypatch.setattr(cluster["C"].services.network.catchup, "pull", lambda *_: None)
         cluster.heal()
         replica = cluster["C"].replica("S")
         await cluster.until(lambda: replica.group.contradicted, what="it hears of it")

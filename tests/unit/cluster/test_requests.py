@@ -337,7 +337,7 @@ def _endpoints() -> None:
 
 def serve_api(node: Node) -> JetStreamApi:
     rng = SeededRng(next(node.cluster.seeds))
-    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
+    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.services.runtime.budget)
     api = JetStreamApi(context, node.bus, system=True)
     api.start()
     return api

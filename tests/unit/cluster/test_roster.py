@@ -140,7 +140,9 @@ async def test_a_node_that_was_away_finds_a_leader_that_joined_meanwhile() -> No
         await asyncio.sleep(1)
         for stream in streams:
             leader = cluster.leader(stream)
-            assert late.context.leaders.get(leader.replica(stream).assignment.gid) == leader.me, "it was told again"
+            assert late.services.network.leaders.get(leader.replica(stream).assignment.gid) == leader.me, (
+                "it was told again"
+            )
             assert (await late.publish(stream.lower().encode()))["seq"] == 1
 
 
@@ -246,7 +248,7 @@ async def test_a_stranger_takes_no_part_in_anything() -> None:
             rogue.notify(node.me, "hash", struct.pack("<IQ16s", assignment.gid, 1, b"?" * 16))
         await asyncio.sleep(1)
         assert [(group.term, group.leader, group.last_index) for group in groups] == before
-        assert all(node.context.leaders.get(assignment.gid) == leader.me for node in cluster)
+        assert all(node.services.network.leaders.get(assignment.gid) == leader.me for node in cluster)
         delete = {"gid": META_GROUP, "kind": "stream_delete", "body": {"request": "r", "account": "$G", "name": "S"}}
         for node in cluster:
             served = set(node.mesh._rpc._handlers) - node.mesh._open

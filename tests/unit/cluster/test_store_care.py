@@ -61,7 +61,7 @@ async def test_a_group_of_two_pauses_for_it_if_the_other_one_is_there() -> None:
 
 def forget(node: Node, stream: str) -> None:
     """The log of its replica does not go back to the first entry any more."""
-    log = node.context.raft.journal.groups[node.replica(stream).assignment.gid]
+    log = node.raft.journal.groups[node.replica(stream).assignment.gid]
     log.compactable = log.last_index
     log.compact(log.last_index)
 
@@ -93,7 +93,7 @@ async def test_a_stream_that_has_not_moved_here_alone_yet_is_fetched_from_where_
         node = next(node for node in cluster if node.has("S"))
         asked = watched(node)
         replica = node.replica("S")
-        replica.assignment = replace(replica.assignment, peers=(node.context.me,))
+        replica.assignment = replace(replica.assignment, peers=(node.me,))
         replica.group.fail(KvDamagedError(DAMAGE))
         node.kv.damage = DAMAGE
         await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
@@ -128,11 +128,11 @@ async def test_a_stream_that_damage_has_stopped_is_not_put_aside_where_nobody_el
         await asyncio.sleep(10)
         asked = watched(node)
         replica = node.replica("ONE")
-        replica.assignment = replace(replica.assignment, peers=(node.context.me,))
+        replica.assignment = replace(replica.assignment, peers=(node.me,))
         replica.group.fail(KvDamagedError(DAMAGE))
         forget(node, "ONE")
         if why == "nobody knows who votes":
-            node.context.raft.journal.groups[replica.assignment.gid].damaged = True
+            node.raft.journal.groups[replica.assignment.gid].damaged = True
         node.kv.damage = DAMAGE
         await asyncio.sleep(20)
         assert asked == []

@@ -196,7 +196,7 @@ async def test_a_leader_whose_store_fails_right_behind_the_proof_does_not_say_no
         def proven_and_then_stopped(callback: Callable[[bool], None]) -> None:
             callback(True)
             with monkeypatch.context() as patch, pytest.raises(KvDamagedError):
-                patch.setattr(leader.context.kv, "chunks", unreadable)
+                patch.setattr(leader.kv, "chunks", unreadable)
                 replica.store.abandon()  # as `Applier` does for a command that met the damage
             replica.group.fail(error)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jetcluster.config.account_options import DEFAULT_THRESHOLD, SERVICE, STREAM, ExportOptions, ImportOptions
+from jetcluster.config.account_options import DEFAULT_THRESHOLD_SECONDS, SERVICE, STREAM, ExportOptions, ImportOptions
 
 
 def test_a_response_has_two_minutes_unless_the_export_says_otherwise() -> None:
-    assert ExportOptions(SERVICE, "s").patience == DEFAULT_THRESHOLD == 120.0
+    assert ExportOptions(SERVICE, "s").patience == DEFAULT_THRESHOLD_SECONDS == 120.0
     assert ExportOptions(SERVICE, "s", response_threshold=0.5).patience == 0.5
 
 

@@ -12,11 +12,6 @@ from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
 
 
-@pytest.fixture(autouse=True)
-def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def load(text: str) -> Options:
     Path("c.conf").write_text("port: 4333\n" + text)
     return load_file("c.conf", {})[0]

@@ -9,19 +9,13 @@ import pytest
 from jetcluster.config.account_options import ExportOptions, ImportOptions, LatencyOptions, MappingDestination
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.options import Options
+from tests.unit.config.files import load
 from tests.unit.config.import_cases import CASES
 from tests.unit.config.oracle_differences import without_types
 
 
-def load(folder: Path, text: str) -> Options:
-    (folder / "c.conf").write_text(text + "\n")
-    return load_file(str(folder / "c.conf"))[0]
-
-
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_as_the_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_as_the_real_server(text: str, expected: str) -> None:
     Path("c.conf").write_text(text + "\n")
     try:
         load_file("c.conf")
@@ -31,7 +25,7 @@ def test_as_the_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tex
     assert without_types(told) == without_types(expected)
 
 
-def test_exports_are_read(tmp_path: Path) -> None:
+def test_exports_are_read() -> None:
     text = """
     accounts {
       A { exports: [
@@ -42,7 +36,7 @@ def test_exports_are_read(tmp_path: Path) -> None:
       ] }
       B {}
     }"""
-    assert load(tmp_path, text).accounts["A"].exports == [  # type: ignore[index]
+    assert load(text).accounts["A"].exports == [  # type: ignore[index]
         ExportOptions("stream", "pub.>", ["B"]),
         ExportOptions("service", "req.*.x", account_token_position=2, response_type="stream", response_threshold=3.0),
         ExportOptions("service", "one", latency=LatencyOptions("lat", 20)),
@@ -50,7 +44,7 @@ def test_exports_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_imports_are_read(tmp_path: Path) -> None:
+def test_imports_are_read() -> None:
     text = """
     accounts {
       A { exports: [ { stream: ">" }, { service: ">" } ] }
@@ -61,7 +55,7 @@ def test_imports_are_read(tmp_path: Path) -> None:
         { service: { account: A, subject: "plain" } }
       ] }
     }"""
-    assert load(tmp_path, text).accounts["B"].imports == [  # type: ignore[index]
+    assert load(text).accounts["B"].imports == [  # type: ignore[index]
         ImportOptions("stream", "A", "pub.x", "imp.pub.x", prefix="imp"),
         ImportOptions("stream", "A", "pub.y.*", "my.$1"),
         ImportOptions("service", "A", "req.*", "local.*", share=True),
@@ -69,35 +63,35 @@ def test_imports_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_mappings_are_read_in_accounts_and_at_the_top(tmp_path: Path) -> None:
+def test_mappings_are_read_in_accounts_and_at_the_top() -> None:
     text = """
     mappings { a: b }
     accounts { A { maps { "x.*": [ { dest: "y.$1", weight: 40% }, { destination: z, weight: 10, cluster: C } ] } } }
     """
-    options = load(tmp_path, text)
+    options = load(text)
     assert [(m.source, m.destinations) for m in options.mappings] == [("a", [MappingDestination("b")])]
     (mapping,) = options.accounts["A"].mappings  # type: ignore[index]
     assert mapping.destinations == [MappingDestination("y.$1", 40), MappingDestination("z", 10, "C")]
 
 
-def test_system_account_may_be_named_after_the_accounts(tmp_path: Path) -> None:
+def test_system_account_may_be_named_after_the_accounts() -> None:
     text = """
     accounts {
       SYS { exports: [ { service: "$SYS.REQ.ACCOUNT.*.CONNZ", account_token_position: 4 } ] }
       B { imports: [ { service: { account: SYS, subject: "$SYS.REQ.ACCOUNT.B.CONNZ" } } ] }
     }
     system_account: SYS"""
-    assert load(tmp_path, text).accounts["B"].imports  # type: ignore[index]
+    assert load(text).accounts["B"].imports  # type: ignore[index]
 
 
-def test_allowing_traces_has_no_effect_and_says_so(tmp_path: Path) -> None:
-    options = load(tmp_path, "accounts { A { exports: [ { service: a, allow_trace: true } ] } }")
+def test_allowing_traces_has_no_effect_and_says_so() -> None:
+    options = load("accounts { A { exports: [ { service: a, allow_trace: true } ] } }")
     assert options.inert == ['"accounts.exports.allow_trace"']
 
 
-def test_message_traces_are_refused(tmp_path: Path) -> None:
+def test_message_traces_are_refused() -> None:
     with pytest.raises(ConfigError, match="traces that a Traceparent header asks for"):
-        load(tmp_path, 'accounts { A { msg_trace: "a.b" } }')
+        load('accounts { A { msg_trace: "a.b" } }')
 
 
 @pytest.mark.parametrize(
@@ -107,12 +101,12 @@ def test_message_traces_are_refused(tmp_path: Path) -> None:
         ("5", 'each element of "imports" must be a map, not an integer'),
     ],
 )
-def test_where_the_real_server_rolls_dice(tmp_path: Path, item: str, why: str) -> None:
+def test_where_the_real_server_rolls_dice(item: str, why: str) -> None:
     """It reads keys in random order, and some mistakes show in one order only; and it cannot read `[5] }`."""
     if item.startswith("{"):
         item = item.replace('"x.>"', '{ account: B, subject: "x.>" }')  # of an import
     with pytest.raises(ConfigError, match=why):
-        load(tmp_path, f'accounts {{ B {{ exports: [ {{ stream: "x.>" }} ] }}\n A {{ imports: [ {item} ] }} }}')
+        load(f'accounts {{ B {{ exports: [ {{ stream: "x.>" }} ] }}\n A {{ imports: [ {item} ] }} }}')
 
 
 @pytest.mark.parametrize(
@@ -122,6 +116,6 @@ def test_where_the_real_server_rolls_dice(tmp_path: Path, item: str, why: str) -
         ("{ stream: a, response_threshold: 1s }", "Detected response directive on non-service"),
     ],
 )
-def test_where_it_rolls_dice_about_exports(tmp_path: Path, item: str, why: str) -> None:
+def test_where_it_rolls_dice_about_exports(item: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        load(tmp_path, f"accounts {{ A {{ exports: [ {item} ] }} }}")
+        load(f"accounts {{ A {{ exports: [ {item} ] }} }}")

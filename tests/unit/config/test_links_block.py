@@ -17,11 +17,6 @@ SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 USER = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_hub() -> None:
     leafnodes = load("leafnodes { listen: '127.0.0.1:7422', no_advertise: true, reconnect: '3s' }\n").leafnodes
     assert (leafnodes.host, leafnodes.port, leafnodes.no_advertise, leafnodes.reconnect) == (

@@ -8,19 +8,9 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.nkeys import encode_user_key
 from jetcluster.config.option_checks import problem_of
-from jetcluster.config.options import Options
+from tests.unit.config.files import load
 
 NKEY = encode_user_key(bytes(range(32)))
-
-
-@pytest.fixture(autouse=True)
-def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def load(text: str) -> Options:
-    Path("c.conf").write_text(text)
-    return load_file("c.conf", {})[0]
 
 
 def error_of(text: str) -> str:

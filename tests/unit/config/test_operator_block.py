@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
-from jetcluster.config.options import CACHE, FULL, MEMORY, URL, Options
+from jetcluster.config.options import CACHE, FULL, MEMORY, URL
 from testkit.certificates import Authority
 from tests.signer import Operator, preload
+from tests.unit.config.files import load
 
 OPERATOR, STRANGER = Operator(), Operator()
 ACCOUNT, SYSTEM = OPERATOR.account("A"), OPERATOR.account("SYS")
@@ -24,17 +23,7 @@ KNOWN = preload(ACCOUNT, SYSTEM)
 USER = ACCOUNT.user()
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Callable[[str], Options]:
-    def read(text: str) -> Options:
-        path = tmp_path / "c.conf"
-        path.write_text(text)
-        return load_file(str(path), {})[0]
-
-    return read
-
-
-def test_an_operator_and_what_it_has_signed(load: Callable[[str], Options]) -> None:
+def test_an_operator_and_what_it_has_signed() -> None:
     options = load(LINE + KNOWN + f"system_account: {SYSTEM.public}\n")
     assert problem_of(options) is None
     assert options.operator.is_on
@@ -45,7 +34,7 @@ def test_an_operator_and_what_it_has_signed(load: Callable[[str], Options]) -> N
     assert USER.jwt not in repr(options)
 
 
-def test_an_operator_in_a_file_names_its_system_account(load: Callable[[str], Options], tmp_path: Path) -> None:
+def test_an_operator_in_a_file_names_its_system_account(tmp_path: Path) -> None:
     operator = Operator(system_account=SYSTEM.public)
     operator.key = OPERATOR.key
     decorated = f"-----BEGIN NATS OPERATOR JWT-----\n{operator.jwt}\n------END NATS OPERATOR JWT------\n"
@@ -58,7 +47,7 @@ def test_an_operator_in_a_file_names_its_system_account(load: Callable[[str], Op
 
 
 @pytest.mark.parametrize("text", ["MEMORY", "memory", "mem", "MEM", '"Memory"'])
-def test_memory_resolver(load: Callable[[str], Options], text: str) -> None:
+def test_memory_resolver(text: str) -> None:
     resolver = load(f"{LINE}resolver: {text}\n").operator.resolver
     assert resolver is not None
     assert resolver.kind == MEMORY
@@ -72,23 +61,21 @@ def test_memory_resolver(load: Callable[[str], Options], text: str) -> None:
         ("type: cache, ttl: '1h', timeout: '3s'", CACHE, 1000, 60.0, 3600.0),
     ],
 )
-def test_directories(
-    load: Callable[[str], Options], tmp_path: Path, text: str, kind: str, limit: int, interval: float, ttl: float
-) -> None:
+def test_directories(tmp_path: Path, text: str, kind: str, limit: int, interval: float, ttl: float) -> None:
     found = load(f"{LINE}resolver {{ dir: '{tmp_path}/jwt', {text} }}\n").operator.resolver
     assert found is not None
     assert (found.kind, found.limit, found.interval, found.ttl) == (kind, limit, interval, ttl)
     assert found.directory == f"{tmp_path}/jwt"
 
 
-def test_url_resolver(load: Callable[[str], Options]) -> None:
+def test_url_resolver() -> None:
     for text in ('URL("http://127.0.0.1:9090/jwt/v1/accounts/")', "url(http://127.0.0.1:9090/jwt/v1/accounts)"):
         found = load(f"{LINE}resolver: '{text}'\n").operator.resolver
         assert found is not None
         assert (found.kind, found.url) == (URL, "http://127.0.0.1:9090/jwt/v1/accounts/")
 
 
-def test_tls_of_the_web_server(load: Callable[[str], Options], tmp_path: Path) -> None:
+def test_tls_of_the_web_server(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     options = load(f"{LINE}{KNOWN}resolver_tls {{ ca_file: '{authority.file}' }}\n")
     assert options.operator.resolver_tls is not None
@@ -125,13 +112,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused_by_name(load: Callable[[str], Options], text: str) -> None:
+def test_what_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(f"port: 4222\n{text}\n")
     assert str(error.value).splitlines()[0].endswith(f"c.conf:{REFUSED[text]}")
 
 
-def test_operators_do_not_change_while_the_server_runs(load: Callable[[str], Options], tmp_path: Path) -> None:
+def test_operators_do_not_change_while_the_server_runs(tmp_path: Path) -> None:
     old = load(LINE + KNOWN)
     for text, name in (
         (f'operator: "{STRANGER.jwt}"\n{KNOWN}', "TrustedOperators"),

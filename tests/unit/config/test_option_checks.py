@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import is_host_and_port, problem_of
-from jetcluster.config.options import Options
 from tests.signer import Operator, preload
-
-
-def load(folder: Path, text: str) -> Options:
-    path = folder / "c.conf"
-    path.write_text(text)
-    return load_file(str(path), {})[0]
+from tests.unit.config.files import load
 
 
 @pytest.mark.parametrize(
@@ -42,8 +35,8 @@ def load(folder: Path, text: str) -> Options:
         ("port: -1\n", None),
     ],
 )
-def test_problem_of_values_that_contradict(tmp_path: Path, text: str, problem: str | None) -> None:
-    assert problem_of(load(tmp_path, text)) == problem
+def test_problem_of_values_that_contradict(text: str, problem: str | None) -> None:
+    assert problem_of(load(text)) == problem
 
 
 def test_a_port_of_more_digits_than_python_reads_is_none() -> None:
@@ -141,16 +134,6 @@ KNOWN = preload(ACCOUNT, SYSTEM)
 USER, BEARER = ACCOUNT.user(), ACCOUNT.user(bearer_token=True)
 
 
-@pytest.fixture
-def load_operated(tmp_path: Path) -> Callable[[str], Options]:
-    def read(text: str) -> Options:
-        path = tmp_path / "c.conf"
-        path.write_text(text)
-        return load_file(str(path), {})[0]
-
-    return read
-
-
 def with_operator(**claims: object) -> str:
     return f'operator: "{Operator(**claims).jwt}"\n'
 
@@ -207,8 +190,8 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("text", PROBLEMS, ids=range(len(PROBLEMS)))
-def test_what_cannot_be_together(load_operated: Callable[[str], Options], text: str) -> None:
-    assert problem_of(load_operated(text)) == PROBLEMS[text]
+def test_what_cannot_be_together(text: str) -> None:
+    assert problem_of(load(text)) == PROBLEMS[text]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +202,7 @@ def test_what_cannot_be_together(load_operated: Callable[[str], Options], text: 
         ("99.0", "expects version 99.0 got error instead: asserted server version must be of the form"),
     ],
 )
-def test_the_operator_wants_a_newer_server(load_operated: Callable[[str], Options], version: str, why: str) -> None:
-    problem = problem_of(load_operated(with_operator(assert_server_version=version) + "resolver: MEM"))
+def test_the_operator_wants_a_newer_server(version: str, why: str) -> None:
+    problem = problem_of(load(with_operator(assert_server_version=version) + "resolver: MEM"))
     assert problem is not None
     assert why in problem

@@ -23,7 +23,6 @@ VERDICTS: dict[str, tuple[int, str]] = {
 
 @pytest.fixture(autouse=True)
 def _among_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

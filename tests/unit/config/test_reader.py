@@ -11,11 +11,6 @@ from jetcluster.config.load import load_file
 from jetcluster.config.reader import parse_duration, parse_storage_size
 
 
-@pytest.fixture(autouse=True)
-def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def load(text: str, **included: str) -> str:
     """ "" when the file is valid, else the error. `included` holds the texts of b.conf and c.conf."""
     Path("a.conf").write_text(text)

@@ -13,7 +13,8 @@ from jetcluster.config.changes import changed_fields
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
-from jetcluster.config.options import PRESETS, CompatOptions, Options
+from jetcluster.config.options import PRESETS, CompatOptions
+from tests.unit.config.files import load
 
 PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
 
@@ -80,16 +81,6 @@ def test_the_page_lists_every_choice_with_its_values() -> None:
         field.name: [shown(getattr(options, field.name)) for options in columns] for field in fields(CompatOptions)
     }
     assert told == expected
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def load(text: str) -> Options:
-    Path("c.conf").write_text(text + "\n")
-    return load_file("c.conf", {})[0]
 
 
 def test_every_field() -> None:

@@ -81,8 +81,7 @@ def load(folder: Path, text: str) -> TlsOptions:
 
 
 @pytest.mark.parametrize(("text", "column", "error"), [*SAME, *OURS], ids=lambda value: str(value)[:40])
-def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, column: int, error: str) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_errors(tmp_path: Path, text: str, column: int, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert without_types(str(caught.value)) == without_types(f"c.conf:1:{column}: {error}\n")
@@ -107,14 +106,12 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, colu
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: dict[str, object]) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_values(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
     tls = load(tmp_path, text)
     assert {name: getattr(tls, name) for name in expected} == expected
 
 
-def test_one_pair_in_certs_is_as_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_one_pair_in_certs_is_as_without(tmp_path: Path) -> None:
     write(tmp_path, "")
     (tmp_path / "c.conf").write_text("tls { certs: [ { cert_file: c.pem, key_file: k.pem } ] }\n")
     options, _ = load_file("c.conf", {})
@@ -122,8 +119,7 @@ def test_one_pair_in_certs_is_as_without(tmp_path: Path, monkeypatch: pytest.Mon
     assert (options.tls.cert_file, options.tls.key_file) == ("c.pem", "k.pem")
 
 
-def test_an_encrypted_key_is_an_error_and_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_encrypted_key_is_an_error_and_no_question(tmp_path: Path) -> None:
     cert, key = Authority(tmp_path).issue_to("x", subject(("CN", "x")), password=b"secret")
     (tmp_path / "c.conf").write_text(f'tls {{ cert_file: "{cert.name}", key_file: "{key.name}" }}\n')
     with pytest.raises(ConfigError, match=r"c\.conf:1:0: .*: the key in x-key\.pem is encrypted"):

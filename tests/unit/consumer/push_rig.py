@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from jetcluster.consumer.owner.context import OwnerDependencies
-from jetcluster.consumer.owner.owner import ConsumerOwner
 from jetcluster.consumer.owner.scheduler import ConsumerScheduler, OwnerWakes
-from jetcluster.consumer.state.turn import Op, Value
+from jetcluster.consumer.state.turn import Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
 from testkit.server_rig import Bench, Peer
-from tests.unit.consumer.replica_rig import T0, Node
-
-SECOND = 1_000_000_000
-
-
-class Frame(NamedTuple):
-    subject: bytes
-    reply: bytes
-    headers: bytes
-    payload: bytes
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """Deliveries, stream sequence, consumer sequence, left: as the ack subject tells."""
-        tokens = self.reply.split(b".")
-        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
+from tests.unit.consumer.replica_rig import T0
+from tests.unit.consumer.rig import SECOND, Frame, OwnedConsumer
 
 
 def frames(data: bytes) -> list[Frame]:
@@ -46,7 +30,7 @@ def frames(data: bytes) -> list[Frame]:
     return found
 
 
-class Rig:
+class Rig(OwnedConsumer):
     """`lag`: seconds from an op to its being applied; None: only by `commit`. `replicated`: see `OwnerDependencies`."""
 
     def __init__(
@@ -62,10 +46,7 @@ class Rig:
         self.time = self.bench.time
         self.time.set_time_ns(T0)
         self.lag = lag
-        self.node = Node(stream)
-        self.ops: list[tuple[int, Value, object]] = []
-        self.closed = False
-        self.unused = 0
+        super().__init__(stream)
         self.wakes = ConsumerScheduler(self.time, self.time, lambda: True, lambda call: call())
         self.create(**config)
 
@@ -79,49 +60,20 @@ class Rig:
     def own(self) -> None:
         """A new owner begins."""
         self.handle = OwnerWakes(self.wakes)
-        around = OwnerDependencies(
+        self.make_owner(
             bus=self.bench.router,
-            messages=self.node.store,
-            turns=self,
             wakes=self.handle,
-            clock=self.time,
             rng=self.bench.server.rng,
             render=lambda event: b"{}",
-            unused=self._unused,
-            stream="S",
             replicated=self.replicated,
         )
-        self.owner = ConsumerOwner(self.node.state(), around)
         self.handle.bind(self.owner.run, self.owner.tick)
         self.owner.start()
-
-    def _unused(self) -> None:
-        self.unused += 1
-
-    def sync(self) -> None:
-        self.node.now = max(self.node.now, self.time.time_ns())
-
-    # -- operation_log.OwnerTurns
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         if not self.ops and self.lag is not None:
             self.time.call_later(self.lag, self.commit)
-        self.ops.append((kind, value, token))
-
-    def commit(self) -> None:
-        """Everything submitted so far is applied, as one turn."""
-        self.sync()
-        ops, self.ops = self.ops, []
-        state = self.owner.state
-        result = self.node.turn([Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
-        assert result.accepted
-        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
-            self.owner.applied(kind, value, outcome, token)
-
-    def lose(self) -> None:
-        """Drops what is in flight: it never comes to be."""
-        self.ops.clear()
-        self.owner.reset()
+        super().submit(kind, value, token)
 
     # -- what happens around it
 

@@ -41,7 +41,7 @@ class Node:
         self.machine = StreamMachine("S", StreamRules.from_config({}), self.store, self.table)
 
     def restart(self) -> None:
-        """With all that was committed, which is everything."""
+        """Starts again with all that was committed, which is everything."""
         self.kv.commit()
         self.open()
 

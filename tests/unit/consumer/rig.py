@@ -14,10 +14,11 @@ from jetcluster.consumer.owner.pull_queue import WaitingRoom
 from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.model.advisory import Advisories
-from jetcluster.protocol.bus import Callback, Origin, Outgoing
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
+from testkit.twins.bus import FakeBus
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.replica_rig import Node
 
@@ -66,51 +67,20 @@ class Inbox(list[Frame]):
         return [frame.status for frame in self if not frame.reply]
 
 
-class _Subscribed(NamedTuple):
-    subject: bytes
-    queue: bytes | None
-    callback: Callback
-
-
-class _Client(Origin):
-    kind = "client"
-    account = "A"
-
-
-class TwinBus:
-    """`DeliveryBus`."""
-
-    account = "A"
+class InboxBus(FakeBus):
+    """`DeliveryBus`, with inboxes of those who listen."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[_Subscribed] = []
+        super().__init__()
         self.inboxes: dict[bytes, Inbox] = {}
         self.unread: dict[bytes, int] = {}
 
     def listen(self, subject: bytes) -> Inbox:
         return self.inboxes.setdefault(subject, Inbox())
 
-    def subscribe(
-        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
-    ) -> _Subscribed:
-        self.subscriptions.append(_Subscribed(subject, queue, callback))
-        return self.subscriptions[-1]
-
-    def unsubscribe(self, subscription: _Subscribed) -> None:  # type: ignore[override]
-        self.subscriptions.remove(subscription)
-
-    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        return self.publish(subject, payload, reply, headers)
-
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        takers = [s for s in self.subscriptions if matches(subject, s.subject)]
-        for subscription in takers:
-            subscription.callback(subject, reply, headers, payload, _Client())
-        return len(takers) + self.deliver_many(subject, [(subject, reply, headers, payload)])
-
-    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        for subject, payload in messages:
-            self.publish(subject, payload)
+        called = super().publish(subject, payload, reply, headers)
+        return called + self.deliver_many(subject, [(subject, reply, headers, payload)])
 
     def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
         return self.deliver_many(subject, [(subject, b"", block, payload) for block, payload in frames])
@@ -125,7 +95,7 @@ class TwinBus:
         return self.unread.get(subject, 0) if self.has_interest(subject) else -1
 
     def has_interest(self, subject: bytes) -> bool:
-        return any(matches(subject, taken) for taken in [*self.inboxes, *(s.subject for s in self.subscriptions)])
+        return super().has_interest(subject) or any(matches(subject, taken) for taken in self.inboxes)
 
     def has_listener(self, subject: bytes) -> bool:
         return subject in self.inboxes
@@ -137,26 +107,70 @@ class TwinBus:
         return lambda: None
 
 
-class Rig:
-    """A stream S with consumer C and its owner. `hold`: ops wait for `commit`."""
+class OwnedConsumer:
+    """A stream S with consumer C and its owner, whose ops wait for `commit`."""
 
-    def __init__(self, *, stream: dict[str, Any] | None = None, seed: int = 1, **config: Any) -> None:
-        self.time = ManualTime()
-        self.rng = SeededRng(seed)
+    time: ManualTime
+    owner: ConsumerOwner
+
+    def __init__(self, stream: dict[str, Any] | None) -> None:
         self.node = Node(stream)
-        self.bus = TwinBus()
-        self.hold = False
         self.ops: list[tuple[int, Value, object]] = []
         self.log: list[tuple[int, Value]] = []
         """Everything applied."""
         self.unused = 0
+
+    def make_owner(self, **around: Any) -> None:
+        own = OwnerDependencies(
+            messages=self.node.store, turns=self, clock=self.time, unused=self._unused, stream="S", **around
+        )
+        self.owner = ConsumerOwner(self.node.state(), own)
+
+    def _unused(self) -> None:
+        self.unused += 1
+
+    def sync(self) -> None:
+        self.node.now = max(self.node.now, self.time.time_ns())
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        """As `operation_log.OwnerTurns` takes it."""
+        self.ops.append((kind, value, token))
+
+    def commit(self) -> None:
+        """Applies what was submitted so far, as one turn."""
+        self.sync()
+        ops, self.ops = self.ops, []
+        state = self.node.state()
+        body = log_turn.encode(b"12345678", 1, 1, [Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
+        decoded = log_turn.decode(body).ops
+        result = self.node.turn(decoded)
+        assert result.accepted
+        self.log += [(op.kind, op.value) for op in decoded]
+        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
+            self.owner.applied(kind, value, outcome, token)
+
+    def lose(self) -> None:
+        """Drops what is in flight: it never comes to be."""
+        self.ops = []
+        self.owner.reset()
+
+
+class Rig(OwnedConsumer):
+    """An owner with a bus of its own. `hold`: ops wait for `commit`."""
+
+    def __init__(self, *, stream: dict[str, Any] | None = None, seed: int = 1, **config: Any) -> None:
+        self.time = ManualTime()
+        self.rng = SeededRng(seed)
+        super().__init__(stream)
+        self.bus = InboxBus()
+        self.hold = False
         self.ticks = 0
         self.ahead = 0
         self.room: WaitingRoom | None = None
         """The node's, of the next owner."""
         self.when_known: Callable[[Origin, Callable[[], None]], None] | None = None
         """The function that the next owner is given."""
-        self._sync()
+        self.sync()
         assert isinstance(self.node.create(**config), int)
         self.take_over()
 
@@ -165,22 +179,16 @@ class Rig:
         self.woken = False
         self.due = 0
         self.ops = []
-        around = OwnerDependencies(
+        self.make_owner(
             bus=self.bus,
-            messages=self.node.store,
-            turns=self,
             wakes=self,
-            clock=self.time,
             rng=self.rng,
             render=Advisories(self.time, self.rng).render,
-            unused=self._unused,
-            stream="S",
             domain=domain,
             replicated=replicated,
             waiting=self.room,
             when_known=self.when_known,
         )
-        self.owner = ConsumerOwner(self.node.state(), around)
         self.owner.start()
         return self.owner
 
@@ -193,10 +201,7 @@ class Rig:
         for _ in self.owner.stop(reason):
             pass
 
-    def _unused(self) -> None:
-        self.unused += 1
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """The log's time is the clock's, `ahead` of which the owner's is."""
         self.node.now = max(self.node.now, self.time.time_ns() - self.ahead)
         self.time.set_time_ns(self.node.now + self.ahead)
@@ -214,10 +219,7 @@ class Rig:
         assert isinstance(self.owner.delivery, PullDelivery)
         return self.owner.delivery
 
-    # -- operation_log.OwnerTurns, scheduler.OwnerWakes
-
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        self.ops.append((kind, value, token))
+    # -- scheduler.OwnerWakes
 
     def soon(self) -> None:
         self.woken = True
@@ -227,24 +229,6 @@ class Rig:
             self.due = ns
 
     # -- the loop
-
-    def commit(self) -> None:
-        """Applies what was submitted so far, as one turn."""
-        self._sync()
-        ops, self.ops = self.ops, []
-        state = self.state
-        body = log_turn.encode(b"12345678", 1, 1, [Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
-        decoded = log_turn.decode(body).ops
-        result = self.node.turn(decoded)
-        assert result.accepted
-        self.log += [(op.kind, op.value) for op in decoded]
-        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
-            self.owner.applied(kind, value, outcome, token)
-
-    def lose(self) -> None:
-        """Drops what is in flight: it never comes to be."""
-        self.ops = []
-        self.owner.reset()
 
     def settle(self) -> None:
         """Turns of the loop until nothing is left to do."""
@@ -257,6 +241,11 @@ class Rig:
             else:
                 return
         raise AssertionError("never settles")
+
+    def release(self) -> None:
+        """Applies what was held, and goes on without holding."""
+        self.hold = False
+        self.settle()
 
     def advance(self, seconds: float) -> None:
         end = self.now + round(seconds * SECOND)
@@ -274,7 +263,7 @@ class Rig:
 
     def publish(self, *subjects: bytes, payload: bytes = b"x") -> None:
         self.time.set_time_ns(self.time.time_ns() + len(subjects))
-        self._sync()
+        self.sync()
         batch = Batch.encode(subjects, [], [payload] * len(subjects))
         self.node.apply(commands.encode_publish(self.node.now, batch))
         if self.owner.wants_messages:

@@ -39,8 +39,7 @@ def test_a_double_ack_is_answered_when_it_is_committed() -> None:
     rig.ack(inbox[0], b"+ACK", b"answer")
     rig.ack(inbox[0], b"+ACK", b"answer")
     assert not answers
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert answers == [Frame(b"answer", b"", b"", b"")] * 2
     rig.ack(inbox[0], b"", b"answer")  # once more: nothing changes, but there is an answer
     assert len(answers) == 3
@@ -96,8 +95,7 @@ def test_a_nak_in_flight_comes_before_what_is_new() -> None:
     rig.ack(inbox[0], b"-NAK")
     second = rig.next(b"second", batch=1)
     assert not second
-    rig.hold = False
-    rig.settle()
+    rig.release()
     (frame,) = second
     assert frame.numbers[:2] == (2, 1)
 
@@ -252,8 +250,7 @@ def test_acks_that_were_lost_go_into_the_log_again() -> None:
     rig.ack(inbox[1], b"-NAK", b"answer")
     rig.lose()
     assert not answers
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert len(answers) == 2
     assert sorted(rig.state.pending) == [2, 3]
     assert rig.next(b"second", batch=5).seqs == [2]
@@ -267,8 +264,7 @@ def test_an_answer_does_not_overtake_what_is_in_flight() -> None:
     rig.ack(inbox[1], b"+ACK", b"answer.1")
     rig.ack(inbox[0], b"-NAK", b"answer")
     assert not answers
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert len(answers) == 1
 
 
@@ -288,8 +284,7 @@ def test_acks_of_before_a_reset_of_the_consumer_do_not_count() -> None:
     rig.ack(inbox[0], b"+ACK", b"answer")
     rig.node.extended(22, {"name": "C", "seq": 1})
     rig.lose()
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert len(answers) == 1
     assert rig.next(b"second", batch=5).seqs == [1, 2, 3]
     assert sorted(rig.state.pending) == [1, 2, 3]

@@ -204,7 +204,7 @@ class Model:
                     del self.messages[seq]
 
     def trim(self) -> None:
-        """After every command."""
+        """Trims the consumers, after every command."""
         for consumer in self.consumers.values():
             consumer.drop([seq for seq in consumer.pending if seq < self.first])
 

@@ -8,14 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from jetcluster.consumer.owner.context import Advise
 from jetcluster.consumer.owner.statuses import LEADERSHIP_CHANGE
 from jetcluster.consumer.state.rules import ALL, EXPLICIT
 from jetcluster.consumer.state.turn import ACK, TERM
-from jetcluster.model.advisory import MAX_DELIVERIES, Advisories
 from jetcluster.stream.log import commands
-from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.consumer.rig import MS, SECOND, Frame, Rig, TwinBus
+from tests.unit.consumer.rig import MS, SECOND, Frame, Rig
 
 MAX_ACK_PENDING = 7
 ACK_WAIT = SECOND
@@ -109,8 +106,7 @@ class Driver:
             self.deleted.add(seq)
 
     def commit(self) -> None:
-        self.rig.hold = False
-        self.rig.settle()
+        self.rig.release()
 
     def check(self) -> None:
         rig = self.rig
@@ -220,8 +216,7 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
             if frame.reply:
                 assert frame.numbers[2] not in got
                 got[frame.numbers[2]] = frame.seq
-    rig.hold = False
-    rig.settle()
+    rig.release()
     rig.next(b"in.last", batch=1000, expires=SECOND)
     got |= {frame.numbers[2]: frame.seq for frame in inbox if frame.reply}
     assert sorted(got.items()) == list(enumerate(wanted, 1))
@@ -288,25 +283,3 @@ def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
     rig.when_known = lambda origin, go_on: pytest.fail("asked")
     rig.crash(replicated=False)
     assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"
-
-
-def test_only_what_somebody_listens_to_is_told() -> None:
-    bus, rendered = TwinBus(), []
-    render = Advisories(ManualTime(), SeededRng(1)).render
-    advise = Advise(bus, lambda event: rendered.append(event) or render(event), "S", "C")  # type: ignore[func-returns-value]
-    advise.exhausted(1, 2)
-    advise.pinned(b"g", b"id")
-    assert not rendered and not advise.wanted(MAX_DELIVERIES)
-    events = bus.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.*")
-    advise.exhausted(3, 4)
-    advise.unpinned(b"g", "admin")
-    assert len(rendered) == len(events) == 1
-    assert json.loads(events[0].payload)["stream_seq"] == 3
-
-
-def test_a_reason_that_is_no_text() -> None:
-    bus = TwinBus()
-    events = bus.listen(b"$JS.EVENT.ADVISORY.>")
-    advise = Advise(bus, Advisories(ManualTime(), SeededRng(1)).render, "S", "C")
-    advise.terminated(1, 2, 3, b"\xff")
-    assert json.loads(events[0].payload)["reason"] == "\ufffd"

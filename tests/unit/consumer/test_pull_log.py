@@ -37,8 +37,7 @@ def test_without_acks_it_sends_at_once_and_records_afterwards() -> None:
     assert rig.next(b"b", batch=5).seqs == [3]
     assert [(kind, value) for kind, value, _ in rig.ops if kind == ADVANCE] == [(ADVANCE, (2, 2))]
     rig.commit()
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert (rig.state.delivered_cseq, rig.state.delivered_sseq) == (3, 3)
 
 
@@ -85,8 +84,7 @@ def test_a_reply_subject_used_again_costs_nothing(rig: Rig) -> None:
     rig.woken = False
     rig.commit()
     rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"a")
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert list(rig.state.waiting) == [b"a"]
     rig.next(b"a", batch=1)
     rig.publish(b"s.b")
@@ -144,8 +142,7 @@ def test_lost_ops_go_out_again_to_the_same_requests(rig: Rig) -> None:
     rig.hold = True
     one, two = rig.next(b"one", batch=3), rig.next(b"two", batch=5, max_bytes=5000)
     rig.lose()
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert sorted(one.seqs + two.seqs) == [1, 2, 3, 4]
     assert [frame.numbers[2] for frame in one][:1] == [1]
     assert set(rig.state.waiting) == {b"two"} | ({b"one"} if len(one) < 3 else set())
@@ -158,8 +155,7 @@ def test_a_request_complete_but_lost_waits_again(rig: Rig) -> None:
     assert rig.owner.num_waiting == 0
     rig.lose()
     assert rig.owner.num_waiting == 1
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert inbox.seqs == [1] and rig.owner.num_waiting == 0
 
 
@@ -175,8 +171,7 @@ def test_what_was_acknowledged_before_it_goes_out_again_leaves_the_request_waiti
     rig.ack(first[0])
     ack = next(i for i, (kind, _, _) in enumerate(rig.ops) if kind == ACK)
     rig.ops.insert(redelivery, rig.ops.pop(ack))
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert inbox.seqs == [2] and rig.owner.num_waiting == 1
     rig.publish(b"s.c")
     assert inbox.seqs == [2, 3] and rig.owner.num_waiting == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jetcluster.consumer.owner import delivery, push
@@ -18,6 +20,11 @@ def numbers(frames: list[Frame]) -> list[tuple[int, int, int, int]]:
     return [frame.numbers for frame in frames if frame.reply.startswith(b"$JS.ACK.")]
 
 
+def pushing(**config: Any) -> tuple[Rig, Peer]:
+    rig = Rig(**config)
+    return rig, listener(rig)
+
+
 def listener(rig: Rig, *lines: bytes) -> Peer:
     client = rig.bench.client()
     client.send(*(lines or (b"SUB inbox 1",)))
@@ -28,8 +35,7 @@ def listener(rig: Rig, *lines: bytes) -> Peer:
 
 
 def test_messages_show_their_own_subject_and_tell_where_they_stand() -> None:
-    rig = Rig()
-    client = listener(rig)
+    rig, client = pushing()
     rig.publish((b"orders.1", b"one"), (b"orders.2", b"two"))
     first, second = rig.got(client)
     ts = rig.node.store.get(1).ts  # type: ignore[union-attr]
@@ -60,8 +66,7 @@ def test_deliveries_begin_within_milliseconds_of_the_subscription(pattern: bytes
 
 
 def test_nothing_comes_before_who_asked_for_the_consumer_is_answered() -> None:
-    rig = Rig(idle_heartbeat=SECOND)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=SECOND)
     rig.publish(b"a", b"b")
     rig.owner.hold(rig.time.time_ns() + SECOND // 4)
     assert rig.got(client, 0.2) == [] and rig.owner.push_bound
@@ -74,8 +79,7 @@ def test_nothing_comes_before_who_asked_for_the_consumer_is_answered() -> None:
 
 
 def test_a_release_does_not_undo_what_else_holds_deliveries() -> None:
-    rig = Rig(rate_limit_bps=8 * 1000)
-    client = listener(rig)
+    rig, client = pushing(rate_limit_bps=8 * 1000)
     rig.publish(*((b"a", bytes(1000)) for _ in range(4)))
     before = len(rig.got(client, 0.1))
     rig.owner.release()
@@ -98,8 +102,7 @@ def test_interest_of_another_node_counts() -> None:
 
 
 def test_lost_interest_stops_and_goes_on_where_it_stopped() -> None:
-    rig = Rig()
-    client = listener(rig)
+    rig, client = pushing()
     rig.publish(b"a")
     assert len(rig.got(client)) == 1
     client.send(b"UNSUB 1")
@@ -110,8 +113,7 @@ def test_lost_interest_stops_and_goes_on_where_it_stopped() -> None:
 
 
 def test_what_was_sent_without_acks_is_not_sent_again_when_the_log_lost_it() -> None:
-    rig = Rig(lag=None)
-    client = listener(rig)
+    rig, client = pushing(lag=None)
     rig.publish(b"a", b"b")
     assert len(rig.got(client)) == 2
     rig.lose()
@@ -123,8 +125,7 @@ def test_what_was_sent_without_acks_is_not_sent_again_when_the_log_lost_it() -> 
 
 def test_without_a_log_only_so_much_is_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_UNCONFIRMED_MESSAGES", 100)
-    rig = Rig(lag=None)
-    client = listener(rig)
+    rig, client = pushing(lag=None)
     rig.publish(*[b"a"] * 3000)
     sent = len(rig.got(client, 1))
     assert 100 <= sent < 100 + push.SLICE_MESSAGES
@@ -144,8 +145,7 @@ def test_a_large_stream_goes_out_whole_and_in_order() -> None:
 
 
 def test_headers_only() -> None:
-    rig = Rig(headers_only=True)
-    client = listener(rig)
+    rig, client = pushing(headers_only=True)
     rig.publish((b"a", b"12345"))
     (frame,) = rig.got(client)
     assert (frame.headers, frame.payload) == (b"NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n", b"")
@@ -159,8 +159,7 @@ def acked(**config: object) -> dict[str, object]:
 
 
 def test_with_acks_nothing_is_sent_before_the_log_knows() -> None:
-    rig = Rig(lag=None, **acked())
-    client = listener(rig)
+    rig, client = pushing(lag=None, **acked())
     rig.publish(b"a", b"b")
     assert rig.got(client) == []
     rig.commit()
@@ -169,8 +168,7 @@ def test_with_acks_nothing_is_sent_before_the_log_knows() -> None:
 
 
 def test_max_ack_pending_and_redelivery() -> None:
-    rig = Rig(**acked(max_ack_pending=2, ack_wait=SECOND))
-    client = listener(rig)
+    rig, client = pushing(**acked(max_ack_pending=2, ack_wait=SECOND))
     rig.publish(b"a", b"b", b"c")
     first = rig.got(client)
     assert numbers(first) == [(1, 1, 1, 2), (1, 2, 2, 1)]
@@ -180,8 +178,7 @@ def test_max_ack_pending_and_redelivery() -> None:
 
 
 def test_redeliveries_wait_for_interest() -> None:
-    rig = Rig(**acked(ack_wait=SECOND))
-    client = listener(rig)
+    rig, client = pushing(**acked(ack_wait=SECOND))
     rig.publish(b"a", b"b")
     assert len(rig.got(client)) == 2
     client.send(b"UNSUB 1")
@@ -192,8 +189,7 @@ def test_redeliveries_wait_for_interest() -> None:
 
 
 def test_what_was_acknowledged_on_the_way_is_not_sent_again() -> None:
-    rig = Rig(lag=None, **acked(ack_wait=SECOND))
-    client = listener(rig)
+    rig, client = pushing(lag=None, **acked(ack_wait=SECOND))
     rig.publish(b"a", b"b", b"c")
     rig.advance()
     rig.commit()
@@ -206,8 +202,7 @@ def test_what_was_acknowledged_on_the_way_is_not_sent_again() -> None:
 
 
 def test_lost_turns_are_decided_again() -> None:
-    rig = Rig(lag=None, **acked())
-    client = listener(rig)
+    rig, client = pushing(lag=None, **acked())
     rig.publish(b"a", b"b")
     rig.advance()
     rig.lose()
@@ -219,8 +214,7 @@ def test_lost_turns_are_decided_again() -> None:
 def test_a_stream_with_one_replica_sends_at_once_and_takes_acks_that_are_early() -> None:
     """Deliveries as a subscriber sees them right after the PubAck (nats.c's tests of drain and of sequence
     mismatches)."""
-    rig = Rig(lag=None, replicated=False, **acked())
-    client = listener(rig)
+    rig, client = pushing(lag=None, replicated=False, **acked())
     client.send(b"SUB answer 9")
     rig.publish(b"a", b"b")
     first = rig.got(client)
@@ -241,8 +235,7 @@ def test_a_stream_with_one_replica_sends_at_once_and_takes_acks_that_are_early()
 
 
 def test_where_deliveries_are_counted_the_log_comes_first() -> None:
-    rig = Rig(lag=None, replicated=False, **acked(max_deliver=3))
-    client = listener(rig)
+    rig, client = pushing(lag=None, replicated=False, **acked(max_deliver=3))
     rig.publish(b"a")
     assert rig.got(client) == []
     rig.commit()
@@ -250,8 +243,7 @@ def test_where_deliveries_are_counted_the_log_comes_first() -> None:
 
 
 def test_what_was_sent_at_once_and_lost_is_sent_again() -> None:
-    rig = Rig(lag=None, replicated=False, **acked())
-    client = listener(rig)
+    rig, client = pushing(lag=None, replicated=False, **acked())
     rig.publish(b"a", b"b")
     sent = rig.got(client)
     client.send(b"PUB %b 4" % sent[0].reply, b"+ACK")
@@ -264,8 +256,7 @@ def test_what_was_sent_at_once_and_lost_is_sent_again() -> None:
 
 
 def test_new_messages_stay_behind_a_redelivery_that_is_on_its_way() -> None:
-    rig = Rig(lag=None, replicated=False, **acked(ack_wait=SECOND))
-    client = listener(rig)
+    rig, client = pushing(lag=None, replicated=False, **acked(ack_wait=SECOND))
     rig.publish(b"a")
     rig.advance()
     rig.commit()
@@ -298,8 +289,7 @@ def test_a_deliver_group_needs_a_member_of_the_group() -> None:
 
 
 def test_heartbeats_come_when_nothing_else_does() -> None:
-    rig = Rig(idle_heartbeat=SECOND // 2)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=SECOND // 2)
     rig.publish(b"a", b"b")
     rig.advance(0.4)
     assert len(rig.got(client, 0)) == 2
@@ -316,8 +306,7 @@ def test_heartbeats_come_when_nothing_else_does() -> None:
 
 
 def test_heartbeats_go_on_while_paused_and_deliveries_after_it() -> None:
-    rig = Rig(idle_heartbeat=SECOND // 2)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=SECOND // 2)
     rig.pause(2)
     rig.publish(b"a")
     beats = rig.got(client, 1.9)
@@ -327,8 +316,7 @@ def test_heartbeats_go_on_while_paused_and_deliveries_after_it() -> None:
 
 
 def test_flow_control_asks_stops_and_tells_that_it_is_stalled() -> None:
-    rig = Rig(idle_heartbeat=SECOND, flow_control=True)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=SECOND, flow_control=True)
     for _ in range(60):
         rig.publish(*[(b"a", b"x" * 10_000)] * 10)
     sent = rig.got(client, 0.5)
@@ -352,8 +340,7 @@ def test_flow_control_asks_stops_and_tells_that_it_is_stalled() -> None:
 
 
 def test_large_messages_stay_within_the_window_too() -> None:
-    rig = Rig(idle_heartbeat=SECOND, flow_control=True)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=SECOND, flow_control=True)
     for _ in range(32):
         rig.publish((b"a", b"x" * 250_000))
     found = rig.got(client, 0.5)
@@ -362,8 +349,7 @@ def test_large_messages_stay_within_the_window_too() -> None:
 
 
 def test_who_listens_anew_owes_no_answer_for_those_before() -> None:
-    rig = Rig(idle_heartbeat=5 * SECOND, flow_control=True)
-    client = listener(rig)
+    rig, client = pushing(idle_heartbeat=5 * SECOND, flow_control=True)
     for _ in range(32):
         rig.publish((b"a", b"x" * 250_000))
     stalled = rig.got(client, 0.5)
@@ -384,8 +370,9 @@ def test_the_subscription_for_flow_control_ends_with_the_owner() -> None:
 
 
 def test_with_ack_policy_flow_control_the_answers_are_the_acks() -> None:
-    rig = Rig(ack_policy="flow_control", flow_control=True, idle_heartbeat=SECOND, max_ack_pending=10, ack_wait=0)
-    client = listener(rig)
+    rig, client = pushing(
+        ack_policy="flow_control", flow_control=True, idle_heartbeat=SECOND, max_ack_pending=10, ack_wait=0
+    )
     rig.publish(*[b"a"] * 12)
     sent = rig.got(client, 0.1)
     assert len(numbers(sent)) == 10
@@ -419,8 +406,7 @@ def test_with_ack_policy_flow_control_the_answers_are_the_acks() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "explicit"])
 def test_a_client_that_does_not_read_is_waited_for(policy: str) -> None:
-    rig = Rig(ack_policy=policy, max_ack_pending=100_000 if policy == "explicit" else 0)
-    client = listener(rig)
+    rig, client = pushing(ack_policy=policy, max_ack_pending=100_000 if policy == "explicit" else 0)
     client.transport.jammed = True
     for _ in range(100):
         rig.publish(*[(b"a", b"x" * 10_000)] * 10)
@@ -482,8 +468,7 @@ def test_another_deliver_subject() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "explicit"])
 def test_a_reset_begins_anew_where_it_says(policy: str) -> None:
-    rig = Rig(lag=None, ack_policy=policy, max_ack_pending=100 if policy == "explicit" else 0)
-    client = listener(rig)
+    rig, client = pushing(lag=None, ack_policy=policy, max_ack_pending=100 if policy == "explicit" else 0)
     rig.publish(b"a", b"b", b"c", b"d")
     rig.advance()
     rig.commit()
@@ -500,8 +485,7 @@ def test_a_reset_begins_anew_where_it_says(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["none", "explicit"])
 def test_another_owner_goes_on_where_the_log_stands(policy: str) -> None:
-    rig = Rig(lag=None, ack_policy=policy, max_ack_pending=100 if policy == "explicit" else 0)
-    client = listener(rig)
+    rig, client = pushing(lag=None, ack_policy=policy, max_ack_pending=100 if policy == "explicit" else 0)
     rig.publish(b"a", b"b")
     rig.advance()
     rig.commit()
@@ -518,8 +502,7 @@ def test_another_owner_goes_on_where_the_log_stands(policy: str) -> None:
 
 
 def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
-    rig = Rig(inactive_threshold=SECOND)
-    client = listener(rig)
+    rig, client = pushing(inactive_threshold=SECOND)
     rig.advance(5)
     assert rig.unused == 0
     client.send(b"UNSUB 1")
@@ -531,8 +514,7 @@ def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
 
 def test_what_waits_for_acks_does_not_keep_an_unused_push_consumer() -> None:
     """A pull consumer is kept by it, a push consumer is not, as in nats-server (compared)."""
-    rig = Rig(**acked(inactive_threshold=SECOND, ack_wait=60 * SECOND))
-    client = listener(rig)
+    rig, client = pushing(**acked(inactive_threshold=SECOND, ack_wait=60 * SECOND))
     rig.publish(b"a")
     assert len(rig.got(client)) == 1
     client.send(b"UNSUB 1")

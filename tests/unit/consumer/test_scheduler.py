@@ -16,7 +16,7 @@ class Owner:
     def __init__(self) -> None:
         self.runs = 0
         self.ticks: list[int] = []
-        """To 10 us: the timer goes off a little later than asked for."""
+        """Ticks to 10 us: the timer goes off a little later than asked for."""
 
     def run(self) -> None:
         self.runs += 1

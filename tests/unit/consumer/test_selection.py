@@ -137,8 +137,7 @@ def test_nothing_is_skipped_that_is_in_flight() -> None:
     rig.owner.flush()
     assert SKIP not in [kind for kind, _, _ in rig.ops]
     rig.commit()
-    rig.hold = False
-    rig.settle()
+    rig.release()
     rig.owner.flush()
     rig.settle()
     assert rig.state.delivered_sseq == 2
@@ -346,8 +345,7 @@ def test_giving_up_that_comes_too_late() -> None:
     assert [kind for kind, _, _ in rig.ops] == [EXHAUSTED]
     rig.node.create(ack_wait=SECOND, max_deliver=2)
     rig.owner.configured()
-    rig.hold = False
-    rig.settle()
+    rig.release()
     assert list(rig.state.pending) == [1]
     second = rig.next(b"second", batch=1)
     rig.advance(0.1)

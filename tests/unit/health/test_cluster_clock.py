@@ -87,6 +87,13 @@ class Cluster:
         return (self.clocks[name].time_ns() - self.time.time_ns()) / SECOND
 
 
+def agreed(seconds: float) -> Cluster:
+    """Three nodes whose clocks agree, after so long."""
+    net = Cluster(a=0.0, b=0.0, c=0.0)
+    net.run(seconds)
+    return net
+
+
 def test_the_own_clock_is_read_while_it_agrees() -> None:
     net = Cluster(a=0.0, b=1.5, c=-2.0)
     net.run(2)
@@ -96,8 +103,7 @@ def test_the_own_clock_is_read_while_it_agrees() -> None:
 
 
 def test_a_clock_that_jumps_is_left_behind_at_once() -> None:
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(2)
+    net = agreed(2)
     for jump in (2 * HOUR, -2 * HOUR):
         net.walls["a"].ahead = jump
         assert abs(net.off("a")) < 0.01, "before anybody has looked"
@@ -112,8 +118,7 @@ def test_a_clock_that_jumps_is_left_behind_at_once() -> None:
 
 
 def test_it_stays_left_behind_when_only_one_other_is_heard() -> None:
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(2)
+    net = agreed(2)
     net.cut.add("c")
     net.run(5)
     net.walls["a"].ahead = -2 * HOUR  # the lower one of two, and wrong all the same
@@ -137,7 +142,7 @@ def test_a_node_that_starts_with_a_wrong_clock_takes_the_time_of_the_others() ->
 
 
 class Stamps:
-    """To be called after every heartbeat: what leads stamps; no stamp is hours off, nor made to look old later."""
+    """Is to be called after every heartbeat: what leads stamps; no stamp is hours off, nor made to look old later."""
 
     def __init__(self, net: Cluster) -> None:
         self.net = net
@@ -298,8 +303,7 @@ def test_a_node_that_is_cut_off_never_follows_its_own_clock() -> None:
 
 
 def test_who_was_cut_off_takes_the_time_of_the_majority_at_once() -> None:
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(1)
+    net = agreed(1)
     net.cut.add("a")
     for name in "abc":
         net.walls[name].ahead = HOUR
@@ -312,8 +316,7 @@ def test_who_was_cut_off_takes_the_time_of_the_majority_at_once() -> None:
 
 
 def test_all_clocks_far_apart_do_not_move_the_time() -> None:
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(2)
+    net = agreed(2)
     for name, ahead in (("a", 50.0), ("b", -55.0), ("c", 20.0)):
         net.walls[name].ahead = ahead
     net.run(2 * AGREED_SECONDS)
@@ -321,8 +324,7 @@ def test_all_clocks_far_apart_do_not_move_the_time() -> None:
 
 
 def test_a_majority_that_agrees_on_another_time_for_long_is_believed() -> None:
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(2)
+    net = agreed(2)
     net.walls["a"].ahead = net.walls["b"].ahead = HOUR
     net.run(AGREED_SECONDS - 2)
     assert abs(net.off("a")) < 0.01
@@ -352,8 +354,7 @@ def test_slow_drift_is_followed_alone_and_not_against_others() -> None:
         net.walls["a"].ahead += 0.2
         net.run(0.1)
     assert abs(net.off("a") - 40.0) < 0.001
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(1)
+    net = agreed(1)
     for _ in range(400):
         net.walls["a"].ahead += 0.1
         net.run(0.1)
@@ -382,8 +383,7 @@ def test_heartbeats_that_come_late_do_not_make_a_clock_look_late() -> None:
 @pytest.mark.parametrize("told", [0.1, 3.0])
 def test_what_waited_while_a_node_stood_still_moves_no_time(frozen: str, seconds: float, told: float) -> None:
     """A process that is stopped: its clocks run on, and heartbeats wait in its sockets."""
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(5)
+    net = agreed(5)
     net.waiting = [(a, b, net.clocks[b].wall_ns, net.clocks[b].trusted_ns) for a in frozen for b in "abc" if a != b]
     net.frozen.update(frozen)
     net.run(told)  # then the peers drop their links, or stand still as well
@@ -401,8 +401,7 @@ def test_what_waited_while_a_node_stood_still_moves_no_time(frozen: str, seconds
 
 def test_what_waited_on_the_way_from_a_peer_moves_no_time() -> None:
     """A node that is cut off from all, and then hears first what was said when that began."""
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(5)
+    net = agreed(5)
     net.cut.add("a")
     old = [("a", sender, net.clocks[sender].wall_ns, net.clocks[sender].trusted_ns) for sender in "bc"]
     net.run(2 * AGREED_SECONDS)
@@ -418,8 +417,7 @@ def test_what_waited_on_the_way_from_a_peer_moves_no_time() -> None:
 
 def test_one_other_alone_moves_no_clock_that_agrees_with_itself() -> None:
     """Nobody knows which one of two is right."""
-    net = Cluster(a=0.0, b=0.0, c=0.0)
-    net.run(5)
+    net = agreed(5)
     net.cut.add("a")
     net.run(5)
     net.walls["b"].ahead = net.walls["c"].ahead = HOUR

@@ -13,7 +13,7 @@ from jetcluster.mesh.auth import Handshake, RouteCredentials
 from jetcluster.mesh.frames import FrameReader
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
-from tests.unit.cluster.mesh_support import route_to, stop
+from tests.unit.cluster.mesh_support import full, node, route_to, stop, until
 
 Start = Callable[..., Awaitable[NodeMesh]]
 
@@ -37,6 +37,14 @@ async def starting() -> AsyncIterator[Start]:
 async def start() -> AsyncIterator[Start]:
     async with starting() as start_one:
         yield start_one
+
+
+async def linked(start: Start, *followers: str, seed: str = "a", **options: Any) -> list[NodeMesh]:
+    """Nodes that are linked: all others know the seed's route."""
+    first = await start(node(seed, **options))
+    meshes = [first, *[await start(node(name, route_to(first), **options)) for name in followers]]
+    await until(lambda: full(*meshes))
+    return meshes
 
 
 class Stranger:

@@ -29,7 +29,8 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.mesh import NodeMesh
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.fake_node import SECRET
-from tests.unit.cluster.mesh_support import Proxy, full, info, node, route_to, stop, until
+from tests.unit.cluster.mesh_support import Proxy, full, info, node, route_to, until
+from tests.unit.mesh.rig import Start
 
 GOOD = RouteCredentials("route", "s3cret")
 KEY = derive_key("east", GOOD)
@@ -213,10 +214,8 @@ def member(name: str, peer_id: str, seed: int, *routes: object, **options: objec
 
 
 @SIDES
-async def test_a_relay_that_is_named_as_the_address_of_a_node_links_nobody(a_id: str, b_id: str) -> None:
-    a, b = member("a", a_id, 1), member("b", b_id, 2)
-    await a.start()
-    await b.start()
+async def test_a_relay_that_is_named_as_the_address_of_a_node_links_nobody(start: Start, a_id: str, b_id: str) -> None:
+    a, b = await start(member("a", a_id, 1)), await start(member("b", b_id, 2))
     relay = Proxy(route_to(b))
     came_up = []
     for mesh in (a, b):
@@ -231,34 +230,25 @@ async def test_a_relay_that_is_named_as_the_address_of_a_node_links_nobody(a_id:
         await until(lambda: full(a, b))
         assert {link.stats.port for link in a.links.values()} == {route_to(b).port}
     finally:
-        await stop(a, b)
         await relay.stop()
 
 
 @SIDES
 @pytest.mark.parametrize("listen", [{"host": "127.0.0.1"}, {"host": "0.0.0.0"}, {"advertise": "localhost"}])
-async def test_the_addresses_of_a_node_lead_to_it(a_id: str, b_id: str, listen: dict[str, str]) -> None:
-    a, b = member("a", a_id, 1), member("b", b_id, 2, **listen)
-    await a.start()
-    await b.start()
-    try:
-        a.dialer.learn(b_id, b.me.cluster_url.replace("0.0.0.0", "127.0.0.1"))
-        await until(lambda: full(a, b))
-    finally:
-        await stop(a, b)
+async def test_the_addresses_of_a_node_lead_to_it(start: Start, a_id: str, b_id: str, listen: dict[str, str]) -> None:
+    a, b = await start(member("a", a_id, 1)), await start(member("b", b_id, 2, **listen))
+    a.dialer.learn(b_id, b.me.cluster_url.replace("0.0.0.0", "127.0.0.1"))
+    await until(lambda: full(a, b))
 
 
 @SIDES
-async def test_a_configured_route_may_lead_through_a_relay(a_id: str, b_id: str) -> None:
-    b = member("b", b_id, 2)
-    await b.start()
+async def test_a_configured_route_may_lead_through_a_relay(start: Start, a_id: str, b_id: str) -> None:
+    b = await start(member("b", b_id, 2))
     relay = Proxy(route_to(b))
-    a = member("a", a_id, 1, await relay.start())
-    await a.start()
+    a = await start(member("a", a_id, 1, await relay.start()))
     try:
         await until(lambda: full(a, b))
     finally:
-        await stop(a, b)
         await relay.stop()
 
 

@@ -11,14 +11,10 @@ from jetcluster.mesh import dialer as mesh_dialer
 from jetcluster.mesh.dialer import LEARNED_SECONDS, LOG_SECONDS, RETRY_MAX_SECONDS, Dialer
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
+from testkit.harness import free_port
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.unit.cluster.mesh_support import full, info, node, route_to, until
+from tests.unit.mesh.rig import Start
 
 
 class Impatient:
@@ -133,49 +129,32 @@ async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
     await dialer.stop()
 
 
-async def test_expected_nodes_and_settled() -> None:
-    a = node("a")
-    await a.start()
-    b = node(
-        "b", route_to(a), ConfiguredRoute("localhost", route_to(a).port), ConfiguredRoute("127.0.0.1", free_port())
-    )
-    await b.start()
-    try:
-        await until(lambda: full(a, b))
-        await until(lambda: b.expected_nodes == 3)  # both addresses of a are one node; the third did not answer
-        assert not b.settled
-        assert a.expected_nodes == 1
-        assert a.settled
-    finally:
-        await stop(a, b)
+async def test_expected_nodes_and_settled(start: Start) -> None:
+    a = await start(node("a"))
+    routes = (route_to(a), ConfiguredRoute("localhost", route_to(a).port), ConfiguredRoute("127.0.0.1", free_port()))
+    b = await start(node("b", *routes))
+    await until(lambda: full(a, b))
+    await until(lambda: b.expected_nodes == 3)  # both addresses of a are one node; the third did not answer
+    assert not b.settled
+    assert a.expected_nodes == 1
+    assert a.settled
 
 
-async def test_first_dials_end_when_those_who_are_there_are_linked_and_the_others_were_tried() -> None:
-    a, c = node("a"), node("c")
-    await a.start()
-    await c.start()
-    b = node("b", route_to(a), route_to(c), ConfiguredRoute("127.0.0.1", free_port()))
-    try:
-        await b.start()
-        assert not full(a, b)
-        await b.first_dials(5)
-        assert set(b.peers) == {a.me.peer_id, c.me.peer_id}
-        await until(
-            lambda: full(a, b, c)
-        )  # asyncio leaks what it has accepted for a server that is closed at that moment
-    finally:
-        await stop(a, b, c)
+async def test_first_dials_end_when_those_who_are_there_are_linked_and_the_others_were_tried(start: Start) -> None:
+    a, c = await start(node("a")), await start(node("c"))
+    b = await start(node("b", route_to(a), route_to(c), ConfiguredRoute("127.0.0.1", free_port())))
+    assert not full(a, b)
+    await b.first_dials(5)
+    assert set(b.peers) == {a.me.peer_id, c.me.peer_id}
+    # asyncio leaks what it has accepted for a server that is closed at that moment.
+    await until(lambda: full(a, b, c))
 
 
-async def test_first_dials_do_not_wait_for_somebody_who_only_accepts() -> None:
+async def test_first_dials_do_not_wait_for_somebody_who_only_accepts(start: Start) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the system accepts, nobody speaks
-        b = node("b", ConfiguredRoute("127.0.0.1", silent.getsockname()[1]))
-        try:
-            await b.start()
-            before = asyncio.get_running_loop().time()
-            await b.first_dials(0.1)
-            assert 0.05 < asyncio.get_running_loop().time() - before < 1.5
-        finally:
-            await stop(b)
+        b = await start(node("b", ConfiguredRoute("127.0.0.1", silent.getsockname()[1])))
+        before = asyncio.get_running_loop().time()
+        await b.first_dials(0.1)
+        assert 0.05 < asyncio.get_running_loop().time() - before < 1.5

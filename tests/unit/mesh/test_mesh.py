@@ -28,14 +28,11 @@ from jetcluster.mesh.link import TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 from testkit.certificates import Authority, pin_of
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
-from tests.unit.mesh.rig import HIGH, LOW, MIDDLE, SECRET, Start, Stranger, greeting_of, starting
+from tests.unit.mesh.rig import HIGH, LOW, MIDDLE, SECRET, Start, Stranger, greeting_of, linked, starting
 
 
 async def test_three_nodes_form_a_full_mesh_from_one_seed_route(start: Start) -> None:
-    seed = await start(node("a"))
-    b = await start(node("b", route_to(seed)))
-    c = await start(node("c", route_to(seed)))
-    await until(lambda: full(seed, b, c))
+    seed, b, c = await linked(start, "b", "c")
     assert b.peers[c.me.peer_id].cluster_url == c.me.cluster_url
     assert b.settled and c.settled
     await asyncio.sleep(0.05)
@@ -134,9 +131,7 @@ GARBAGE = [
 
 
 async def test_garbage_on_the_port_is_closed_and_harms_nobody(start: Start) -> None:
-    a = await start(node("a", authorization=SECRET))
-    b = await start(node("b", route_to(a), authorization=SECRET))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b", authorization=SECRET)
     downs: list[str] = []
     a.on_peers(lambda _: None, lambda peer: downs.append(peer.name))
     raft: list[bytes] = []
@@ -153,9 +148,7 @@ async def test_garbage_on_the_port_is_closed_and_harms_nobody(start: Start) -> N
 
 
 async def test_reconnect_after_a_cut(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b")
     events: list[str] = []
     for mesh in (a, b):
         mesh.on_peers(
@@ -173,10 +166,7 @@ async def test_reconnect_after_a_cut(start: Start) -> None:
 
 
 async def test_learned_peers_find_each_other_again_without_the_seed(start: Start) -> None:
-    seed = await start(node("seed"))
-    b = await start(node("b", route_to(seed)))
-    c = await start(node("c", route_to(seed)))
-    await until(lambda: full(seed, b, c))
+    seed, b, c = await linked(start, "b", "c", seed="seed")
     await seed.stop()
     b.cut(c.me.peer_id)
     await until(lambda: c.me.peer_id in b.peers and b.me.peer_id in c.peers)
@@ -197,9 +187,7 @@ async def test_a_seed_that_starts_later_is_found(start: Start) -> None:
 
 async def test_frames_of_an_old_connection_never_follow_a_new_peer_up(start: Start) -> None:
     """Cut at random moments under load: between a peer's `up` and `down` only that connection's frames arrive."""
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b")
     events: list[Any] = []
     era = 0
 
@@ -267,9 +255,7 @@ async def test_a_silently_dead_connection_is_noticed_and_replaced(start: Start, 
 
 
 async def test_idle_links_stay_up(start: Start) -> None:
-    a = await start(node("a", stale_after=1.3))
-    b = await start(node("b", route_to(a), stale_after=1.3))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b", stale_after=1.3)
     await asyncio.sleep(1.8)
     assert full(a, b)
     assert a.counters.links_down == b.counters.links_down == 0
@@ -277,9 +263,7 @@ async def test_idle_links_stay_up(start: Start) -> None:
 
 
 async def test_bytes_that_no_heartbeat_can_overtake_are_bounded(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b")
     for link in (*a.links.values(), *b.links.values()):
         assert isinstance(link, TcpLink)
         assert link._transport is not None
@@ -290,9 +274,7 @@ async def test_bytes_that_no_heartbeat_can_overtake_are_bounded(start: Start) ->
 
 
 async def test_requests_over_tcp(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b")
 
     async def echo(peer: str, payload: bytes) -> bytes:
         return payload
@@ -409,9 +391,7 @@ async def test_client_urls_and_changed_info_reach_the_peers(start: Start) -> Non
 
 
 async def test_stop_tells_listeners_and_peers_and_sends_what_is_queued(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
+    a, b = await linked(start, "b")
     notes: list[bytes] = []
     a.on_notice("bye", lambda peer, payload: notes.append(payload))
     downs: list[str] = []

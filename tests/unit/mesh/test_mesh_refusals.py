@@ -12,7 +12,7 @@ from jetcluster.mesh.auth import Handshake, Reason, RouteCredentials, derive_key
 from jetcluster.mesh.frames import Kind, frame
 from jetcluster.mesh.info import encode_info
 from tests.unit.cluster.mesh_support import full, info, node, route_to, until
-from tests.unit.mesh.rig import HIGH, LOW, SECRET, Start, Stranger, greeting_of
+from tests.unit.mesh.rig import HIGH, LOW, SECRET, Start, Stranger, greeting_of, linked
 
 
 async def test_same_secret_forms_a_mesh_also_with_credentials_of_the_route_url(start: Start) -> None:
@@ -88,9 +88,7 @@ async def test_a_node_of_another_cluster_of_this_name_is_refused(
 
 
 async def test_a_taken_name_is_refused_until_its_owner_is_gone(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    a = await start(node("a"))
-    first = await start(node("twin", route_to(a)))
-    await until(lambda: full(a, first))
+    a, first = await linked(start, "twin")
     second = await start(node("twin", route_to(a)))
     await until(lambda: any("'twin' is taken" in text for text in caplog.messages))
     assert list(a.peers) == [first.me.peer_id]

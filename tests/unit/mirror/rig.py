@@ -7,45 +7,34 @@ from typing import Any
 
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkDependencies, paces
-from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
+from testkit.twins.bus import FakeBus
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.time import ManualTime, SeededRng
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 
 
-class Sub:
-    def __init__(self, subject: bytes, callback: Any) -> None:
-        self.subject, self.callback = subject, callback
-        self.queue = None
+class Bus(FakeBus):
+    """Keeps what is published; the test plays who answers."""
 
-
-class Bus:
     account = "$G"
 
     def __init__(self) -> None:
-        self.subs: list[Sub] = []
+        super().__init__()
         self.sent: list[tuple[bytes, bytes, bytes]] = []
         """(subject, payload, reply)."""
         self.headers = b""
         """Headers of the newest message sent."""
         self.deaf = False
 
-    def subscribe(self, subject: bytes, callback: Any, queue: Any = None, **_: Any) -> Sub:
-        self.subs.append(Sub(subject, callback))
-        return self.subs[-1]
-
-    def unsubscribe(self, sub: Sub) -> None:
-        if sub in self.subs:
-            self.subs.remove(sub)
-
-    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        return self.publish(subject, payload, reply, headers)
+    def unsubscribe(self, subscription: Any) -> None:
+        if subscription in self.subscriptions:
+            super().unsubscribe(subscription)
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         self.sent.append((subject, payload, reply))
@@ -53,9 +42,9 @@ class Bus:
         return 0 if self.deaf else 1
 
     def arrive(self, target: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> int:
-        takers = [sub for sub in self.subs if matches(target, sub.subject)]
-        for sub in takers:
-            sub.callback(subject, reply, headers, payload, None)
+        takers = self.takers(target)
+        for taker in takers:
+            taker.callback(subject, reply, headers, payload, None)
         return len(takers)
 
 
@@ -165,7 +154,7 @@ class Rig:
         return found
 
     def live(self, last_seq: int = 0, delivered: int = 0, pending: int = 0) -> dict[str, Any]:
-        """From the beginning of an attempt to where messages may come."""
+        """Leads from the beginning of an attempt to where messages may come."""
         self.inform(last_seq)
         config = self.accept(delivered, pending)
         self.commit()
@@ -182,6 +171,15 @@ class Rig:
             reply = b"$JS.ACK.UP.C.%d.%d.%d.%d.%d" % (tries, seq, self.dseq, 10**18 + seq, pending)
             found = self.bus.arrive(self.deliver, subject, reply, headers, b"%d" % seq)
         return found
+
+    def take(self, *seqs: int, **more: Any) -> None:
+        """Deliveries that are stored."""
+        self.send(*seqs, **more)
+        self.commit()
+
+    def begin_again(self) -> None:
+        self.links.end()
+        self.links.begin()
 
     def control(self, *fields: str, reply: bytes = b"", text: str = "Idle Heartbeat") -> None:
         block = "".join(f"{line}\r\n" for line in (f"NATS/1.0 100 {text}", *fields, "")).encode()

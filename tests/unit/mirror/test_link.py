@@ -22,8 +22,7 @@ def test_a_mirror_from_the_beginning(rig: Rig) -> None:
     assert config["deliver_policy"] == "all" and config["ack_policy"] == "none"
     assert config["flow_control"] and config["direct"] and config["idle_heartbeat"] == 10**9
     assert config["name"].startswith("JS_MIRROR_") and rig.deliver.startswith(b"$JS.M.")
-    rig.send(1, 2, 5)
-    rig.commit()
+    rig.take(1, 2, 5)
     assert rig.stored() == [(1, b"1"), (2, b"2"), (5, b"5")]
     rig.run(2.0)
     assert rig.link.info() == {"name": "UP", "lag": 0, "active": 2 * 10**9}
@@ -31,16 +30,14 @@ def test_a_mirror_from_the_beginning(rig: Rig) -> None:
 
 def test_it_goes_on_behind_what_is_stored(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     rig.links.end()
     assert rig.count("CONSUMER.DELETE.UP.JS_MIRROR") == 1
     assert rig.send(3) == 0
     rig.links.begin()
     config = rig.live(last_seq=9, delivered=2)
     assert (config["deliver_policy"], config["opt_start_seq"]) == ("by_start_sequence", 3)
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
@@ -61,15 +58,13 @@ def test_messages_that_overtake_the_answer(rig: Rig) -> None:
     before = rig.dseq
     rig.accept()
     rig.dseq = before
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
 def test_a_missing_delivery_begins_again(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     rig.send(9, skip=1)
     assert not rig.link.live
     rig.run(1.0)
@@ -93,8 +88,7 @@ def test_a_redelivery_is_ignored(rig: Rig) -> None:
     rig.send(1)
     rig.send(1, tries=2)
     rig.dseq = 1
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert rig.stored() == [(1, b"1"), (2, b"2")]
 
 
@@ -238,8 +232,7 @@ def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(inflow, "MAX_WAITING_BYTES", 10)
     rig = begun()
     rig.live()
-    rig.send(*range(1, 10))
-    rig.commit()
+    rig.take(*range(1, 10))
     assert rig.link.live
     rig.send(*range(10, 30))
     assert "more than flow control permits" in rig.error
@@ -250,14 +243,12 @@ def test_a_lost_command_is_fetched_again(rig: Rig) -> None:
     rig.send(1)
     rig.run()
     rig.log.clear()  # its leader lost it
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert rig.stored() == []
     assert (rig.link.live, rig.error) == (False, "")
     rig.run(3.0)
     assert rig.live(last_seq=2)["deliver_policy"] == "all"
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     assert [seq for seq, _ in rig.stored()] == [1, 2]
 
 
@@ -266,10 +257,8 @@ def test_a_lost_command_is_fetched_again(rig: Rig) -> None:
 
 def test_a_mirror_does_not_mix_two_streams(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2)
+    rig.begin_again()
     rig.inform(50, created="2027-01-01T00:00:00Z")
     rig.answer("MSG.GET", {"message": {"subject": "up", "seq": 2, "time": "2027-01-01T00:00:01Z", "data": "eA=="}})
     assert "created again" in rig.error
@@ -278,17 +267,14 @@ def test_a_mirror_does_not_mix_two_streams(rig: Rig) -> None:
 
 def test_a_mirror_goes_on_with_an_upstream_from_its_archive(rig: Rig) -> None:
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2)
+    rig.begin_again()
     rig.inform(50, created="2027-01-01T00:00:00Z")
     same = {"subject": "up", "seq": 2, "time": "2001-09-09T01:46:40.000000002Z", "data": "Mg=="}
     rig.answer("MSG.GET", {"message": same})
     rig.accept(delivered=2)
     rig.commit()
-    rig.send(3)
-    rig.commit()
+    rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
 
 
@@ -296,10 +282,8 @@ def test_a_mirror_goes_on_with_an_upstream_from_its_archive(rig: Rig) -> None:
 def test_an_upstream_that_went_back(config: dict[str, Any]) -> None:
     rig = begun(**config)
     rig.live()
-    rig.send(1, 2, 3)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1, 2, 3)
+    rig.begin_again()
     rig.inform(2)
     assert "went back to sequence 2, 3 was read" in rig.error
 
@@ -307,15 +291,12 @@ def test_an_upstream_that_went_back(config: dict[str, Any]) -> None:
 def test_a_source_reads_the_new_upstream_from_its_beginning() -> None:
     rig = begun(sources=[{"name": "UP", "opt_start_seq": 2}])
     assert rig.live()["opt_start_seq"] == 2
-    rig.send(2, 3)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(2, 3)
+    rig.begin_again()
     rig.inform(1, created="2027-01-01T00:00:00Z")
     assert rig.accept()["deliver_policy"] == "all"
     rig.commit()
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert [payload for _, payload in rig.stored()] == [b"2", b"3", b"1"]
 
 
@@ -330,8 +311,7 @@ def test_a_source_says_where_messages_come_from() -> None:
     assert config["filter_subjects"] == ["up", "b.>"]
     assert rig.deliver.startswith(b"$JS.S.") and config["name"].startswith("JS_SRC_")
     rig.send(7, headers=block("Own: 1", "Nats-Expected-Stream: UP", "Nats-Batch-Id: b", "Nats-Stream-Source: X 1"))
-    rig.send(9, subject=b"b.c", pending=4)
-    rig.commit()
+    rig.take(9, subject=b"b.c", pending=4)
     first, second = rig.store.queries.scan(b">", 1)
     assert (first.seq, first.subject) == (1, b"down")
     assert first.headers == block("Own: 1", "Nats-Stream-Source: UP 7 up\fb.> down\f> up " + _identity())
@@ -351,8 +331,7 @@ def _identity() -> str:
 
 def test_a_mirrors_headers_stay_but_for_orders(rig: Rig) -> None:
     rig.live()
-    rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
-    rig.commit()
+    rig.take(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
     (message,) = rig.store.queries.scan(b">", 1)
     assert message.headers == block("Own: 1", "Nats-Msg-Id: x", "Nats-Stream-Source: X 1")
 
@@ -374,8 +353,7 @@ def test_an_external_upstream() -> None:
     rig.accept()
     assert rig.deliver.startswith(b"to.me.M.")
     rig.commit()
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert rig.stored() == [(1, b"1")]
     assert rig.link.info()["external"] == external
 
@@ -384,16 +362,14 @@ def test_a_source_that_is_known_by_its_messages_alone() -> None:
     rig = Rig(subjects=["x"], sources=[{"name": "UP"}])
     rig.links.begin()
     rig.live()
-    rig.send(4, 6)
-    rig.commit()
+    rig.take(4, 6)
     rig.links.end()
     rig.configure(subjects=["x"])
     rig.configure(subjects=["x"], sources=[{"name": "UP"}])
     assert rig.machine.cursor(link_key({"name": "UP"})) is None
     rig.links.begin()
     assert rig.live(last_seq=8)["opt_start_seq"] == 7
-    rig.send(8)
-    rig.commit()
+    rig.take(8)
     assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
 
 
@@ -414,8 +390,7 @@ def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(num
         assert "not an answer" in rig.error and not rig.log
     rig.run(2.5)
     rig.live(last_seq=3)
-    rig.send(1)
-    rig.commit()
+    rig.take(1)
     assert rig.stored() == [(1, b"1")]
 
 
@@ -440,8 +415,7 @@ def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
     assert "out of bounds" in rig.error and not rig.link.live
     rig.run(2.5)
     rig.live(last_seq=9)
-    rig.send(3, 4)
-    rig.commit()
+    rig.take(3, 4)
     assert [payload for _, payload in rig.stored()] == [b"1", b"2", b"3", b"4"][-len(rig.stored()) :]
     assert rig.stored()[-1] == (4 if config is MIRROR else rig.store.last_seq, b"4")
 
@@ -453,8 +427,7 @@ def test_the_log_knows_how_close_it_is(rig: Rig) -> None:
     rig.live(last_seq=5000, pending=5000)
     cursor = rig.machine.cursor(b"")
     assert cursor is not None and cursor.lag == 5000
-    rig.send(1, pending=100)
-    rig.commit()
+    rig.take(1, pending=100)
     cursor = rig.machine.cursor(b"")
     assert cursor is not None and cursor.lag == 100
     assert rig.link.info()["lag"] == 99
@@ -491,6 +464,5 @@ def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_told
     rig.accept()
     rig.commit()
     rig.send(1, subject=b"a.y")
-    rig.send(2, subject=b"a." + b"x" * 2000)
-    rig.commit()
+    rig.take(2, subject=b"a." + b"x" * 2000)
     assert "the subject of message 2" in rig.link.info()["error"]["description"]

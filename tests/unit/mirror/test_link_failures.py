@@ -88,12 +88,10 @@ def test_an_upstream_that_waits_for_acknowledgements_has_a_durable_consumer(conf
     rig.commit()
     assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.x"
     assert rig.bus.headers == block("Nats-Last-Consumer: 3", "Nats-Last-Stream: 5")
-    rig.send(6)
-    rig.commit()
+    rig.take(6)
 
     # The next attempt, here or on another node, finds the consumer: 6 was not acknowledged, and comes again.
-    rig.links.end()
-    rig.links.begin()
+    rig.begin_again()
     rig.inform(9)
     again = rig.accept(delivered=6, consumer_seq=4)
     assert again == {**made, "deliver_subject": again["deliver_subject"]} != made
@@ -159,15 +157,13 @@ def test_an_answer_of_an_earlier_attempt_changes_nothing(rig: Rig) -> None:
 def test_a_full_stream_is_told_until_it_takes_something() -> None:
     rig = begun(**MIRROR, max_msgs=1, discard="new")
     rig.live()
-    rig.send(1, 2)
-    rig.commit()
+    rig.take(1, 2)
     assert "10077" in rig.error
     rig.run(1.0)
     rig.live(last_seq=2)
     assert "10077" in rig.error  # that a consumer can be had does not make room
     rig.configure(**MIRROR)
-    rig.send(2)
-    rig.commit()
+    rig.take(2)
     assert (rig.error, len(rig.stored())) == ("", 2)
 
 
@@ -180,8 +176,7 @@ def delete(rig: Rig, seq: int) -> None:
 def fill(rig: Rig, *seqs: int) -> None:
     """An attempt in which the stream takes what it has room for."""
     rig.live(last_seq=100)
-    rig.send(*seqs)
-    rig.commit()
+    rig.take(*seqs)
     assert "10077" in rig.error and not rig.link.live
 
 
@@ -206,8 +201,7 @@ def test_a_full_stream_is_tried_again_at_short_intervals_and_at_once_when_there_
     rig.links.tick()
     assert rig.count("STREAM.INFO") == asked + 2
     rig.live(last_seq=100)
-    rig.send(4)
-    rig.commit()
+    rig.take(4)
     assert [payload for _, payload in rig.stored()] == [b"3", b"4"]
 
 
@@ -231,17 +225,14 @@ def test_what_no_room_helps_is_tried_ever_more_rarely() -> None:
         if rig.count("STREAM.INFO") > before or not attempts:
             attempts += 1
             rig.live(last_seq=100)
-            rig.send(10)
-            rig.commit()
+            rig.take(10)
     assert attempts < 15
 
 
 def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
     rig.live()
-    rig.send(1)
-    rig.commit()
-    rig.links.end()
-    rig.links.begin()
+    rig.take(1)
+    rig.begin_again()
 
     def read(seqs: Any) -> Any:
         raise DamagedError(1, 1)

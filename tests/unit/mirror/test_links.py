@@ -17,4 +17,4 @@ def test_sources_come_and_go() -> None:
     rig.configure()
     rig.links.configure()
     assert rig.links.info() == {}
-    assert not rig.bus.subs
+    assert not rig.bus.subscriptions

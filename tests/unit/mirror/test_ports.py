@@ -69,13 +69,13 @@ def test_very_many_links_end_in_steps() -> None:
     rig = Rig(sources=many(600))
     rig.links.begin()
     rig.run(2.0)
-    assert len(rig.bus.subs) == 600
+    assert len(rig.bus.subscriptions) == 600
     rig.links.end(deleted=True)
     assert not rig.links.by_key
-    assert len(rig.bus.subs) > 500
+    assert len(rig.bus.subscriptions) > 500
     asked = rig.count("STREAM.INFO")
     rig.run(30.0)
-    assert not rig.bus.subs
+    assert not rig.bus.subscriptions
     assert rig.count("STREAM.INFO") == asked
 
 
@@ -84,7 +84,7 @@ def test_few_links_end_at_once() -> None:
     rig.links.begin()
     rig.run(1.0)
     rig.links.end()
-    assert not rig.bus.subs
+    assert not rig.bus.subscriptions
 
 
 class Lines(list[str]):

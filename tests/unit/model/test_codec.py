@@ -53,7 +53,7 @@ def test_an_encoding_in_steps_is_that_of_one(indent: int | None, ensure_ascii: b
 
 @pytest.mark.parametrize("key", ["subjects", "deleted"])
 def test_only_an_answer_with_a_long_list_is_long(key: str) -> None:
-    assert not codec.is_long({"state": {key: [0] * codec.LONG}})
-    assert codec.is_long({"state": {key: [0] * (codec.LONG + 1)}})
+    assert not codec.is_long({"state": {key: [0] * codec.LONG_LIST_ITEMS}})
+    assert codec.is_long({"state": {key: [0] * (codec.LONG_LIST_ITEMS + 1)}})
     assert not codec.is_long({"state": None})
-    assert not codec.is_long({key: [0] * (codec.LONG + 1)})
+    assert not codec.is_long({key: [0] * (codec.LONG_LIST_ITEMS + 1)})

@@ -33,8 +33,8 @@ def result(text: str) -> tuple[Any, int]:
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_steps, "WHOLE", 8)
-    monkeypatch.setattr(json_steps, "PIECE", 5)
+    monkeypatch.setattr(json_steps, "WHOLE_CHARS", 8)
+    monkeypatch.setattr(json_steps, "PIECE_CHARS", 5)
 
 
 @settings(max_examples=300)
@@ -79,7 +79,7 @@ def test_a_page_of_subjects_takes_many_short_steps(monkeypatch: pytest.MonkeyPat
     for separators, least in (((",", ":"), 200), ((", ", ": "), 400)):
         found, steps = result(json.dumps(answer, separators=separators))
         assert found == answer
-        assert steps > least and max(decoded, default=0) <= json_steps.WHOLE
+        assert steps > least and max(decoded, default=0) <= json_steps.WHOLE_CHARS
 
 
 def test_many_members_that_cannot_be_cut_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,8 @@ def test_what_was_asked_before_is_kept_up_to_date() -> None:
 
 
 def test_tables_are_made_anew_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.model.subjects.MAX_PROJECTED", 5)
-    monkeypatch.setattr("jetcluster.model.subjects.PLANS_KEPT", 2)
+    monkeypatch.setattr("jetcluster.model.subjects.MAX_TABLE_ENTRIES", 5)
+    monkeypatch.setattr("jetcluster.model.subjects.MAX_PLANS", 2)
     rng = random.Random(13)
     for _ in range(100):
         known = some(rng, 8)

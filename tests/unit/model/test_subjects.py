@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from jetcluster.model.subjects import MAX_LENGTH, MAX_TOKENS, is_literal, is_subset, is_valid, overlap
+from jetcluster.model.subjects import MAX_SUBJECT_CHARS, MAX_TOKENS, is_literal, is_subset, is_valid, overlap
 
 
 @pytest.mark.parametrize("subject", ["a", "a.b", "*", ">", "a.*.c", "a.>", "a*b.c", "$JS.x"])
@@ -20,8 +20,8 @@ def test_invalid(subject: str) -> None:
 def test_bounds() -> None:
     assert is_valid(".".join(["a"] * MAX_TOKENS))
     assert not is_valid(".".join(["a"] * (MAX_TOKENS + 1)))
-    assert is_valid("a" * MAX_LENGTH)
-    assert not is_valid("a" * (MAX_LENGTH + 1))
+    assert is_valid("a" * MAX_SUBJECT_CHARS)
+    assert not is_valid("a" * (MAX_SUBJECT_CHARS + 1))
 
 
 def test_literal() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from jetcluster.config.import_rules import strict_transform
 from jetcluster.model.transforms import (
-    MAX_DESTINATION,
+    MAX_DESTINATION_BYTES,
     MAX_INT32,
-    MAX_MAPPED,
-    MAX_READS,
+    MAX_MAPPED_BYTES,
+    MAX_READ_TOKENS,
     TOO_LONG,
     SubjectTransform,
     TransformError,
@@ -133,7 +133,7 @@ def test_one_function_that_names_a_token_often_is_bounded_too() -> None:
 
 @pytest.mark.parametrize(("source", "destination"), [(b"a.*", b"b.$1.$1"), (b"a.*.>", b"b.$1.>"), (b"a.>", b"bb.>")])
 def test_the_longest_subject_is_made_and_no_longer_one(source: bytes, destination: bytes) -> None:
-    assert MAX_MAPPED == MAX_SUBJECT
+    assert MAX_MAPPED_BYTES == MAX_SUBJECT
     transform = SubjectTransform(source, destination)
     for first, rest in itertools.product(
         (1, 2, 32_765, 32_766, 32_767), (None, 32_766, 65_529, 65_530, 65_531, 65_532)
@@ -148,20 +148,20 @@ def test_the_longest_subject_is_made_and_no_longer_one(source: bytes, destinatio
         made = transform.match(subject)
         if source == b"a.*.>" and len(tokens) == 1:
             assert made is None
-        elif len(wanted) > MAX_MAPPED:
+        elif len(wanted) > MAX_MAPPED_BYTES:
             assert made is TOO_LONG
         else:
             assert made == wanted
-    assert SubjectTransform(b"a", b"b" * (MAX_MAPPED + 1)).match(b"a") is TOO_LONG
+    assert SubjectTransform(b"a", b"b" * (MAX_MAPPED_BYTES + 1)).match(b"a") is TOO_LONG
 
 
 @pytest.mark.parametrize(
     "destination",
     [
-        "b." + "x" * (MAX_DESTINATION - 1),
-        ".".join(["$1"] * (MAX_READS + 1)),
-        ".".join(["{{left(1,2)}}"] * (MAX_READS + 1)),
-        "b.{{partition(7" + ",1" * (MAX_READS + 1) + ")}}",
+        "b." + "x" * (MAX_DESTINATION_BYTES - 1),
+        ".".join(["$1"] * (MAX_READ_TOKENS + 1)),
+        ".".join(["{{left(1,2)}}"] * (MAX_READ_TOKENS + 1)),
+        "b.{{partition(7" + ",1" * (MAX_READ_TOKENS + 1) + ")}}",
         "b." + ".".join([">"] * 30_000),
     ],
 )
@@ -176,10 +176,10 @@ def test_a_new_destination_has_bounds(destination: str) -> None:
 
 
 def test_a_new_destination_may_be_as_long_as_a_subject() -> None:
-    check_mapping(b"a", b"b" * MAX_DESTINATION)
-    check_mapping(b"a.*", b".".join([b"$1"] * MAX_READS))
-    check_mapping(b"a.*", b"b.{{partition(7%b)}}" % (b",1" * MAX_READS))
-    assert strict_transform(b"a.*", b".".join([b"$1"] * MAX_READS)).reads == MAX_READS
+    check_mapping(b"a", b"b" * MAX_DESTINATION_BYTES)
+    check_mapping(b"a.*", b".".join([b"$1"] * MAX_READ_TOKENS))
+    check_mapping(b"a.*", b"b.{{partition(7%b)}}" % (b",1" * MAX_READ_TOKENS))
+    assert strict_transform(b"a.*", b".".join([b"$1"] * MAX_READ_TOKENS)).reads == MAX_READ_TOKENS
 
 
 @pytest.mark.parametrize(

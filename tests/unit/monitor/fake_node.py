@@ -13,11 +13,12 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
+from jetcluster.replica.replica_info import ReplicaInfos
 
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 
 
-class GroupTwin:
+class FakeGroup:
     def __init__(self, gid: int, peers: tuple[str, ...], me: str, leader: str | None) -> None:
         self.gid, self.peers, self.leader = gid, peers, leader
         self.role = Role.LEADER if leader == me else Role.FOLLOWER
@@ -33,7 +34,7 @@ class GroupTwin:
         )
 
 
-class LinkTwin:
+class FakeLink:
     """`PeerLink`, as the router's key and as /routez reads it."""
 
     pending = 5
@@ -42,14 +43,14 @@ class LinkTwin:
         self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name, server_id=""), stats
 
 
-class RaftTwin:
+class FakeRaft:
     def __init__(self, clock: Any, others: tuple[str, ...]) -> None:
         self.health = NodeHealth(clock)
-        self.peers = PeersTwin(self.health, set(others))
+        self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
 
 
-class PeersTwin:
+class FakePeers:
     def __init__(self, health: NodeHealth, others_well: set[str]) -> None:
         self.health = health
         self.others_well = others_well
@@ -77,21 +78,26 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     """JetStream of node AAAAAAAA in a cluster of three, with one stream `S` of account `$G`."""
     peers = ("AAAAAAAA", "BBBBBBBB", "CCCCCCCC")[:replicas]
     names = {peer: SimpleNamespace(name=f"n{number}") for number, peer in enumerate(peers, 1)}
-    context = SimpleNamespace(
-        system_account="$SYS",
-        catchup=SimpleNamespace(
-            missing=lambda gid, peer: None,
-            progress=lambda: [(SimpleNamespace(gid=7, compared=300, fetched=200, size=900, missing=20), 1.55)],
+    services = {
+        "runtime": SimpleNamespace(clock=clock),
+        "network": SimpleNamespace(
+            me="AAAAAAAA",
+            name="n1",
+            cluster_name="c1",
+            mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
+            raft=FakeRaft(clock, peers[1:]),
+            catchup=SimpleNamespace(
+                missing=lambda gid, peer: None,
+                progress=lambda: [(SimpleNamespace(gid=7, compared=300, fetched=200, size=900, missing=20), 1.55)],
+            ),
         ),
-        me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
-        mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-        raft=RaftTwin(clock, peers[1:]), meta_current=True,
-    )  # fmt: skip
+        "known": SimpleNamespace(current=True, machine=SimpleNamespace(nodes=names)),
+    }
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
-        context=context, assignment=assignment,
-        group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
+        **services, assignment=assignment,
+        group=FakeGroup(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,
@@ -103,8 +109,10 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
             table=SimpleNamespace(by_cid={}, by_name={}), owner=lambda cid: None, owns=0, hosted=0
         ),
     )  # fmt: skip
+    replica.infos = ReplicaInfos(replica, "$SYS")  # type: ignore[arg-type]
     return SimpleNamespace(
-        context=context,
+        **services,
+        services=SimpleNamespace(settings=SimpleNamespace(system_account="$SYS")),
         clustered=True,
         replicas={7: replica},
         broken={},
@@ -114,7 +122,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         unassigned=(),
         joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
-            group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
+            group=FakeGroup(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
         ),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
     )

@@ -66,10 +66,10 @@ async def test_readiness_is_no_matter_of_the_meta_leader(server: Server, *, curr
     """A probe that followed it would find no server ready whenever the leadership moves."""
     clock = ManualTime()
     node = fake_node.node(server, clock, fake_node.engine(clock, leader=None))
-    node.jetstream.jetstream.context.meta_current = current
+    node.jetstream.jetstream.known.current = current
     assert health(node, js_server_only="1") == Health(200, {"status": "ok"})
     assert health(node).status == health(node, js_meta_only="1").status == 503
-    checks = node.jetstream.jetstream.context.raft
+    checks = node.jetstream.jetstream.network.raft
     checks.peers.others_well = {8 * "B"}
     checks.health.watch(Aspect.STORE, lambda: "hangs")
     checks.health.look()
@@ -79,8 +79,8 @@ async def test_readiness_is_no_matter_of_the_meta_leader(server: Server, *, curr
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
 async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
     engine = node.jetstream.jetstream
-    engine.context.raft.peers.others_well = {engine.meta.group.peers[1]}
-    checks = engine.context.raft.health
+    engine.network.raft.peers.others_well = {engine.meta.group.peers[1]}
+    checks = engine.network.raft.health
     checks.watch(aspect, lambda: "broken")
     checks.look()
     found = health(node)
@@ -96,7 +96,7 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
     """A disk that they share stalls, or the only node's: the leaders stay where they are, and answer."""
     clock = ManualTime()
     node = fake_node.node(server, clock, fake_node.engine(clock, replicas=1 if alone else 3))
-    raft = node.jetstream.jetstream.context.raft
+    raft = node.jetstream.jetstream.network.raft
     raft.peers.others_well = {"of another group"}
     raft.health.watch(aspect, lambda: "broken")
     raft.health.look()
@@ -157,7 +157,7 @@ async def test_safe_to_restart_says_which_groups_need_this_node(node: Any, risks
     assert found.body["error"] == f"{risks} of 40 groups would lose their majority"
     text = "stream '$G > S0': 1 of 2 other voters connected and caught up, 2 needed"
     assert found.body["first"][0] == text and len(found.body["first"]) == min(risks, 10)
-    node.jetstream.jetstream.context.meta_current = False
+    node.jetstream.jetstream.known.current = False
     assert (await NodeSource(node).healthz({"safe-to-restart": "1"})).status == 503
     assert (await NodeSource(node).healthz({})).status == 200
 

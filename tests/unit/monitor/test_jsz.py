@@ -105,7 +105,7 @@ async def test_without_a_leader_everybody_shows_who_is_left(server: Server) -> N
     clock = ManualTime()
     engine = fake_node.engine(clock, leader=None)
     node = fake_node.node(server, clock, engine)
-    engine.context.mesh.peers.pop("CCCCCCCC")
+    engine.network.mesh.peers.pop("CCCCCCCC")
     meta = ask(node)["meta_cluster"]
     assert "leader" not in meta and (meta["cluster_size"], meta["quorum_needed"]) == (3, 2)
     assert [(r["name"], r["current"], r.get("offline", False)) for r in meta["replicas"]] == [

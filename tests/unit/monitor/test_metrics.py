@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from jetcluster.clock import SystemClock
 from jetcluster.health.node_health import Aspect
-from jetcluster.latency import Latency
+from jetcluster.latency import BOUNDS, Latency
 from jetcluster.monitor import metrics
-from jetcluster.monitor.metrics import Metrics
+from jetcluster.monitor.metrics import Exposition, Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
@@ -30,21 +30,20 @@ jetcluster with `-varz -connz -routez -subz -leafz -accstatz -accountz -gatewayz
 
 def instrumented(engine: Any, clock: SystemClock) -> Any:
     """The twin, with what only metrics look at."""
-    context = engine.context
     timed = Latency()
     timed.observe(0.002)
     journal = SimpleNamespace(
         sync_latency=timed, full=False,
         counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
-    context.raft = SimpleNamespace(
-        health=context.raft.health,
+    engine.network.raft = SimpleNamespace(
+        health=engine.network.raft.health,
         journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
-    context.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
-    context.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
-    context.catchup.missing = lambda gid, peer: None
+    engine.runtime.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
+    engine.services.settings.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
+    engine.network.catchup.missing = lambda gid, peer: None
     for replica in engine.replicas.values():
         replica.reads = SimpleNamespace(answers=SimpleNamespace(answered=12, pages=SimpleNamespace(streaming=1)))
         replica.assignment.config["max_msgs"] = -1
@@ -62,7 +61,7 @@ def node(server: Server) -> Any:
         rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
         last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
     )  # fmt: skip
-    found.jetstream.mesh.links = {"BBBBBBBB": fake_node.LinkTwin("BBBBBBBB", "n2", stats)}
+    found.jetstream.mesh.links = {"BBBBBBBB": fake_node.FakeLink("BBBBBBBB", "n2", stats)}
     return found
 
 
@@ -159,7 +158,7 @@ async def test_a_sick_node(node: Any) -> None:
     assert found["gnatsd_healthz_status"].samples[0].value == 1
     assert found["jetcluster_replicas_failed"].samples[0].value == 1
     assert not any(sample.value for sample in found["jetcluster_node_trouble"].samples)
-    health = node.jetstream.jetstream.context.raft.health
+    health = node.jetstream.jetstream.network.raft.health
     health.watch(Aspect.STORE, lambda: "EIO")
     health.look()
     trouble = {s.labels["aspect"]: s.value for s in (await scrape(node))["jetcluster_node_trouble"].samples}
@@ -198,3 +197,48 @@ def dashboard_metrics() -> set[str]:
             for target in panel.get("targets", ()):
                 names.update(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", target["expr"]))
     return names
+
+
+def test_samples_of_a_family_stand_together_whatever_the_order() -> None:
+    out = Exposition()
+    out.gauge("a", "first", 1, (("x", "1"),))
+    out.counter("b_total", "second", 2)
+    out.gauge("a", "first", 3.5, (("x", 'q"\\\n'),))
+    out.gauge("flag", "a truth", True)
+    families = {family.name: family for family in parse(out.render().decode())}
+    assert [(s.labels["x"], s.value) for s in families["a"].samples] == [("1", 1.0), ('q"\\\n', 3.5)]
+    assert (families["b"].type, families["b"].samples[0].value) == ("counter", 2.0)
+    assert families["flag"].samples[0].value == 1.0
+    assert families["jetcluster_metrics_truncated"].samples[0].value == 0.0
+
+
+def test_a_histogram_is_cumulative() -> None:
+    latency = Latency()
+    for seconds in (BOUNDS[0], BOUNDS[2], 99.0):
+        latency.observe(seconds)
+    out = Exposition()
+    out.histogram("h_seconds", "h", latency, (("role", "leader"),))
+    ((family, _),) = [list(parse(out.render().decode()))]
+    buckets = [s.value for s in family.samples if s.name == "h_seconds_bucket"]
+    assert (len(buckets), buckets[0], buckets[1], buckets[2], buckets[-2], buckets[-1]) == (
+        len(BOUNDS) + 1,
+        1,
+        1,
+        2,
+        2,
+        3,
+    )
+    assert next(s.value for s in family.samples if s.name == "h_seconds_count") == 3
+    assert next(s.value for s in family.samples if s.name == "h_seconds_sum") == latency.seconds
+    assert all(s.labels["role"] == "leader" for s in family.samples)
+
+
+def test_a_scrape_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_SAMPLES", 3)
+    out = Exposition()
+    for number in range(5):
+        out.gauge("a", "many", number, (("n", number),))
+    out.histogram("h", "h", Latency())
+    families = {family.name: family for family in parse(out.render().decode())}
+    assert len(families["a"].samples) == 3
+    assert families["jetcluster_metrics_truncated"].samples[0].value == 1.0

@@ -70,7 +70,7 @@ async def test_routez(server: Server) -> None:
         rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
         last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
     )  # fmt: skip
-    link: Any = fake_node.LinkTwin("BBBBBBBB", "n2", stats)
+    link: Any = fake_node.FakeLink("BBBBBBBB", "n2", stats)
     node = fake_node.node(server, clock, fake_node.engine(clock))
     node.jetstream.mesh.links = {"BBBBBBBB": link}
     server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)

@@ -122,7 +122,7 @@ async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
 
 
 async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_REPLY", 400)
+    monkeypatch.setattr(answers, "MAX_REPLY_BYTES", 400)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert (reply["error"]["code"], "page" in reply["error"]["description"]) == (500, True)
 

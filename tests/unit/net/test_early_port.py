@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.net.early_port import MAX_CONFIG_BYTES, EarlyPort
 from jetcluster.server.listener import OpenPorts
+from testkit.harness import free_port
 
 
 @pytest.fixture
@@ -23,9 +24,7 @@ def early() -> Iterator[EarlyPort]:
 
 @pytest.fixture
 def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def connects(port: int, host: str = "127.0.0.1") -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from tests.unit.server.wire import Wire, errors, messages
 
 HIDDEN = b"hidden"
-"""In descriptions, payloads, subjects and names of A, and in nothing that B sends."""
+"""The text in descriptions, payloads, subjects and names of A, and in nothing that B sends."""
 CONFIG = """
 jetstream {{ store_dir: "{store}", domain: hub }}
 accounts {{

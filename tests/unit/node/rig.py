@@ -13,11 +13,13 @@ from jetcluster.config.options import Options
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.process import reloading
+from tests.unit.server.wire import close_all
 
 
 @asynccontextmanager
 async def running(folder: Path, text: str) -> AsyncIterator[Node]:
-    """On a free port. The file is `folder/c.conf`; what is written into it later comes with a reload."""
+    """A node on a free port; wires are closed before it stops. The file is `folder/c.conf`; what is written there later
+    comes with a reload."""
     path = folder / "c.conf"
     path.write_text(f'listen: "127.0.0.1:-1"\nserver_name: n1\n{text}')
 
@@ -31,4 +33,5 @@ async def running(folder: Path, text: str) -> AsyncIterator[Node]:
     try:
         yield node
     finally:
+        await close_all()
         await node.stop()

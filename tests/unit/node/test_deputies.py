@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import jetcluster
+from tests.unit.node.isolation_cases import come
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.wire import Wire, close_all, errors, messages
+from tests.unit.server.wire import Wire, errors, messages
 
 CONFIG = """
 jetstream {{ store_dir: "{store}", domain: hub }}
@@ -118,7 +119,7 @@ PUBLISHERS: dict[str, str] = {
     "mirror/inflow.py": "answers an upstream's flow control, where that says",
     "monitor/system/claims.py": "answer", "monitor/system/subscriber_counts.py": "subscribers",
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
-    "replica/context.py": "advisories, at their own subjects",
+    "replica/services.py": "advisories, at their own subjects",
     "replica/replica_state.py": "advisories, at their own subjects",
     "replica/reads/answers.py": "direct gets", "replica/reads/pages.py": "direct gets",
     "replica/reads/membership.py": "direct gets, handed on",
@@ -139,14 +140,6 @@ def test_every_publisher_of_the_server_is_tried() -> None:
         if not str(file.relative_to(package)).startswith(OUTSIDE) and call.search(file.read_text())
     }  # fmt: skip
     assert found == PUBLISHERS.keys()
-
-
-async def come(port: int, user: str) -> Wire:
-    wire = await Wire.open(port)
-    assert errors(await wire.log_in(user=user, **{"pass": "p"})) == []
-    wire.inbox = f"_INBOX.{user}.1"
-    assert errors(await wire.ask(f"SUB {wire.inbox} 1")) == []
-    return wire
 
 
 async def ask(wire: Wire, subject: str, body: Any = "") -> bytes:
@@ -178,10 +171,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, Wire, Wire]]:
             assert errors(await wire.ask("SUB $JS.EVENT.ADVISORY.API 8")) == []
         for number, target in enumerate(TARGETS):
             assert errors(await watch.ask(f"SUB {target} t{number}")) == []
-        try:
-            yield port, owner, watch
-        finally:
-            await close_all()
+        yield port, owner, watch
 
 
 async def seen(owner: Wire, watch: Wire, target: str) -> tuple[int, list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jetcluster.node.node import Node
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.wire import Wire, close_all, errors, messages
+from tests.unit.server.wire import Wire, errors, messages
 
 GET = "$JS.API.DIRECT.GET.KV_b"
 CREATE = "$JS.API.CONSUMER.CREATE.KV_b"
@@ -43,10 +43,7 @@ async def bucket(folder: Path, config: str = CONFIG) -> AsyncIterator[Node]:
         assert "error" not in json.loads(await ask(admin, "$JS.API.STREAM.CREATE.KV_b", config))
         for key, value in (("public.x", "shown"), ("secret.x", "hidden")):
             await ask(admin, f"$KV.b.{key}", value)
-        try:
-            yield node
-        finally:
-            await close_all()
+        yield node
 
 
 async def come(node: Node, user: str) -> Wire:

@@ -11,7 +11,7 @@ from jetcluster import logs
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
-from tests.unit.node.test_meeting import free_port
+from testkit.harness import free_ports
 
 
 async def ask(node: Node, endpoint: str, reply: bytes, **body: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ async def ask(node: Node, endpoint: str, reply: bytes, **body: Any) -> dict[str,
 
 async def test_a_node_without_jetstream_is_no_part_of_the_meta_group_and_serves_its_api(tmp_path: Path) -> None:
     """nats.js runs tests on a cluster of this kind (its setupDataConnCluster)."""
-    ports = [free_port() for _ in range(4)]
+    ports = free_ports(4)
     nodes = []
     for number, port in enumerate(ports):
         routes = [f"nats://127.0.0.1:{other}" for other in ports if other != port]

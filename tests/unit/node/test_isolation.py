@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from jetcluster.api import endpoints
 from tests.unit.node.isolation_cases import (
@@ -26,13 +23,7 @@ from tests.unit.node.isolation_cases import (
     verdict,
 )  # fmt: skip
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.wire import close_all, messages
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+from tests.unit.server.wire import messages
 
 
 def test_every_endpoint_has_a_row() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,7 @@ from jetcluster import logs
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from testkit.harness import free_port
 
 
 async def started(name: str, store: Path, port: int, cluster_port: int, *routes: str) -> Node:

@@ -37,7 +37,7 @@ def engine(node: Node) -> Any:
 
 
 async def create(node: Node, name: str) -> None:
-    """Through the API, as a client of this node."""
+    """Creates a stream through the API, as a client of this node."""
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     bus = node.server.account("$G")
     inbox = bus.subscribe(b"_INBOX.1", lambda subject, reply, headers, payload, origin: done.set_result(payload))
@@ -84,13 +84,13 @@ async def test_who_waits_for_messages_is_told_that_the_server_stops(tmp_path: Pa
 
 async def test_a_stopped_node_comes_back_with_its_streams_and_the_same_peer_id(tmp_path: Path) -> None:
     node = await started(tmp_path)
-    peer = engine(node).context.me
+    peer = engine(node).network.me
     await create(node, "S")
     await node.stop()
     assert node.stopped.is_set() and node.exit_code == 0
     node = await started(tmp_path)
     try:
-        assert engine(node).context.me == peer
+        assert engine(node).network.me == peer
         found = engine(node).assignment("$G", "S")
         assert found is not None and engine(node).replicas[found.gid].leading, "a client may publish at once"
     finally:

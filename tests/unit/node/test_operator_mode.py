@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,7 @@ from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.node.rig import running
-from tests.unit.server.wire import Wire, close_all, errors
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
+from tests.unit.server.wire import Wire, errors
 
 
 async def log_in(node: Node, user: User, **connect: Any) -> Wire:

@@ -11,7 +11,7 @@ from pathlib import Path
 from jetcluster.node.node import Node
 from tests.unit.node.test_direct_get_permissions import ask, come, refused
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.wire import Wire, close_all
+from tests.unit.server.wire import Wire
 
 CONFIG = """
 jetstream {{ store_dir: "{store}", domain: hub }}
@@ -40,10 +40,7 @@ async def stream(folder: Path) -> AsyncIterator[Node]:
             config = {"name": name, "subjects": subjects, **(FLAGS if name == "O" else {"storage": "memory"})}
             assert "error" not in json.loads(await ask(admin, f"$JS.API.STREAM.CREATE.{name}", config))
         await ask(admin, "o.secret", "hidden")
-        try:
-            yield node
-        finally:
-            await close_all()
+        yield node
 
 
 def code(answer: str) -> int:

@@ -30,14 +30,6 @@ NOW = 1_800_000_000 * 10**9
 TOP = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
-    site.stream("S", "n1", "n2", "n3")
-    site.stream("ONE", "n3")
-    return site
-
-
 def view_of(stores: list[StoreView], stream: str = "S") -> StreamView:
     (view,) = survey(stores, f"A/{stream}")
     return view

@@ -25,14 +25,6 @@ def look(site: Site, *names: str, verify: bool = False) -> dict[str, dict[str, R
         return {view.label: {replica.name: replica for replica in view.replicas} for view in views}
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
-    site.stream("S", "n1", "n2", "n3")
-    site.stream("ONE", "n3")
-    return site
-
-
 def test_what_the_journal_has_beyond_the_data_counts(site: Site) -> None:
     site.fill("n1", {"S": (40, 12)})
     found = look(site, "n1", verify=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -14,18 +13,12 @@ import pytest
 from testkit.certificates import pin_of
 from tests.unit.node.test_websocket import node_of, url_of
 from tests.unit.server.tls_cases import NO_TLS, Case, Certificates
-from tests.unit.server.wire import Wire, close_all, errors
+from tests.unit.server.wire import Wire, errors
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(autouse=True)
-async def _closed() -> AsyncIterator[None]:
-    yield
-    await close_all()
 
 
 def block(certificates: Certificates, more: str) -> str:

@@ -5,11 +5,11 @@ import json
 from jetcluster.errors import by_code
 from jetcluster.objects.host import BucketHost, BucketReplies, ObjectLimits
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import NaiveStore, RecordingBus
+from tests.unit.stream.fake_store import FakeBus, NaiveStore
 
 
 def test_publishers_are_told_in_the_form_of_a_pub_ack() -> None:
-    bus, time = RecordingBus(), ManualTime()
+    bus, time = FakeBus(), ManualTime()
     host = BucketHost(
         "OBJ_b", NaiveStore(), bus, time, time.call_soon, lambda *message: None,  # type: ignore[arg-type]
         lambda command, done: False, lambda msg_id: None, lambda error: None, ObjectLimits(), "hub",
@@ -25,7 +25,7 @@ def test_publishers_are_told_in_the_form_of_a_pub_ack() -> None:
 
 
 def test_own_tokens_are_kept_and_all_else_goes_on() -> None:
-    bus = RecordingBus()
+    bus = FakeBus()
     own: list[tuple[bytes, bytes, bytes]] = []
     replies = BucketReplies(bus, lambda token, headers, body: own.append((token, headers, body)))
     first, second = replies.token(), replies.token()

@@ -67,3 +67,12 @@ def test_under_spark_submit_java_is_not_looked_for(monkeypatch: pytest.MonkeyPat
     environment.check({"PYSPARK_GATEWAY_PORT": "1", "PATH": ""})
     with pytest.raises(EnvironmentProblem):
         environment.check({"PATH": ""})
+
+
+# Progress on stderr.
+
+
+def test_progress_is_no_part_of_the_result(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "is_submitted", lambda: False)
+    environment.progress("half of it")
+    assert capsys.readouterr() == ("", "half of it\n")

@@ -60,7 +60,7 @@ steps = st.lists(
 def test_every_answer_is_right_whatever_is_cached(deep: int, script: list[tuple[str, object, bytes | None]]) -> None:
     index: Sublist[Sub, Answer] = Sublist(compile_answer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sublist, "DEEP", deep)
+        patch.setattr(sublist, "ACK_TOKENS", deep)
         run_script(index, script)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import Recovered
@@ -66,6 +67,33 @@ class Bench:
         self.kill()
         self.disk.crash(SeededRng(5))
         return self.open()
+
+
+def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
+    """(segment, start, end) of every batch."""
+    found = []
+    for number in disk.segments():
+        data = disk.load(number)
+        head = records.read_segment_head(data, number)
+        if head is None:
+            continue
+        at = records.SEGMENT_HEAD_BYTES
+        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
+            found.append((number, at, batch.end))
+            at = batch.end
+    return found
+
+
+def spoil(disk: JournalDisk, index: int, data: bytes, at: int = 0) -> None:
+    """Writes over a batch: `at` bytes behind its start, or, below 0, before its end."""
+    number, start, end = batches(disk)[index]
+    disk.corrupt(number, (end if at < 0 else start) + at, data)
+
+
+def wipe(disk: JournalDisk, index: int, byte: bytes) -> None:
+    """Writes over a whole batch."""
+    number, start, end = batches(disk)[index]
+    disk.corrupt(number, start, byte * (end - start))
 
 
 def filled(count: int, **options: Any) -> tuple[Bench, GroupLog]:

@@ -65,8 +65,9 @@ def test_no_frame_of_a_stranger_counts_for_anything(net: Loopback) -> None:
     assert not group.stopped
 
 
-def test_a_stranger_does_not_win_an_election_while_nobody_leads(net: Loopback) -> None:
-    b = linked(net)
+@pytest.mark.parametrize("learns", [False, True], ids=["a stranger", "a learner"])
+def test_who_has_no_vote_does_not_win_an_election_while_nobody_leads(net: Loopback, learns: bool) -> None:
+    b = learning(net) if learns else linked(net)
     net.isolate("B")
     net.run(2.0)
     group = b.group()
@@ -138,19 +139,6 @@ def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time(
         assert state == (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index)
     net.run(1.0)
     assert net["A"].group().role is Role.LEADER
-
-
-def test_a_learner_is_not_heard_while_nobody_leads_either(net: Loopback) -> None:
-    b = learning(net)
-    net.isolate("B")
-    net.run(2.0)
-    group = b.group()
-    assert group.leader is None
-    end, term = group.last_index, group.term
-    for frame in forged(term + 1, end, group.log.last_term):
-        b.node.on_frame("X", 1, frame)
-    net.run(0.5)
-    assert (group.leader, group.term, group.last_index) == (None, term, end)
 
 
 def test_a_learner_answers_its_leader(net: Loopback) -> None:

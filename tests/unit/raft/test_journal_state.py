@@ -12,8 +12,7 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal_state import MAX_REMOVED_GROUPS, JournalState, RemovedGroups, decode_removed
 from jetcluster.raft.journal.records import NODE_GID, REMOVE
 from jetcluster.raft.journal.recovery import scan
-from tests.unit.raft.journal_rig import Bench, fill
-from tests.unit.raft.test_recovery import batches
+from tests.unit.raft.journal_rig import Bench, batches, fill, wipe
 
 
 def journal() -> JournalState:
@@ -135,8 +134,7 @@ def test_after_damage_nothing_certain_is_known_of_the_groups_of_before(bench: Be
     bench.fill(bench.log(7), 1)
     bench.fill(bench.log(1), 3)
     bench.kill()
-    number, start, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    wipe(bench.disk, -2, b"\xee")
     bench.open()
     assert bench.found.damage
     for _ in range(40):

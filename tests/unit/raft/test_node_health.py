@@ -11,6 +11,7 @@ from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.core.group import Group
 from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback, asked, led, running
 
@@ -93,8 +94,7 @@ def test_leaderships_go_to_a_voter_that_is_well() -> None:
     net.run(0.5)
     ail(net, "A")
     net.run(1.0)
-    found = net.led_by()
-    assert found.me == "C"
+    assert net.led_by().me == "C"
 
 
 def test_where_nobody_is_well_the_leader_stays() -> None:
@@ -232,8 +232,7 @@ def test_a_full_disk_lets_another_one_lead() -> None:
     net["A"].disk.reported_free = 1000
     net["A"].journal.housekeep()
     net.run(1.0)
-    found = net.led_by()
-    assert found.me != "A"
+    assert net.led_by().me != "A"
 
 
 def test_a_loop_that_stands_still_for_most_of_the_time() -> None:
@@ -292,16 +291,23 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
     assert net["B"].group().last_index > index
 
 
-def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
+def b_needs_a_state(*ailing: str) -> tuple[Loopback, Group]:
     net, leader = led(after=1.0)
     net.isolate("B")
     net.crowd(leader, 20, form=b"%d", after=1.0)
     for name in "AC":
         group = net[name].group()
         forget(group.log, group.applied_index)
+    for name in ailing:
+        ail(net, name)
     net.connect("A", "B")
     net.run(1.0)
     assert net["B"].machine().snapshots
+    return net, leader
+
+
+def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
+    net, leader = b_needs_a_state()
     ail(net, "A")
     ail(net, "C")
     for _ in range(30):
@@ -311,16 +317,7 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() ->
 
 def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -> None:
     """B is well and needs a state, which A has not got: C is not well, but has all that A would give."""
-    net, leader = led(after=1.0)
-    net.isolate("B")
-    net.crowd(leader, 20, form=b"%d", after=1.0)
-    for name in "AC":
-        group = net[name].group()
-        forget(group.log, group.applied_index)
-    ail(net, "C")
-    net.connect("A", "B")
-    net.run(1.0)
-    assert net["B"].machine().snapshots
+    net, leader = b_needs_a_state("C")
     leader.suspend()
     net.until(lambda: (found := net.leader()) is not None and found.me == "C", seconds=5.0)
 

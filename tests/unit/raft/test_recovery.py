@@ -16,7 +16,7 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
 from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
+from tests.unit.raft.journal_rig import ABC, Bench, batches, content, fill, filled, forget, spoil, wipe
 
 
 @pytest.fixture(name="bench")
@@ -43,21 +43,6 @@ def history() -> Bench:
         log.set_commit_hint(log.last_index - 4)
     bench.settle()
     return bench
-
-
-def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
-    """(segment, start, end) of every batch."""
-    found = []
-    for number in disk.segments():
-        data = disk.load(number)
-        head = records.read_segment_head(data, number)
-        if head is None:
-            continue
-        at = records.SEGMENT_HEAD_BYTES
-        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
-            found.append((number, at, batch.end))
-            at = batch.end
-    return found
 
 
 def reopened(bench: Bench, disk: JournalDisk) -> Bench:
@@ -102,8 +87,7 @@ def test_rot_anywhere_is_noticed_or_harmless(bench: Bench) -> None:
 
 def test_the_mark_outlives_the_damaged_segment(bench: Bench) -> None:
     bench.kill()
-    number, start, _ = batches(bench.disk)[-4]
-    bench.disk.corrupt(number, start + 40, b"rot")
+    spoil(bench.disk, -4, b"rot", 40)
     bench.open()
     assert any(log.damaged for log in bench.journal.groups.values())
     marked = sorted(gid for gid, log in bench.journal.groups.items() if log.damaged)
@@ -124,8 +108,7 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
     bench.settle()
     bench.fill(log, 3, term=2)
     bench.kill()
-    number, start, _ = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 8, b"\xff\xff")
+    spoil(bench.disk, -2, b"\xff\xff", records.BATCH_HEAD_BYTES + 8)
     bench.open()
     log = bench.journal.groups[1]
     assert log.damaged
@@ -250,8 +233,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     bench.fill(bench.log(7), 1)
     bench.fill(bench.log(1), 3)
     bench.kill()
-    number, start, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    wipe(bench.disk, -2, b"\xee")
     bench.open()
     assert 7 not in bench.journal.groups
     assert [gid for gid in (1, 5, 7, 8) if bench.journal.never_had(gid)] == [8]
@@ -276,8 +258,7 @@ def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
     log.append(0, 1, forged)
     bench.settle()
     bench.kill()
-    number, start, _ = batches(bench.disk)[-1]
-    bench.disk.corrupt(number, start + 4, b"\0\0")
+    spoil(bench.disk, -1, b"\0\0", 4)
     bench.open()
     assert bench.found.damage == []
     assert bench.journal.groups[1].last_index == 3
@@ -291,8 +272,7 @@ def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follow
     for _ in range(5):
         bench.fill(bench.log(3), 1)
     bench.kill()
-    number, _, end = batches(bench.disk)[-3]
-    bench.disk.corrupt(number, end - 3, b"\xee")
+    spoil(bench.disk, -3, b"\xee", -3)
     bench.open()
     assert bench.found.damage
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
@@ -308,8 +288,7 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     bench.fill(bench.log(2), 1)
     bench.fill(bench.log(3), 1)
     bench.kill()
-    number, _, end = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, end - 3, b"\xee")
+    spoil(bench.disk, -2, b"\xee", -3)
     bench.open()
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
     assert damaged == {1, 2}, "it was of one of them"

@@ -10,9 +10,8 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
 from testkit.twins.journal import JournalDisk, MemoryMark
-from tests.unit.raft.journal_rig import forget
+from tests.unit.raft.journal_rig import batches, forget, spoil
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led
-from tests.unit.raft.test_recovery import batches
 
 
 def damaged_c(net: Loopback) -> None:
@@ -20,8 +19,7 @@ def damaged_c(net: Loopback) -> None:
     leader = net.start()
     net.crowd(leader, 30, form=b"%d", each=0.002, after=1.2)
     net.crash("C")
-    number, start, _ = batches(net["C"].disk)[-12]
-    net["C"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["C"].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("C").create(1, ("A", "B", "C"))
 
 
@@ -68,8 +66,7 @@ def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
     net.crowd(leader, 10, form=b"%d", each=0.002)
     state = [e for e in net["A"].machine().applied if e[0] <= applied]
     net.crash("A")
-    number, start, _ = batches(net["A"].disk)[cut]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["A"].disk, cut, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     member = net.restart("A")
     member.machines[1] = Recorder(state)
     group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0, sole=True)
@@ -118,8 +115,7 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
         net["A"].group(2).propose(b"%d" % i)
         net.run(0.002)
     net.crash("A")
-    number, start, _ = batches(net["A"].disk)[-3]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff")
+    spoil(net["A"].disk, -3, b"\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("A")
     for gid in (1, 2):
         net["A"].create(gid, ("A",), sole=True)
@@ -314,8 +310,7 @@ def test_after_a_restart_a_replica_that_joins_is_not_taken_for_a_damaged_one() -
 
 def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
     net = joining_d()
-    number, start, _ = batches(net["D"].disk)[-4]
-    net["D"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["D"].disk, -4, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     group = net.restart("D").create(1, ("A", "B", "C"))
     assert group.status().damaged
 
@@ -325,8 +320,7 @@ def damaged_b(names: str) -> Loopback:
     net, leader = led(names)
     net.crowd(leader, 30, form=b"%d", each=0.002, after=1.2)
     net.crash("B")
-    number, start, _ = batches(net["B"].disk)[-12]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["B"].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     net.restart("B").create(1, tuple(names))
     assert net["B"].group().status().damaged
     return net
@@ -429,8 +423,7 @@ def test_a_leader_without_whom_others_may_have_decided_gets_no_vote_of_a_damaged
     net.crash("C")
     net.run(1.2)
     net.crash("B")
-    number, start, _ = batches(net["B"].disk)[1]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+    spoil(net["B"].disk, 1, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     assert net.restart("B").create(1, ("A", "B")).log.damaged
     net.connect("A", "B")
     net.run(10.0)

@@ -11,8 +11,8 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError, is_lone
+from tests.unit.raft.journal_rig import batches, spoil
 from tests.unit.raft.loopback import Loopback, Recorder, led
-from tests.unit.raft.test_recovery import batches
 
 
 def filled(names: str) -> Loopback:
@@ -210,8 +210,7 @@ def all_down(net: Loopback, names: str, damaged: str) -> None:
     for name in net.members:
         net.crash(name, lose=False)
     for name in damaged:
-        number, start, _ = batches(net[name].disk)[-12]
-        net[name].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
+        spoil(net[name].disk, -12, b"\xff\xff\xff", records.BATCH_HEAD_BYTES + 10)
     for name in names:
         net.restart(name).create(1, tuple(net.members))
     net.connect_all()

@@ -165,12 +165,16 @@ def written(bench: Bench, log: GroupLog, segments: int) -> None:
         bench.fill(log, 5, size=50)
 
 
-def pinned(**options: Any) -> tuple[Bench, GroupLog]:
+def pinned(turns: int = 0, **options: Any) -> tuple[Bench, GroupLog]:
+    """A log with a pin, which is written and flushed so many times."""
     bench = Bench(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
     bench.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
     log = bench.log(1)
     fill(log, 1)
     log.pin = 1
+    for _ in range(turns):
+        written(bench, log, 1)
+        flushed(bench, log)
     return bench, log
 
 
@@ -183,10 +187,7 @@ def flushed(bench: Bench, *logs: GroupLog) -> None:
 
 
 def test_what_a_large_catch_up_needs_stays_where_it_is() -> None:
-    bench, log = pinned()
-    for _ in range(20):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(20)
     assert len(bench.disk.segments()) >= 20
     assert bench.journal.counters.carried_entries == 0
     assert log.base_index <= 1
@@ -259,10 +260,7 @@ def test_what_pins_hold_is_bounded_on_any_disk(limits: PinLimits) -> None:
 
 
 def test_a_full_disk_ends_all_pins() -> None:
-    bench, log = pinned()
-    for _ in range(10):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(10)
     bench.disk.reported_free = 1_000
     bench.journal.housekeep()
     flushed(bench, log)
@@ -271,10 +269,7 @@ def test_a_full_disk_ends_all_pins() -> None:
 
 def test_what_pins_hold_does_not_ask_for_flushes_but_what_is_not_flushed_does() -> None:
     """A flush per second, for as long as a transfer takes, would free nothing."""
-    bench, log = pinned()
-    for _ in range(10):
-        written(bench, log, 1)
-        flushed(bench, log)
+    bench, log = pinned(10)
     retention = bench.journal.retention
     assert not retention.wants_compaction
     written(bench, log, 8)

@@ -166,14 +166,20 @@ def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     assert found.groups[1].last_index == 5
 
 
-def test_a_barrier_waits_for_a_disk_that_hangs(bench: Bench) -> None:
+def hanging(bench: Bench, seconds: float) -> list[int]:
+    """A barrier behind entries for a disk that hangs for so long: none was called."""
     log = bench.log()
     bench.settle()
     bench.writer.hold()
     fill(log, 5)
     called = barrier(bench, 1)
-    bench.settle(60.0)
+    bench.settle(seconds)
     assert called == []
+    return called
+
+
+def test_a_barrier_waits_for_a_disk_that_hangs(bench: Bench) -> None:
+    hanging(bench, 60.0)
     assert bench.journal.in_flight
 
 
@@ -241,12 +247,6 @@ def test_a_sync_that_fails_is_the_end() -> None:
 
 def test_nobody_waits_for_a_journal_that_is_closed(bench: Bench) -> None:
     """The last flush of a node that stops, beside a disk that hangs."""
-    log = bench.log()
-    bench.settle()
-    bench.writer.hold()
-    fill(log, 5)
-    called = barrier(bench, 1)
-    bench.settle(1.0)
-    assert called == []
+    called = hanging(bench, 1.0)
     bench.journal.close()
     assert called == [1]

@@ -53,14 +53,18 @@ class Node:
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
         self.node, self.was, self.by_disk, self.looked = node, node, False, list[int]()
+        mesh: Any = self.mesh
         self.room = AccountQuota(
+            mesh,
+            self.time,
+            self.log,
+            lambda: self.members,
+            self.holdings,
             lambda account: limits.get(account, AccountLimits()),
             lambda memory: self.node,
             self.look,
             lambda: self.by_disk,
         )
-        mesh: Any = self.mesh
-        self.room.begin(mesh, self.time, self.log, lambda: self.members, self.holdings)
 
     def look(self, stored: int) -> bool:
         self.looked.append(stored)

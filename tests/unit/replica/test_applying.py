@@ -147,7 +147,7 @@ async def test_nothing_is_read_of_a_state_that_a_failing_command_took_with_it(
 
         def fail_and_read(index: int, term: int, command: bytes) -> None:
             monkeypatch.setattr(replica.store, "append", fail)
-            monkeypatch.setattr(follower.context.kv, "chunks", fail)
+            monkeypatch.setattr(follower.kv, "chunks", fail)
             try:
                 applies(index, term, command)
             finally:
@@ -178,7 +178,7 @@ async def test_a_state_that_cannot_be_written_stops_its_replica_and_keeps_no_oth
         await cluster.until(lambda: bool(replica.failed), what="the replica stops")
         assert "cannot be written" in replica.failed
         assert (await node.publish(b"t", b"3"))["seq"] == 3
-        assert not node.context.turn_commit.failing
+        assert not node.services.commits.failing
         cluster.crash("A")
         node = cluster.restart("A")
         await cluster.until(lambda: node.has("S") and node.replica("S").leading, what="it is there again")

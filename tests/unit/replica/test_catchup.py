@@ -413,8 +413,8 @@ async def test_a_crash_in_the_middle_of_a_transfer(monkeypatch: pytest.MonkeyPat
         node = await far_behind(cluster)
         await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
         gid = node.replica("S").assignment.gid
-        await cluster.until(lambda: node.context.catchup.transfers[gid].fetched > 30_000, what="half of it")
-        came = node.context.catchup.transfers[gid].fetched
+        await cluster.until(lambda: node.services.network.catchup.transfers[gid].fetched > 30_000, what="half of it")
+        came = node.services.network.catchup.transfers[gid].fetched
         node.js.meta.save()
         node.kv.flush_now()  # half an import on disk
         cluster.crash("C")
@@ -464,14 +464,14 @@ async def test_a_crash_after_any_range_of_a_stream_with_consumers(monkeypatch: p
             return "caught up from a snapshot" in node.log.events("info")
 
         def further() -> bool:
-            running = node.context.catchup.transfers.get(gid)
+            running = node.services.network.catchup.transfers.get(gid)
             return over() or (running is not None and running.compared > came)
 
         while True:
             await cluster.until(further, what="a range has come")
             if over():
                 break
-            came = node.context.catchup.transfers[gid].compared
+            came = node.services.network.catchup.transfers[gid].compared
             node.kv.flush_now()
             cluster.crash("C")
             crashes += 1
@@ -541,7 +541,9 @@ async def test_deletion_while_the_state_is_being_fetched(monkeypatch: pytest.Mon
         gid = await cluster.delete("S")
         await cluster.until(lambda: gid not in node.js.replicas, what="C deletes it")
         await asyncio.sleep(5)
-        assert not node.context.catchup.running(gid) and all(n.context.catchup.exports == 0 for n in cluster)
+        assert not node.services.network.catchup.running(gid) and all(
+            n.services.network.catchup.exports == 0 for n in cluster
+        )
         assert node.log.events("error") == []
         await node.js.flusher.flush()
         assert not [key for key, _ in node.kv.scan(b"\x01", b"\xff") if key[1:5] == gid.to_bytes(4, "big")]

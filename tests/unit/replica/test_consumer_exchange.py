@@ -151,15 +151,15 @@ async def test_a_turn_that_a_full_leader_refuses_is_tried_again() -> None:
         for home in (leader, cluster.followers("S")[0]):
             await owned_by(cluster, "c", home)
             for node in cluster:  # of one alone another one would lead
-                node.kv.broken = node.context.turn_commit.full = True
-                node.context.turn_commit.failing = "full"
+                node.kv.broken = node.services.commits.full = True
+                node.services.commits.failing = "full"
             client = Puller(home, "S", "c")
             client.pull(1, expires=10.0)
             await asyncio.sleep(0.5)
             assert client.got == []
             for node in cluster:
-                node.kv.broken = node.context.turn_commit.full = False
-                node.context.turn_commit.failing = ""
+                node.kv.broken = node.services.commits.full = False
+                node.services.commits.failing = ""
             await cluster.until(lambda: len(client.got) == 1, what="the message")  # noqa: B023
             await client.ack(client.got[0])
 

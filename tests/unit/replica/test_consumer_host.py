@@ -183,7 +183,7 @@ async def test_a_node_that_stood_still_serves_nobody_before_it_knows_that_it_is_
         local = Puller(home, "S", "c")
         await local.fetch(5)
         sessions = host(home).turns.lost
-        home.context.pulse._at -= 1.5
+        home.services.runtime.pulse._at -= 1.5
         local.pull(5)
         await asyncio.sleep(0.0)
         await asyncio.sleep(0.0)
@@ -240,9 +240,9 @@ async def test_owners_that_were_let_go_with_turns_in_flight_pass_over_nothing_wh
         sessions = there.turns.lost
         local.pull(1)
         await cluster.until(lambda: there.turns.in_flight > 0, what="a turn on its way")
-        home.context.meta_current = False
+        home.js.known.current = False
         there.refresh()
-        home.context.meta_current = True
+        home.js.known.current = True
         there.refresh()
         assert not there.turns.is_open and there.turns.lost == sessions + 1
         await cluster.until(lambda: there.hosted == 1, what="the owner is back")

@@ -173,7 +173,7 @@ def plant(node: Node, seq: int = 2) -> None:
     """A message is missing from the store of one replica, and nobody has seen how."""
     replica = node.replica("S")
     assert replica.store.delete(seq)
-    replica.context.kv.commit()
+    replica.commits.kv.commit()
 
 
 async def whole(cluster: Cluster) -> None:

@@ -61,7 +61,7 @@ async def test_some_reads_are_timed_by_role(monkeypatch: pytest.MonkeyPatch) -> 
         for role, node in (("leader", cluster.leader("S")), ("follower", cluster.followers("S")[0])):
             for _ in range(8):
                 await node.get(b"S", 1)
-            timed = node.context.read_latency
+            timed = node.services.runtime.read_latency
             assert {name: sum(latency.counts) for name, latency in timed.items() if sum(latency.counts)} == {role: 2}
 
 
@@ -498,7 +498,7 @@ async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else
         here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
         work = asyncio.ensure_future(node.request(here, b'{"multi_last": ["s.*.q"]}'))
         await asyncio.sleep(0)
-        assert reads.answers.searching == 1 and node.context.budget.jobs == 1
+        assert reads.answers.searching == 1 and node.services.runtime.budget.jobs == 1
         reads.abort()
         assert b"503" in (await work)[1]
 

@@ -25,7 +25,7 @@ def serve_api(node: Node) -> JetStreamApi:
     if not dispatch._loaded:
         dispatch._loaded.append(endpoints.find)
     rng = SeededRng(next(node.cluster.seeds))
-    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
+    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.services.runtime.budget)
     api = JetStreamApi(context, node.bus)
     api.start()
     return api
@@ -427,7 +427,7 @@ async def test_a_mirror_that_forgot_who_leads_its_upstream_asks_for_it() -> None
         await copied(cluster, 5)
         client = without(cluster, "UP")[0]
         await cluster.until(lambda: answers(client), what="it answers")
-        client.context.leaders.forget(cluster.leader("UP").replica("UP").assignment.gid)
+        client.services.network.leaders.forget(cluster.leader("UP").replica("UP").assignment.gid)
         assert (await client.request(b"$JS.API.DIRECT.GET.UP.up"))[2] == b"4"
         await stop(apis)
 

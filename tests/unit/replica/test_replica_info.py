@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from jetcluster.replica import catchup, exports
-from jetcluster.replica.replica_info import all_replicas, consumer_cluster, replica_infos
 from jetcluster.store import transfer
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
@@ -37,7 +36,7 @@ async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkey
         leader = cluster.leader("S")
 
         def info() -> tuple[int, bool]:
-            found = next(i for i in replica_infos(leader.replica("S")) if i.peer == away.me)
+            found = next(i for i in leader.replica("S").infos.others() if i.peer == away.me)
             return found.lag, found.current
 
         await cluster.until(lambda: info()[0] == 0, what="the leader knows where all stand")
@@ -52,11 +51,13 @@ async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkey
         assert leader.replica("S").group.status().first_index > 100
         assert info() == (200, False), "all of them, for it has to fetch the state"
         cluster.heal()
-        await cluster.until(lambda: leader.context.catchup.exports == 1, what="it fetches")
+        await cluster.until(lambda: leader.services.network.catchup.exports == 1, what="it fetches")
         lags = []
-        while leader.context.catchup.exports:
+        while leader.services.network.catchup.exports:
             lags.append(info())
-            await cluster.until(lambda: not leader.context.catchup.exports or info() != lags[-1], what="it goes on")
+            await cluster.until(
+                lambda: not leader.services.network.catchup.exports or info() != lags[-1], what="it goes on"
+            )
         assert len(lags) > 10 and all(not current and lag > 0 for lag, current in lags)
         assert [lag for lag, _ in lags] == sorted({lag for lag, _ in lags}, reverse=True)
         assert lags[0][0] <= 200 and lags[-1][0] < 10
@@ -98,7 +99,7 @@ async def test_every_replica_was_seen_by_the_leader_that_shows_it() -> None:
         found = replica.consumers.table.by_name["c"]
         for peer in replica.group.peers:
             found.owner = peer
-            shown = consumer_cluster(replica, found, all_replicas(replica))
+            shown = replica.infos.consumer_cluster(found, replica.infos.all())
             assert shown is not None
             assert len(shown["replicas"]) == 2
             assert all(other["active"] > 0 for other in shown["replicas"]), (peer, shown)
@@ -112,6 +113,6 @@ async def test_a_consumer_of_fewer_replicas_shows_as_many_as_it_was_given() -> N
         leader = cluster.leader("S")
         replica = leader.replica("S")
         found = replica.consumers.table.by_name["c"]
-        shown = consumer_cluster(replica, found, all_replicas(replica))
+        shown = replica.infos.consumer_cluster(found, replica.infos.all())
         assert shown is not None
         assert shown.keys() == {"name", "leader"}

@@ -61,8 +61,8 @@ async def test_a_replica_whose_node_is_not_well_answers_only_where_no_other_is_b
         await cluster.create("TWO", 2)
         alone, shared = cluster.leader("ONE").replica("ONE"), cluster.leader("TWO").replica("TWO")
         for replica in (alone, shared):
-            replica.context.raft.health.watch(Aspect.STORE, lambda: "for the test")
-        await cluster.until(lambda: not shared.context.raft.health.may_answer)
+            replica.network.raft.health.watch(Aspect.STORE, lambda: "for the test")
+        await cluster.until(lambda: not shared.network.raft.health.may_answer)
         assert not shared.may_answer, "B's is better"
         assert alone.may_answer, "there is no other"
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
-from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
-from jetcluster.replica.rounds import MAX_REST_SECONDS, TICK, Background, Rounds
+from jetcluster.replica.rounds import MAX_REST_SECONDS, STANDSTILL_SECONDS, TICK, Background, Pulse, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import consumer, owned_by
@@ -172,7 +171,7 @@ async def test_a_wall_clock_that_is_set_wakes_what_waits_for_its_time() -> None:
                 await cluster.until(lambda: counted["S"] > 0, what="a look at it")
                 due = node.replica("S").machine.next_expiry
                 assert due is not None
-                left = (due - node.context.clock.time_ns()) / 1e9
+                left = (due - node.services.runtime.clock.time_ns()) / 1e9
             assert left > 3.0, "it rests until then"
             cluster.ahead["A"] = left - 1.0
             assert await until_gone(cluster, node, "S") <= 1.0 + LATE
@@ -228,7 +227,7 @@ async def test_what_concerns_the_whole_node_wakes_all() -> None:
                 return all(counted[name] >= count for name in names)
 
             assert not await all_in(1)
-            node.context.pulse._at = cluster.loop.monotonic() - 2.0
+            node.services.runtime.pulse._at = cluster.loop.monotonic() - 2.0
             assert await all_in(1), "this process stood still"
             assert not await all_in(1)
             cluster.ahead["A"] = 0.2
@@ -319,3 +318,22 @@ async def test_a_stop_ends_all() -> None:
     tasks = [background.spawn(asyncio.sleep(1000)) for _ in range(3)]
     await background.stop()
     assert all(task.cancelled() for task in tasks) and lines == [] and not background.tasks
+
+
+def test_a_long_pause_is_one_stop() -> None:
+    pulse = Pulse()
+    assert pulse.stops(1e9) == 0, "it never beat"
+    pulse.beat(10.0)
+    pulse.beat(10.0 + STANDSTILL_SECONDS)
+    assert pulse.stops(10.0 + STANDSTILL_SECONDS) == 0
+    pulse.beat(20.0)
+    assert pulse.stops(20.5) == 1
+
+
+def test_a_pause_that_lasts_counts_once() -> None:
+    pulse = Pulse()
+    pulse.beat(0.0)
+    assert pulse.stops(5.0) == 1
+    assert pulse.stops(5.5) == 1
+    pulse.beat(5.6)
+    assert pulse.stops(6.0) == 1

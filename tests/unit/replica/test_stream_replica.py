@@ -44,7 +44,7 @@ async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
         cut = replica.snapshot_export()
         assert cut.config == rescued
         taker = replica.snapshot_begin()
-        for _ in steps(cut.giver, taker, replica.context.kv):
+        for _ in steps(cut.giver, taker, replica.commits.kv):
             pass
         replica.keep_members(Members(0, Config(("A",))))
         await replica.snapshot_end(cut.index, cut.term, cut.config)
@@ -118,7 +118,7 @@ async def test_a_state_machine_that_fails_takes_its_replica_out_of_everything() 
             await leader.publish(b"s", b"2")
         assert "a defect" in replica.failed and not replica.sound
         assert not replica.reads.own.joined and not replica.listening.subjects
-        assert leader.context.leaders.led_by_me() in ((), (1,))
+        assert leader.services.network.leaders.led_by_me() in ((), (1,))
         await cluster.led("S")
         assert (await leader.publish(b"s", b"3"))["seq"] in (2, 3)
         assert (await leader.get(b"S", 1))[2] == b"1"

@@ -133,7 +133,7 @@ async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken
         assert (await leader.publish(b"s"))["seq"] == 1
         leader.kv.error, leader.kv.broken = error, True
         assert (await leader.publish(b"s"))["seq"] == 2  # applied in memory; this commit is the first to fail
-        await cluster.until(lambda: leader.context.turn_commit.failing, what="it is noticed")
+        await cluster.until(lambda: leader.services.commits.failing, what="it is noticed")
         refused = await leader.publish(b"s")
         assert refused["error"]["err_code"] == err_code
         assert (await leader.get(b"S", 2))[1].startswith(b"NATS/1.0\r\n")  # reads go on
@@ -153,7 +153,7 @@ async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
         replica = node.replica("S")
         node.kv.waiting = True
         node.kv.commit()
-        node.context.turn_commit.mark()
+        node.services.commits.mark()
         for number in range(20):
             assert (await cluster.leader("S").publish(b"s"))["seq"] == number + 2
         await asyncio.sleep(1)

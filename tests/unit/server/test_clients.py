@@ -5,9 +5,11 @@ use.
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-from testkit.server_rig import Bench
+from testkit.server_rig import Bench, Nobody
 
 
 def test_there_are_no_more_than_max_connections() -> None:
@@ -45,8 +47,7 @@ def test_one_that_has_departed_counts_for_no_limit_but_is_there() -> None:
     assert len(bench.server.clients.closed) == 1, "once"
 
 
-def test_what_is_left_of_one_that_is_gone() -> None:
-    bench = Bench()
+def test_what_is_left_of_one_that_is_gone(bench: Bench) -> None:
     told: list[str] = []
 
     class Watcher:
@@ -72,8 +73,7 @@ def test_what_is_left_of_one_that_is_gone() -> None:
     assert bench.server.clients.get(1) is None
 
 
-def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
-    bench = Bench()
+def test_one_whose_handshake_came_to_nothing_has_been_a_connection(bench: Bench) -> None:
     client = bench.server.new_client()
     client.end_unmade("TLS Handshake Failure")
     bench.server.clients.count_failed_handshake(client)
@@ -109,3 +109,56 @@ def test_a_limit_of_subscriptions_is_a_limit() -> None:
     assert client.ask(b"SUB b 2") == b"-ERR 'maximum subscriptions exceeded'\r\n"
     assert client.ask(b"UNSUB 17", b"SUB b 2") == b""
     assert len(client.connection.subscriptions) == 1000
+
+
+# A client's connection as its server and monitoring know it.
+
+
+def told(frames: bytes) -> list[dict[str, Any]]:
+    """The INFOs in what a client was sent."""
+    return [json.loads(line[5:]) for line in frames.split(b"\r\n") if line.startswith(b"INFO ")]
+
+
+def test_a_message_may_be_as_large_as_the_smallest_limit_says() -> None:
+    limits = AccountLimitOptions(max_payload=1000)
+    bench = Bench(max_payload=5000, accounts={"$G": AccountOptions("$G", limits=limits)})
+    client = bench.client().connection
+    assert client.max_payload == 1000
+    limits.max_payload = -1
+    assert client.max_payload == 5000
+
+
+def test_the_first_info_and_a_later_one() -> None:
+    client = Bench(server_name="n1").client().connection
+    first, later = client.info(first=True), client.info(first=False)
+    assert (first["client_id"], first["client_ip"], "connect_info" in first) == (1, "127.0.0.1", False)
+    assert (later["connect_info"], later["remote_account"]) == (True, "$G")
+
+
+def test_without_a_user_it_is_not_told_to_log_in_where_there_is_one_for_it() -> None:
+    assert Bench(Nobody()).server.new_client().info(first=True)["auth_required"] is True
+    assert "auth_required" not in Bench(Nobody(), no_auth_user="u").server.new_client().info(first=True)
+
+
+def test_info_comes_unasked_only_after_the_first_ping() -> None:
+    peer = Bench().client()
+    peer.connection.send_info()
+    assert told(peer.read()) == []
+    assert len(told(peer.ask(b"PING"))) == 1
+    peer.connection.send_info()
+    peer.connection.send_lame_duck()
+    assert [info.get("ldm", False) for info in told(peer.read())] == [False, True]
+
+
+def test_lines_about_it_say_who_it_is(bench: Bench) -> None:
+    peer = bench.client(connect=b'CONNECT {"verbose":false,"name":"n","lang":"python","version":"1"}\r\n')
+    assert peer.connection.head() == '127.0.0.1:5000 - cid:1 - "v1:python:n"'
+    peer.connection.user = "u"
+    assert peer.connection.head().endswith(' - "$G/user:u"')
+
+
+def test_an_advisory_shows_what_is_known() -> None:
+    bench = Bench(server_name="n1")
+    found = bench.client().connection.client_info()
+    assert (found["id"], found["acc"], found["server"], found["kind"], found["rtt"]) == (1, "$G", "n1", "Client", 0)
+    assert "user" not in found, "it has not said one"

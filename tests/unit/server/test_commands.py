@@ -163,8 +163,7 @@ def test_allow_responses_opens_a_reply_once_and_for_a_while() -> None:
     assert peer.ask(b"PUB answers.2 1", b"x") == b"-ERR 'Permissions Violation for Publish to \"answers.2\"'\r\n"
 
 
-def test_order_of_output_within_a_connection() -> None:
-    bench = Bench()
+def test_order_of_output_within_a_connection(bench: Bench) -> None:
     peer = bench.client(b"SUB foo 1")
     lines = [line for n in range(50) for line in (b"PUB foo 2", b"%02d" % n, b"PING")]
     got = peer.ask(*lines).replace(b"MSG foo 1 2\r\n", b"")
@@ -172,8 +171,7 @@ def test_order_of_output_within_a_connection() -> None:
     assert got == b"".join(b"%02d\r\nPONG\r\n" % n for n in range(50))
 
 
-def test_output_of_a_turn_is_one_write() -> None:
-    bench = Bench()
+def test_output_of_a_turn_is_one_write(bench: Bench) -> None:
     peer = bench.client(b"SUB foo 1")
     writes: list[int] = []
     original = peer.transport.write
@@ -186,8 +184,7 @@ def test_output_of_a_turn_is_one_write() -> None:
     assert len(writes) == 1
 
 
-def test_no_responders_is_not_sent_when_a_peer_listens() -> None:
-    bench = Bench()
+def test_no_responders_is_not_sent_when_a_peer_listens(bench: Bench) -> None:
     remote = FakePeer("p")
     peer = bench.client(b"SUB _INBOX.1 1")
     bench.router.peers.set_interest(remote, b"far", None, 1)
@@ -197,8 +194,7 @@ def test_no_responders_is_not_sent_when_a_peer_listens() -> None:
     assert b"503" in peer.ask(b"PUB far _INBOX.1 0", b"")
 
 
-def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
+def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture, bench: Bench) -> None:
     seen: list[bytes] = []
 
     def callback(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: object) -> None:
@@ -213,8 +209,7 @@ def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture) 
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_counters() -> None:
-    bench = Bench()
+def test_counters(bench: Bench) -> None:
     a, b = bench.client(), bench.client(b"SUB foo 1")
     a.send(b"PUB foo 5", b"12345", b"HPUB foo 2 4", b"HHxx")
     assert (a.connection.in_msgs, a.connection.in_bytes) == (2, 9)
@@ -230,8 +225,7 @@ def test_counters() -> None:
     assert bench.server.clients.total == 2
 
 
-def test_commands_behind_a_closing_one_are_not_run() -> None:
-    bench = Bench()
+def test_commands_behind_a_closing_one_are_not_run(bench: Bench) -> None:
     other = bench.client(b"SUB foo 1")
     peer = bench.client(connect=b"")
     peer.send(b'CONNECT {"protocol":9}', b"PUB foo 1", b"x")
@@ -261,8 +255,7 @@ def test_garbage_never_harms_another_client(chunks: list[bytes]) -> None:
 class TestPortions:
     """Commands of one client are run in portions, one per turn of the loop."""
 
-    def test_a_long_read_is_run_in_portions_and_in_order(self) -> None:
-        bench = Bench()
+    def test_a_long_read_is_run_in_portions_and_in_order(self, bench: Bench) -> None:
         reader, writer = bench.client(b"SUB n 1"), bench.client()
         count = 2 * MAX_QUANTUM + 10
         writer.send(b"".join(b"PUB n %d\r\n%d\r\n" % (len(b"%d" % n), n) for n in range(count)))
@@ -275,8 +268,7 @@ class TestPortions:
         assert reading == [False, True], "no more is read than is run"
         assert writer.connection.in_msgs == count + 1
 
-    def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bench = Bench()
+    def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
         peer = bench.client(b"SUB s 1")
         body = b"x" * (PORTION_OUTPUT_BYTES // 4)
         peer.send(b"".join(b"PUB s %d\r\n%b\r\n" % (len(body), body) for _ in range(12)))
@@ -302,16 +294,14 @@ class TestPortions:
         assert reader.read().count(b"\r\nx\r\n") == 3 * MAX_QUANTUM
         assert writer.closed == "Client Closed"
 
-    def test_an_error_is_told_behind_what_came_before_it(self) -> None:
-        bench = Bench()
+    def test_an_error_is_told_behind_what_came_before_it(self, bench: Bench) -> None:
         reader, writer = bench.client(b"SUB n 1"), bench.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (MAX_QUANTUM + 1) + b"NONSENSE\r\n")
         assert not writer.closed
         assert writer.read().startswith(b"-ERR 'Unknown Protocol Operation'")
         assert reader.read().count(b"\r\nx\r\n") == MAX_QUANTUM + 1
 
-    def test_nothing_is_run_for_a_client_that_was_closed(self) -> None:
-        bench = Bench()
+    def test_nothing_is_run_for_a_client_that_was_closed(self, bench: Bench) -> None:
         reader, writer = bench.client(b"SUB n 1"), bench.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (2 * MAX_QUANTUM))
         writer.connection.close("Server Shutdown")

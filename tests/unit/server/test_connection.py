@@ -138,9 +138,8 @@ def test_stale_connection() -> None:
     assert bench.server.state.stale_connections == 1
 
 
-def test_who_is_sending_is_not_pinged_before_it_pauses() -> None:
+def test_who_is_sending_is_not_pinged_before_it_pauses(bench: Bench) -> None:
     """nats.c publishes 100,000 messages and closes: a PING that finds the connection gone would lose the rest."""
-    bench = Bench()
     peer = bench.client()
     for _ in range(60):
         peer.send(b"PUB foo 1", b"x")
@@ -150,8 +149,7 @@ def test_who_is_sending_is_not_pinged_before_it_pauses() -> None:
     assert peer.read() == b"PING\r\n"
 
 
-def test_who_never_pauses_is_pinged_in_the_end() -> None:
-    bench = Bench()
+def test_who_never_pauses_is_pinged_in_the_end(bench: Bench) -> None:
     peer = bench.client()
     got = b""
     for _ in range(260):
@@ -177,8 +175,7 @@ def test_active_connection_is_not_pinged() -> None:
     assert b"PING\r\n" in peer.read()
 
 
-def test_close_writes_what_is_queued_then_lingers() -> None:
-    bench = Bench()
+def test_close_writes_what_is_queued_then_lingers(bench: Bench) -> None:
     peer = bench.client(b"SUB foo 1")
     peer.send(b"PUB foo 1", b"x", b"NONSENSE")
     assert peer.read() == b"MSG foo 1 1\r\nx\r\n-ERR 'Unknown Protocol Operation'\r\n"
@@ -192,8 +189,7 @@ def test_close_writes_what_is_queued_then_lingers() -> None:
     assert not bench.server.sockets
 
 
-def test_lost_connection_leaves_nothing_behind() -> None:
-    bench = Bench()
+def test_lost_connection_leaves_nothing_behind(bench: Bench) -> None:
     peer = bench.client(b"SUB foo 1", b"SUB bar q 2")
     assert bench.router.index.count == 2
     peer.connection.connection_lost(None)
@@ -222,9 +218,8 @@ def test_closing_waits_for_output_that_is_still_on_its_way() -> None:
     assert stuck.transport.aborted
 
 
-def test_a_connection_that_comes_while_the_server_stops_is_ended_at_once() -> None:
+def test_a_connection_that_comes_while_the_server_stops_is_ended_at_once(bench: Bench) -> None:
     """It was accepted in the turn in which the port was closed; the stop waited two seconds for it."""
-    bench = Bench()
     bench.server.state.stopping = True
     late = Peer(bench)
     assert late.transport.aborted

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import logging
 import socket
-from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from jetcluster.budget import LoopBudget
+from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.client.commands import MAX_LIGHT_MESSAGES, NARROW_BYTES
 from jetcluster.server.fairness import (
@@ -17,10 +19,11 @@ from jetcluster.server.fairness import (
     LIGHT_TURNS,
     MAX_QUANTUM,
     MIN_QUANTUM,
+    STRANGER_SECONDS,
     Governor,
 )
-from testkit.server_rig import Bench, FakePeer, Peer
-from testkit.twins.time import ManualTime
+from testkit.server_rig import Bench, FakePeer, FakeTransport, Peer
+from testkit.twins.time import SteppedTime
 
 
 def flood(peer: Peer, name: bytes, count: int) -> None:
@@ -31,9 +34,22 @@ class Taker:
     """An internal subscription with a valve, as a stream's ingest has one."""
 
     def __init__(self, bench: Bench, subject: bytes = b"n") -> None:
+        self.bench = bench
         self.valve = Valve()
         self.taken: list[bytes] = []
         bench.router.subscribe(subject, self._take)
+
+    @classmethod
+    def closed(cls, **options: Any) -> tuple[Bench, Taker]:
+        """A server, and a taker whose valve is closed."""
+        bench = Bench(**options)
+        taker = cls(bench)
+        taker.valve.close()
+        return bench, taker
+
+    def open(self) -> None:
+        self.valve.open()
+        self.bench.time.advance(0)
 
     def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self.taken.append(payload)
@@ -44,29 +60,8 @@ class Taker:
         return b"".join(payload[:1] for payload in self.taken)
 
 
-class Steps(ManualTime):
-    """Time that only callbacks move, and a loop that is turned by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.soon: list[Callable[[], None]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
-        self.soon.append(functools.partial(callback, *args))
-
-    def turn(self) -> None:
-        now, self.soon = self.soon, []
-        for callback in now:
-            callback()
-
-
 class TestTurns:
-    def test_those_that_send_much_take_turns_and_who_sends_little_does_not_wait(self) -> None:
-        bench = Bench()
+    def test_those_that_send_much_take_turns_and_who_sends_little_does_not_wait(self, bench: Bench) -> None:
         taker = Taker(bench)
         a, b, c = bench.client(), bench.client(), bench.client()
         flood(a, b"a", 3 * MAX_QUANTUM)
@@ -89,8 +84,7 @@ class TestTurns:
         assert a.transport.reading
         assert b.transport.reading
 
-    def test_of_many_each_has_a_small_turn(self) -> None:
-        bench = Bench()
+    def test_of_many_each_has_a_small_turn(self, bench: Bench) -> None:
         taker = Taker(bench)
         peers = [bench.client() for _ in range(20)]
         for number, peer in enumerate(peers):
@@ -101,20 +95,17 @@ class TestTurns:
         assert len(set(turns)) == 20, "everybody had a turn before anybody had two"
 
     def test_a_short_read_of_a_client_that_waits_keeps_its_order(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         peer.send(b"PUB n 1\r\n1\r\nPUB n 1\r\n2\r\n")
         peer.send(b"PUB n 1\r\n3\r\n")
         bench.time.advance(0)
         assert taker.taken == [b"1"]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.taken == [b"1", b"2", b"3"]
 
     def test_the_time_of_a_turn_is_bounded(self) -> None:
-        clock, turns = Steps(), list[int]()
+        clock, turns = SteppedTime(), list[int]()
         governor = Governor(clock, clock, LoopBudget(clock, clock))
 
         class Busy:
@@ -134,23 +125,18 @@ class TestTurns:
 
 class TestValves:
     def test_who_publishes_into_a_closed_valve_is_read_no_more_until_it_opens(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         flood(peer, b"a", 10)
         bench.time.advance(0)
         assert taker.names() == b"a"
         assert not peer.transport.reading
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.transport.reading
 
     def test_those_that_had_sent_little_go_first_but_not_for_ever(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * LIGHT_TURNS)]
         for peer in heavy:
             flood(peer, b"h", 10)
@@ -166,16 +152,13 @@ class TestValves:
                 keep(quantum)  # type: ignore[operator]
 
             peer.connection.take_turn = turn  # type: ignore[method-assign]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         heavies = {peer.connection.cid for peer in heavy}
         first = next(at for at, cid in enumerate(order) if cid in heavies)
         assert 0 < first <= LIGHT_TURNS
 
     def test_a_valve_that_closes_again_is_met_by_the_first_and_spares_the_others(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peers = [bench.client() for _ in range(5)]
         for peer in peers:
             flood(peer, b"a", 10)
@@ -188,17 +171,14 @@ class TestValves:
             taker.valve.close()
 
         peers[0].connection.take_turn = turn  # type: ignore[method-assign]
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert len(taker.taken) == 5 + 9
         assert peers[0].transport.reading
         assert not any(peer.transport.reading for peer in peers[1:])
 
     def test_a_valve_that_was_open_for_a_moment_only_lets_those_that_wait_have_a_turn(self) -> None:
         """Two notices of another node, read at once."""
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light = bench.client(), [bench.client() for _ in range(3)]
         flood(heavy, b"h", 10)
         for peer in light:
@@ -214,33 +194,26 @@ class TestValves:
         assert taker.names() == b"hlllh"
 
     def test_other_requests_of_others_go_on(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, _ = Taker.closed()
         peer, other = bench.client(), bench.client()
         flood(peer, b"a", 10)
         assert other.ask(b"PING").startswith(b"PONG\r\n")
 
     def test_what_was_read_of_a_connection_that_is_gone_has_its_turn(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client()
         flood(peer, b"a", 10)
         peer.connection.connection_lost(None)
         bench.time.advance(0)
         assert taker.names() == b"a"
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.closed == "Client Closed"
         assert peer.connection.cid not in bench.server.clients
 
     def test_what_was_read_of_a_connection_that_is_gone_outlives_its_time_limits(self) -> None:
         """It did not read its messages, either, nor answer a PING."""
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         peer = bench.client(b"SUB m 1")
         peer.transport.jammed = True
         bench.router.publish(b"m", b"x" * 100_000)
@@ -248,15 +221,12 @@ class TestValves:
         flood(peer, b"a", 10)
         peer.connection.connection_lost(None)
         bench.time.advance(1000)
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert peer.closed == "Client Closed"
 
     def test_a_connection_that_is_gone_takes_nothing_and_asks_nothing(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         gone, other = bench.client(b"SUB q g 1", b"SUB r 2"), bench.client(b"SUB q g 1", b"SUB _INBOX.> 9")
         gone.send(b"PUB n 1\r\n1\r\nSUB s 3\r\nPING\r\nPUB n 1\r\n2\r\nPUB n 1\r\n3\r\n")
         gone.connection.connection_lost(None)
@@ -271,15 +241,12 @@ class TestValves:
         assert taker.taken == [b"1", b"2"], "one turn, and there is more"
         assert not bench.router.has_interest(b"s")
         assert not gone.connection.out
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.taken == [b"1", b"2", b"3"]
         assert gone.closed == "Client Closed"
 
     def test_a_connection_that_is_gone_is_none_for_the_limits(self) -> None:
-        bench = Bench(max_connections=2)
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed(max_connections=2)
         gone, other = bench.client(), bench.client()
         assert bench.client().closed == "Maximum Connections Exceeded"
         flood(gone, b"a", 10)
@@ -291,16 +258,13 @@ class TestValves:
         bench.server.reconfigure(bench.server.options, bench.server.authenticator)
         assert not third.closed
         assert not other.closed
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert taker.names() == b"a" * 10
         assert not bench.server.clients.departed
         assert bench.client().closed == "Maximum Connections Exceeded"
 
     def test_connections_that_are_gone_are_bounded_themselves(self) -> None:
-        bench = Bench(max_connections=3)
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, _ = Taker.closed(max_connections=3)
         for _ in range(10):
             peer = bench.client()
             flood(peer, b"a", 10)
@@ -309,9 +273,7 @@ class TestValves:
         assert len(bench.server.clients.departed) == 4
 
     def test_who_was_closed_waits_no_more(self) -> None:
-        bench = Bench()
-        taker = Taker(bench)
-        taker.valve.close()
+        bench, taker = Taker.closed()
         heavy, light, stays = bench.client(), bench.client(), bench.client()
         for peer, count in ((heavy, 10), (light, 1), (stays, 10)):
             flood(peer, b"a", count)
@@ -325,14 +287,12 @@ class TestValves:
         gone.connection.connection_lost(None)
         gone.connection.close("Kicked")
         assert (len(taker.valve), bench.server.governor.waiting, bench.server.clients.departed) == (1, 1, set())
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         assert stays.transport.reading
         assert (len(taker.valve), bench.server.governor.waiting) == (0, 0)
         assert len(taker.taken) == 1 + 1 + 10 + 1
 
-    def test_who_was_closed_while_it_waited_for_a_turn_only(self) -> None:
-        bench = Bench()
+    def test_who_was_closed_while_it_waited_for_a_turn_only(self, bench: Bench) -> None:
         taker = Taker(bench)
         a, b = bench.client(), bench.client()
         flood(a, b"a", 3 * MAX_QUANTUM)
@@ -365,8 +325,7 @@ class TestValves:
             assert peer.transport.reading, release
             assert len(far.sent) == (3 if release == "told" else 1)
 
-    def test_a_link_with_enough_to_do_is_waited_for(self) -> None:
-        bench = Bench()
+    def test_a_link_with_enough_to_do_is_waited_for(self, bench: Bench) -> None:
         far = FakePeer("P")
         bench.server.accounts.set_remote_interest(far, "$G", b"n", None, 1)
         far.valve.close()
@@ -391,9 +350,7 @@ class Socket:
 
 def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     """Or all that it had taken in would come before what is sent after the flood."""
-    bench = Bench()
-    taker = Taker(bench)
-    taker.valve.close()
+    bench, taker = Taker.closed()
     peers = [bench.client() for _ in range(CROWD_SIZE + 2)]
     sockets = [Socket() for _ in peers]
     for peer, found in zip(peers, sockets, strict=True):
@@ -412,15 +369,13 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
         send(peers[:CROWD_SIZE])
         bench.time.advance(seconds)
         send(peers[CROWD_SIZE:])
-        taker.valve.open()
-        bench.time.advance(0)
+        taker.open()
         taker.valve.close()
 
     send(peers[: CROWD_SIZE - 1])
     bench.time.advance(2 * FLOOD_SECONDS)
     send(peers[: CROWD_SIZE - 1])
-    taker.valve.open()
-    bench.time.advance(0)
+    taker.open()
     taker.valve.close()
     assert not bounded(), "some connections that send much are no flood"
     for _ in range(5):
@@ -430,14 +385,12 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     assert len(bounded()) >= 2
     send(peers)
     bench.time.advance(FLOOD_SECONDS)
-    taker.valve.open()
-    bench.time.advance(0)
+    taker.open()
     assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)] for options in bounded()), "once each"
 
 
-def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> None:
+def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once(bench: Bench) -> None:
     """Also while others have their turns."""
-    bench = Bench()
     Taker(bench)
     a, b = bench.client(), bench.client()
     flood(a, b"a", 3 * MAX_QUANTUM)
@@ -447,3 +400,86 @@ def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> 
 
 def test_a_heavy_read_is_told_by_its_size() -> None:
     assert len(b"PUB n 5\r\na0000\r\n") * MAX_QUANTUM >= HEAVY_READ, "or the tests above would not be about heavy reads"
+
+
+# Connections admitted and closed while file descriptors run short (server/fairness.py).
+
+
+class FakeSocket:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+@pytest.fixture
+def next_descriptor(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number that the next connections get."""
+    found = [10]
+    plain = FakeTransport.get_extra_info
+
+    def get_extra_info(self: FakeTransport, name: str, default: Any = None) -> Any:
+        return FakeSocket(found[0]) if name == "socket" else plain(self, name, default)
+
+    monkeypatch.setattr(FakeTransport, "get_extra_info", get_extra_info)
+    return found
+
+
+def crowded_bench() -> Bench:
+    bench = Bench()
+    bench.server.crowd.watch = DescriptorWatch(lambda: 200, lambda: 10)
+    return bench
+
+
+def test_who_comes_when_descriptors_are_short_is_refused_and_told(
+    next_descriptor: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, "jetcluster.server")
+    bench = crowded_bench()
+    known = bench.client()
+    next_descriptor[0] = 150
+    for _ in range(3):
+        late = Peer(bench, b"")
+        assert late.info.endswith(b"-ERR 'maximum connections exceeded'\r\n")
+        assert late.closed == "Maximum Connections Exceeded"
+        assert late.transport.closing, "it does not linger"
+    assert not known.closed
+    assert bench.server.crowd.refused == 3
+    assert len(caplog.records) == 1
+    assert "File descriptors run short (limit 200, 40 of them for the store)" in caplog.records[0].getMessage()
+    next_descriptor[0] = 20
+    assert not bench.client().closed
+
+
+def test_those_that_have_not_logged_in_go_first(next_descriptor: list[int]) -> None:
+    bench = crowded_bench()
+    first, second, known = Peer(bench, b""), Peer(bench, b""), bench.client()
+    next_descriptor[0] = 150
+    assert bench.client().closed, "they have only just come"
+    bench.time.advance(STRANGER_SECONDS)
+    fresh = bench.client()
+    assert not fresh.closed
+    assert first.closed == "Maximum Connections Exceeded"
+    assert not second.closed
+    assert not bench.client().closed
+    assert second.closed
+    assert bench.client().closed, "there is nobody left who has not logged in"
+    assert not known.closed
+    assert not fresh.closed
+    assert bench.server.crowd.closed == 2
+
+
+def test_without_a_watch_nothing_is_looked_at(next_descriptor: list[int]) -> None:
+    next_descriptor[0] = 1 << 20
+    assert not Bench().client().closed
+
+
+def test_nobody_is_kept_in_mind_who_is_gone_or_known() -> None:
+    bench = crowded_bench()
+    peer = Peer(bench, b"")
+    assert list(bench.server.crowd.strangers) == [peer.connection.cid]
+    peer.connection.abort("Client Closed")
+    known = bench.client()
+    assert not known.closed
+    assert bench.server.crowd.strangers == {}

@@ -16,7 +16,7 @@ from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
 from jetcluster.server.leaf.link import VIOLATION_LOG_SECONDS
-from tests.unit.server.leaf_rig import Site
+from tests.unit.server.leaf_bench import Site
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 
@@ -88,8 +88,7 @@ async def test_what_a_limited_link_brings_must_be_allowed_and_valid(
     assert end.link.joined
 
 
-async def test_a_link_without_limits_shows_valid_subjects_only() -> None:
-    site = Site()
+async def test_a_link_without_limits_shows_valid_subjects_only(site: Site) -> None:
     found = Heard(site)
     end = site.leaf()
     for shown in (b"..", b"o.>", b"a..b", b"*", b"other.unrelated"):

@@ -20,7 +20,7 @@ from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS
 from jetcluster.server.leaf.handshake import MAX_NAME_CHARS
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
-from tests.unit.server.leaf_rig import HELLO, Site, mark_of
+from tests.unit.server.leaf_bench import HELLO, Site, mark_of
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
@@ -127,8 +127,7 @@ async def test_a_name_that_is_no_text_is_read_as_go_does(caplog: pytest.LogCaptu
     assert "error in" not in caplog.text
 
 
-async def test_messages_go_both_ways_but_not_back() -> None:
-    site = Site()
+async def test_messages_go_both_ways_but_not_back(site: Site) -> None:
     end = site.leaf()
     peer = site.bench.client(b"SUB a.* 1")
     assert end.read() == b"LS+ a.*\r\n"
@@ -145,10 +144,9 @@ async def test_messages_go_both_ways_but_not_back() -> None:
     assert end.read() == b"LS- a.*\r\n"
 
 
-async def test_no_group_is_named_like_what_nodes_tell_each_other() -> None:
+async def test_no_group_is_named_like_what_nodes_tell_each_other(site: Site) -> None:
     """On the way to another node such a name would be taken for the mark of a leaf that has the message already, or of
     one that was handed on."""
-    site = Site()
     end = site.leaf()
     end.read()
     for mark in (b"\x00", b"\x01"):
@@ -159,8 +157,7 @@ async def test_no_group_is_named_like_what_nodes_tell_each_other() -> None:
     assert not site.bench.router.has_interest(b"w")
 
 
-async def test_queue_members_of_this_side_come_first() -> None:
-    site = Site()
+async def test_queue_members_of_this_side_come_first(site: Site) -> None:
     end = site.leaf()
     end.send(b"LS+ w q 5\r\nLS+ w\r\n")
     peer = site.bench.client(b"SUB w q 1")
@@ -231,8 +228,7 @@ async def test_what_comes_from_the_hub_stays_on_this_node() -> None:
     assert up.read() == b""  # the other node has its own link
 
 
-async def test_leaves_are_told_of_the_other_nodes() -> None:
-    site = Site()
+async def test_leaves_are_told_of_the_other_nodes(site: Site) -> None:
     end = site.leaf()
     site.leafnodes.set_neighbours(("b:7422", "c:7422"))
     verb, _, text = end.read().partition(b" ")
@@ -242,8 +238,7 @@ async def test_leaves_are_told_of_the_other_nodes() -> None:
     assert other["leafnode_urls"] == ["b:7422", "c:7422"]
 
 
-async def test_a_loop_is_noticed() -> None:
-    site = Site()
+async def test_a_loop_is_noticed(site: Site) -> None:
     end = site.hub()
     end.send(b"LS+ " + mark_of(site) + b"\r\n")
     text = b"-ERR 'Loop detected for leafnode account=\"$G\". Delaying attempt to reconnect for 30s'\r\n"
@@ -255,8 +250,7 @@ async def test_a_loop_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("target", [b"_INBOX.y", b"$JS.M.y"])  # the latter is where a mirror takes its messages
-async def test_a_delivery_shows_its_own_subject_at_the_far_end(target: bytes) -> None:
-    site = Site()
+async def test_a_delivery_shows_its_own_subject_at_the_far_end(target: bytes, site: Site) -> None:
     end = site.leaf()
     end.send(b"LS+ _INBOX.x\r\n")
     ack = b"$JS.ACK.S.C.1.2.3.4.5"
@@ -287,8 +281,7 @@ async def test_long_names_of_the_other_end_are_cut() -> None:
     assert {len(end.link.remote_name), len(end.link.remote_cluster), len(end.link.remote_domain)} == {MAX_NAME_CHARS}
 
 
-async def test_a_new_link_of_the_same_server_ends_the_old_one() -> None:
-    site = Site()
+async def test_a_new_link_of_the_same_server_ends_the_old_one(site: Site) -> None:
     old = site.leaf()
     old.send(b"LS+ a\r\n")
     new = site.leaf()
@@ -324,8 +317,7 @@ async def test_leaves_of_an_old_version_are_refused(version: str, is_let_in: boo
     assert (refusal in answer, end.link.close_reason == "Minimum Version Required") == (not is_let_in,) * 2
 
 
-async def test_how_long_a_hub_may_keep_silent() -> None:
-    site = Site()
+async def test_how_long_a_hub_may_keep_silent(site: Site) -> None:
     end = site.open(LeafRemoteOptions(urls=["nats://h:7422"], first_info_timeout=0.5))
     site.bench.time.advance(0.4)
     assert end.link.close_reason == ""

@@ -12,7 +12,7 @@ from jetcluster.server.leaf.link import split_ack
 from jetcluster.server.leaf.rules import LeafLogins, LeafRules
 from jetcluster.server.leaf.state import LeafState
 from testkit.server_rig import Bench, Nobody
-from tests.unit.server.leaf_rig import Site
+from tests.unit.server.leaf_bench import Site
 
 
 def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import pytest
 
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.config.tls_options import TlsOptions
+from jetcluster.server.leaf.handshake import is_at_least
 from jetcluster.server.leaf.state import MAX_DISCOVERED, LeafState, host_of, place, wants_tls
+from jetcluster.server.leaf.tls import LeafTls
+from testkit.certificates import Authority
 from testkit.server_rig import Bench
+from tests.unit.server.leaf_bench import Site
 
 
 @pytest.mark.parametrize(
@@ -70,3 +79,48 @@ def test_its_own_address_is_told_once_the_port_is_open() -> None:
     assert leaf.own_url == "10.0.0.1:7422"
     leaf.options.advertise = "leaf.example"
     assert leaf.own_url == "leaf.example:7422"
+
+
+# A leaf link until both ends know each other; `test_leaf_link` has the whole of it.
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "enough"),
+    [
+        ("2.14.5", "2.14.5", True),
+        ("v2.14.5", "2.14.4", True),
+        ("2.9.9", "2.10.0", False),
+        ("2.14.5-beta.1", "2.14.5", True),
+        ("", "2.0.0", False),
+        ("nonsense", "", True),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(given: str, least: str, enough: bool) -> None:
+    assert is_at_least(given, least) is enough
+
+
+async def test_of_two_links_of_one_leaf_the_older_one_goes(site: Site) -> None:
+    old, new = site.leaf(server_id="N"), site.leaf(server_id="N")
+    assert old.link.close_reason == "Duplicate Remote LeafNode Connection" and not new.link.close_reason
+    assert site.leafnodes.links == [new.link]
+    new.link.close("Client Closed")
+    assert site.leafnodes.links == []
+
+
+# Contexts of leaf links.
+
+
+def test_contexts(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("hub")
+    plain = LeafRemoteOptions(urls=["tls://h"])
+    own = LeafRemoteOptions(urls=["tls://h"], tls=TlsOptions(str(cert), str(key), str(authority.file)))
+    tls = LeafTls(LeafOptions(tls=own.tls, remotes=[plain, own]))
+    assert tls.accepting is not None
+    assert tls.connecting(own) is tls.connecting(own) is not tls.connecting(plain)
+    assert tls.connecting(plain).verify_mode == ssl.CERT_REQUIRED
+    assert LeafTls(LeafOptions(remotes=[plain])).accepting is None
+    tls.renew()
+    cert.write_text("rotten")
+    with pytest.raises(ConfigError, match="X509 certificate/key pair"):
+        tls.renew()

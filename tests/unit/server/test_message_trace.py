@@ -32,8 +32,7 @@ def named(bench: Bench, name: bytes, *lines: bytes) -> Peer:
     return bench.client(*lines, connect=connect)
 
 
-def test_a_report_names_who_got_the_message() -> None:
-    bench = Bench()
+def test_a_report_names_who_got_the_message(bench: Bench) -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     taker = named(bench, b"t", b"SUB foo.* 1", b"SUB foo.> q 2", b"SUB foo.> q 3", b"SUB bar 4")
     sender = named(bench, b"s")
@@ -55,8 +54,7 @@ def test_a_report_names_who_got_the_message() -> None:
     assert all(event["ts"].endswith("Z") for event in report["events"])
 
 
-def test_only_traced() -> None:
-    bench = Bench()
+def test_only_traced(bench: Bench) -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     heard: list[bytes] = []
     bench.router.subscribe(b"foo.*", lambda subject, *_: heard.append(subject))
@@ -73,15 +71,13 @@ def test_only_traced() -> None:
 
 
 @pytest.mark.parametrize("only", [b"Nats-Trace-Only: false", b"Nats-Trace-Only:", b"A: 1"])
-def test_what_does_not_mean_only(only: bytes) -> None:
-    bench = Bench()
+def test_what_does_not_mean_only(only: bytes, bench: Bench) -> None:
     watcher, taker = named(bench, b"w", b"SUB traces 1"), named(bench, b"t", b"SUB foo 1")
     publish(named(bench, b"s"), b"foo", b"Nats-Trace-Dest: traces", only)
     assert len(frames(taker.read())) == len(reports(watcher)) == 1
 
 
-def test_nobody_there() -> None:
-    bench = Bench()
+def test_nobody_there(bench: Bench) -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     sender = named(bench, b"s", b"SUB _INBOX.> 1")
     for more in ([], [b"Nats-Trace-Only: 1"]):
@@ -92,8 +88,7 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("line", [b"Nats-Trace-Dest: tr aces", b"Nats-Trace-Dest:", b"X-Nats-Trace-Dest: traces"])
-def test_without_a_place_to_report_to_it_is_a_message_like_any_other(line: bytes) -> None:
-    bench = Bench()
+def test_without_a_place_to_report_to_it_is_a_message_like_any_other(line: bytes, bench: Bench) -> None:
     watcher, taker = named(bench, b"w", b"SUB traces 1"), named(bench, b"t", b"SUB foo 1")
     publish(named(bench, b"s"), b"foo", line, b"Nats-Trace-Only: true")
     assert len(frames(taker.read())) == 1 and reports(watcher) == []
@@ -111,16 +106,14 @@ def test_who_may_not_publish_to_the_report_s_subject_does_not_publish_at_all() -
     assert got == [b"pub.a", b"pub.traces"]
 
 
-def test_subjects_of_the_server_stay_closed() -> None:
-    bench = Bench()
+def test_subjects_of_the_server_stay_closed(bench: Bench) -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     answer = publish(named(bench, b"s"), b"$NRG.x", b"Nats-Trace-Dest: traces")
     assert b"Permissions Violation" in answer
     assert reports(watcher) == []
 
 
-def test_a_report_is_bounded_whoever_takes_the_message() -> None:
-    bench = Bench()
+def test_a_report_is_bounded_whoever_takes_the_message(bench: Bench) -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     named(bench, b"t", *[b"SUB foo %d" % number for number in range(1500)])
     sender = named(bench, b"s")

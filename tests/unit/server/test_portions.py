@@ -18,7 +18,7 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.fairness import HEAVY_READ
 from testkit.server_rig import QUIET, Bench, Nobody, Peer
 from testkit.twins.time import ManualTime
-from tests.unit.server.leaf_rig import End, Site
+from tests.unit.server.leaf_bench import End, Site
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""
@@ -92,8 +92,7 @@ def longest(begun: float, clock: RealTime) -> float:
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str) -> None:
-    bench = Bench()
+def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str, bench: Bench) -> None:
     peer = bench.client()
     peer.ask(b"PING")
     clock = on_real_time(bench)
@@ -108,8 +107,7 @@ def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str) -> None:
     assert peer.transport.reading
 
 
-def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn() -> None:
-    bench = Bench()
+def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
     clock = on_real_time(bench)
     peer = bench.client()
     for lines in (
@@ -123,9 +121,8 @@ def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn() -> 
     assert len(peer.connection.subscriptions) == 18_060
 
 
-def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_turn() -> None:
+def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
     """Half of all subscriptions have to be looked at for each of them, and no cache knows any."""
-    bench = Bench()
     clock = on_real_time(bench)
     peer = bench.client()
     subjects = [b".".join(tokens) for tokens in itertools.product((b"a", b"*"), repeat=12)]
@@ -138,9 +135,8 @@ def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_
     assert peer.connection.in_msgs == 100
 
 
-def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
+def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
     """The more takers, the fewer messages of one connection in a turn."""
-    bench = Bench()
     takers = bench.client()
     takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
     takers.read()
@@ -153,9 +149,8 @@ def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
     assert takers.connection.out_msgs == 400_000
 
 
-def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn() -> None:
+def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
     """Each lists a thousand takers, and was ordered with ninety bytes."""
-    bench = Bench()
     takers = bench.client()
     takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
     takers.read()
@@ -170,8 +165,7 @@ def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "lost", "connect"])
-def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str) -> None:
-    bench = Bench()
+def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str, bench: Bench) -> None:
     peer, other = bench.client(), bench.client()
     peer.send(b"".join(b"SUB n.%d.x %d\r\n" % (number, number) for number in range(30_000)), b"SUB n.> a")
     other.send(b"SUB n.7.x 1")
@@ -194,8 +188,7 @@ def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str) -> 
     assert not peer.connection.subscriptions
 
 
-def test_many_that_send_garbage_together_have_no_more_than_one_turn() -> None:
-    bench = Bench()
+def test_many_that_send_garbage_together_have_no_more_than_one_turn(bench: Bench) -> None:
     clock = on_real_time(bench)
     peers = [bench.client() for _ in range(40)]
     clock.turns()
@@ -209,8 +202,7 @@ def test_many_that_send_garbage_together_have_no_more_than_one_turn() -> None:
         assert peer.transport.reading
 
 
-def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage() -> None:
-    bench = Bench()
+def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage(bench: Bench) -> None:
     clock = on_real_time(bench)
     noisy, quiet = bench.client(), bench.client()
     clock.turns()
@@ -219,8 +211,7 @@ def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage
     assert quiet.connection.out, "in the same turn"
 
 
-def test_what_waits_is_forgotten_with_the_connection() -> None:
-    bench = Bench()
+def test_what_waits_is_forgotten_with_the_connection(bench: Bench) -> None:
     peer = bench.client()
     peer.connection.data_received(b"SUB a.b 1\r\nUNSUB 1\r\n" * 10_000)
     assert not peer.transport.reading
@@ -230,8 +221,7 @@ def test_what_waits_is_forgotten_with_the_connection() -> None:
     assert not bench.server.governor.waiting
 
 
-def test_messages_of_a_client_that_leaves_are_published_though_commands_are_among_them() -> None:
-    bench = Bench()
+def test_messages_of_a_client_that_leaves_are_published_though_commands_are_among_them(bench: Bench) -> None:
     taken: list[bytes] = []
     bench.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
     peer = bench.client()

@@ -92,8 +92,7 @@ def test_a_user_in_another_account_is_closed_without_an_error() -> None:
     assert (ann.read(), ann.closed) == (b"", "Credentials Revoked")
 
 
-def test_authorization_that_is_switched_on_closes_those_who_never_gave_credentials() -> None:
-    bench = Bench()
+def test_authorization_that_is_switched_on_closes_those_who_never_gave_credentials(bench: Bench) -> None:
     silent, pinged = bench.client(connect=b""), bench.client(connect=connect())
     reload(bench, users(ANN))
     assert pinged.closed == "Authentication Failure"
@@ -102,8 +101,7 @@ def test_authorization_that_is_switched_on_closes_those_who_never_gave_credentia
     assert silent.closed == "Authentication Timeout"
 
 
-def test_a_smaller_max_payload_holds_at_once_and_is_told() -> None:
-    bench = Bench()
+def test_a_smaller_max_payload_holds_at_once_and_is_told(bench: Bench) -> None:
     peer = bench.client(b"PING")
     reload(bench, max_payload=10)
     info = peer.read()
@@ -111,15 +109,13 @@ def test_a_smaller_max_payload_holds_at_once_and_is_told() -> None:
     assert peer.ask(b"PUB x 11") == b"-ERR 'Maximum Payload Violation'\r\n"
 
 
-def test_nothing_is_told_when_nothing_changed_for_clients() -> None:
-    bench = Bench()
+def test_nothing_is_told_when_nothing_changed_for_clients(bench: Bench) -> None:
     peer = bench.client(b"PING")
     reload(bench, ping_max=5)
     assert peer.read() == b""
 
 
-def test_the_newest_connections_are_too_many() -> None:
-    bench = Bench()
+def test_the_newest_connections_are_too_many(bench: Bench) -> None:
     peers = [bench.client() for _ in range(3)]
     reload(bench, max_connections=1)
     assert [peer.closed for peer in peers] == ["", "Maximum Connections Exceeded", "Maximum Connections Exceeded"]

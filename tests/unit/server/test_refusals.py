@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.signer import USER, Key
-from tests.unit.server.rig import configured
+from tests.unit.server.serving import configured
 from tests.unit.server.wire import Wire, close_all, errors, messages
 
 pytestmark = pytest.mark.usefixtures("closed_wires")

@@ -77,8 +77,7 @@ def test_a_lost_peer_and_too_many_subjects_are_forgotten(monkeypatch: pytest.Mon
     assert far.of(other, b"1") == 10
 
 
-def test_the_backlog_of_a_subject_holds_the_far_takers() -> None:
-    bench = Bench()
+def test_the_backlog_of_a_subject_holds_the_far_takers(bench: Bench) -> None:
     peer = FakePeer("far")
     bench.router.peers.set_interest(peer, b"inbox", None, 1)
     messages: list[Outgoing] = [(b"s", b"", b"", b"x" * 999)] * 1000
@@ -92,8 +91,7 @@ def test_the_backlog_of_a_subject_holds_the_far_takers() -> None:
     assert bench.router.backlog(b"inbox") == -1, "nobody is left"
 
 
-def test_the_answer_is_what_the_slowest_client_here_waits_for() -> None:
-    bench = Bench()
+def test_the_answer_is_what_the_slowest_client_here_waits_for(bench: Bench) -> None:
     accounts = bench.server.accounts
     client = bench.client(b"SUB inbox 1", b"SUB group q 2")
     client.transport.jammed = True
@@ -106,8 +104,7 @@ def test_the_answer_is_what_the_slowest_client_here_waits_for() -> None:
     assert accounts.backlog_here("$G", b"nobody") == 0
 
 
-def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over() -> None:
-    bench = Bench()
+def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over(bench: Bench) -> None:
     peer = FakePeer("far")
     bench.router.peers.set_interest(peer, b"a", b"q", 5)
     here = bench.client(b"SUB a q 7")

@@ -150,9 +150,8 @@ def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
     assert not link.sent
 
 
-def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
     """And not done at once: who has filled the queue of jobs must not keep the loop by going away."""
-    bench = Bench()
     client = with_many(bench, 1000)
     monkeypatch.setattr(budget, "MAX_JOBS", 0)
     bench.server.budget.jobs = 1

@@ -113,7 +113,7 @@ def _error(code: int, **fields: object) -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(publish, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 def rows(count: int, start: int = 0) -> list[Message]:
@@ -132,8 +132,12 @@ def wanted(count: int) -> list[bytes]:
     return [row.payload for row in rows(count)]
 
 
-def test_batches_carry_fence_and_marker() -> None:
-    stream = Stream()
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+def test_batches_carry_fence_and_marker(stream: Stream) -> None:
     done = writer(stream)
     done.write(rows(16))
     assert payloads(stream) == wanted(16)
@@ -144,8 +148,7 @@ def test_batches_carry_fence_and_marker() -> None:
     assert {i: value for i, value in enumerate(markers) if value} == {6: b"job/0/7", 13: b"job/0/14", 15: b"job/0/16"}
 
 
-def test_a_second_run_adds_nothing_and_the_next_batch_goes_on() -> None:
-    stream = Stream()
+def test_a_second_run_adds_nothing_and_the_next_batch_goes_on(stream: Stream) -> None:
     writer(stream).write(rows(16))
     again = writer(stream)
     again.write(rows(16))
@@ -154,8 +157,7 @@ def test_a_second_run_adds_nothing_and_the_next_batch_goes_on() -> None:
     assert payloads(stream) == wanted(21)
 
 
-def test_after_a_crash_only_what_is_missing_is_written() -> None:
-    stream = Stream()
+def test_after_a_crash_only_what_is_missing_is_written(stream: Stream) -> None:
     with pytest.raises(ZeroDivisionError):
         writer(stream).write(row for i in range(20) if (row := rows(1, i)[0]) and 1 // (12 - i) is not None)
     assert payloads(stream) == wanted(7)
@@ -194,9 +196,8 @@ def _ends_early(all_rows: list[Message], cut: int) -> Any:
         yield row
 
 
-def test_twins() -> None:
+def test_twins(stream: Stream) -> None:
     """An executor that is taken for dead goes on writing while the next try of its task does: both are right."""
-    stream = Stream()
     first = writer(stream, size=4)
 
     def interrupted() -> Any:
@@ -209,9 +210,7 @@ def test_twins() -> None:
     assert payloads(stream) == wanted(20)
 
 
-def test_another_writer_trips_the_fence() -> None:
-    stream = Stream()
-
+def test_another_writer_trips_the_fence(stream: Stream) -> None:
     def with_guest() -> Any:
         for i, row in enumerate(rows(20)):
             if i == 9:
@@ -225,8 +224,7 @@ def test_another_writer_trips_the_fence() -> None:
     assert payloads(stream) == [*wanted(7), b"guest"]
 
 
-def test_rows_in_another_order_are_noticed() -> None:
-    stream = Stream()
+def test_rows_in_another_order_are_noticed(stream: Stream) -> None:
     writer(stream).write(rows(14))
     with pytest.raises(FenceError, match="the rows of job job have changed"):
         writer(stream).write(reversed(rows(20)))
@@ -234,8 +232,7 @@ def test_rows_in_another_order_are_noticed() -> None:
         writer(stream).write(rows(9))
 
 
-def test_what_was_written_is_gone() -> None:
-    stream = Stream()
+def test_what_was_written_is_gone(stream: Stream) -> None:
     writer(stream).write(rows(14))
     stream.removed.add(14)
     with pytest.raises(FenceError, match="its last message, 14, is gone"):
@@ -244,9 +241,8 @@ def test_what_was_written_is_gone() -> None:
     assert payloads(stream) == wanted(17)
 
 
-def test_the_reason_of_a_refusal_is_found() -> None:
+def test_the_reason_of_a_refusal_is_found(stream: Stream) -> None:
     """The commit only says that the batch is not complete; which message was refused is asked for."""
-    stream = Stream()
     stream.refuse = b"row 3"
     with pytest.raises(PublishError, match=r"S refused a batch: message size exceeds maximum allowed \(10054\)"):
         writer(stream).write(rows(7))

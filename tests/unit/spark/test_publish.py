@@ -20,8 +20,8 @@ from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(publish, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(publish, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(publish, "MAX_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(publish, "ACK_SECONDS", 0.3)
 
 

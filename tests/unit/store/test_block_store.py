@@ -21,8 +21,8 @@ from jetcluster.store.blocks import BlockCache
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search import kept_filters, matches, queries, subject_index
 from testkit.twins.mem_kv import MemKv
-from tests.unit.store.model import Model
 from tests.unit.store.shipping import ship
+from tests.unit.stream.fake_store import NaiveStore
 
 SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"b.*x", b"nul\x00", b"nul"]
 MANY = [b"a.*", b"*.*x", b"a", b"*.b.*", b"x.*", b"y.*", b"nul", b"z.>"]
@@ -73,7 +73,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.memory = memory
         self.cache = BlockCache(1 if tiny_cache else 1 << 20)
         self.views: list[tuple[view.View, list[Msg]]] = []
-        self.model = Model(memory=memory)
+        self.model = NaiveStore(memory=memory)
         self.store = BlockStore(self.kv, STREAM, memory=memory, cache=self.cache)
         # neighbours must neither show nor suffer
         self.others = [BlockStore(self.kv, STREAM + d, memory=memory, cache=self.cache) for d in (-1, 1)]
@@ -87,12 +87,13 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, batch: Batch, gap: int, later: int) -> None:
         first_seq, ts = self.model.last_seq + 1 + gap, self.model.last_ts + later
         self.store.append(batch, first_seq, ts)
+        self.model.last_seq += gap
         self.model.append(batch, first_seq, ts)
 
     @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20), given=st.integers(0, 10))
     def open_view(self, subject_filter: bytes, offset: int, given: int) -> None:
         seq = self.some_seq(offset)
-        expected = [m for m in self.model.matching(subject_filter) if m.seq >= seq]
+        expected = list(self.model.scan(subject_filter, seq))
         opened = self.store.view(subject_filter, seq)
         assert opened.first() == (expected[0] if expected else None)
         self.read_view(opened, expected, given)
@@ -100,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20), given=st.integers(0, 10))
     def open_view_of_lasts(self, subject_filter: bytes, offset: int, given: int) -> None:
         seqs = self.store.last_seqs(subject_filter, self.some_seq(offset))
-        self.read_view(self.store.view_of(seqs), [self.model.msgs[seq] for seq in seqs], given)
+        self.read_view(self.store.view_of(seqs), [self.model.rows[seq] for seq in seqs], given)
 
     @precondition(lambda self: self.views)
     @rule(number=st.integers(0, 3), given=st.integers(0, 20))
@@ -124,9 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(offset=st.integers(-20, 20))
     def delete(self, offset: int) -> None:
         seq = self.some_seq(offset)
-        assert self.store.delete(seq) == (seq in self.model.msgs)
-        if seq in self.model.msgs:
-            self.model.remove([seq])
+        assert self.store.delete(seq) == self.model.delete(seq)
 
     @rule(subject_filter=st.sampled_from(FILTERS), keep=st.integers(0, 10))
     def purge(self, subject_filter: bytes, keep: int) -> None:
@@ -149,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def enforce(self, max_msgs: int, max_bytes: int, per_subject: int) -> None:
         gone = self.store.enforce(max_msgs, max_bytes, per_subject, SUBJECTS)
-        assert gone == self.model.enforce(max_msgs, max_bytes, per_subject)
+        assert gone == self.model.enforce(max_msgs, max_bytes, per_subject, SUBJECTS)
 
     @rule()
     def commit(self) -> None:
@@ -187,13 +186,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.delete(self.model.last_seq + 1)
         self.model.last_seq += 1
         self.model.last_ts += 1
-        if not self.model.msgs:
+        if not self.model.rows:
             self.model.first_seq = self.model.last_seq + 1
 
     @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20))
     def ask(self, subject_filter: bytes, offset: int) -> None:
         seq = self.some_seq(offset)
-        matching = self.model.matching(subject_filter)
+        matching = list(self.model.scan(subject_filter, 0))
         from_seq = [m for m in matching if m.seq >= seq]
         up_to = [m for m in matching if m.seq <= seq]
         store = self.store
@@ -226,14 +225,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(offset=st.integers(-20, 20), shift=st.integers(-2, 2))
     def ask_by_seq_and_time(self, offset: int, shift: int) -> None:
         seq = self.some_seq(offset)
-        found = self.model.msgs.get(seq)
+        found = self.model.rows.get(seq)
         assert self.store.get(seq) == found
         ts = (found.ts if found else self.model.last_ts) + shift
-        later = [m.seq for m in self.model.msgs.values() if m.ts >= ts]
+        later = [m.seq for m in self.model.rows.values() if m.ts >= ts]
         assert self.store.seq_at_time(ts) == min(later, default=self.model.last_seq + 1)
         subject = found.subject if found else b"a"
         assert self.store.queries.subject(subject) == self.model.subject(subject)
-        assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.matching(subject)), default=0)
+        assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.scan(subject, 0)), default=0)
 
     @rule(
         asked=st.sampled_from(
@@ -244,20 +243,20 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def ask_as_a_consumer(self, asked: list[bytes], offset: int, want: int) -> None:
         seq = self.some_seq(offset)
-        matching = sorted({m.seq for f in asked for m in self.model.matching(f) if m.seq >= seq})
+        matching = sorted({m.seq for f in asked for m in self.model.scan(f, seq)})
         found = self.store.next_seqs(asked, seq, want)
         assert found == matching[:want]
         assert self.store.queries.count_any(asked, seq) == len(matching)
-        every = [m for f in asked for m in self.model.matching(f)]
+        every = [m for f in asked for m in self.model.scan(f, 0)]
         assert self.store.queries.last_of_any(asked) == max((m.seq for m in every), default=0)
         lasts = {m.subject: m.seq for m in sorted(every, key=lambda m: m.seq) if m.seq <= seq}
         assert self.store.last_seqs_any(asked, seq) == sorted(lasts.values())
         for seqs in (found, range(max(seq - 3, 0), seq + 50), range(seq, seq + 50, 3)):
-            stored = [self.model.msgs[s] for s in seqs if s in self.model.msgs]
+            stored = [self.model.rows[s] for s in seqs if s in self.model.rows]
             assert self.store.reader.read(seqs) == stored
             assert list(zip(*self.store.read_columns(seqs), strict=True)) == stored
 
-    @precondition(lambda self: self.model.msgs)
+    @precondition(lambda self: self.model.rows)
     @rule(subject_filter=st.sampled_from(FILTERS), batch=batches(), doomed=st.integers(-20, 20))
     def mutate_during_scan(self, subject_filter: bytes, batch: Batch, doomed: int) -> None:
         scan = self.store.queries.scan(subject_filter, 0)
@@ -265,22 +264,22 @@ class StoreMachine(RuleBasedStateMachine):
         self.delete(doomed)
         if first is not None:
             self.append(batch, 0, 1)
-        rest = [m for m in self.model.matching(subject_filter) if first is None or m.seq > first.seq]
+        rest = [m for m in self.model.scan(subject_filter, 0) if first is None or m.seq > first.seq]
         assert list(scan) == ([] if first is None else rest)
 
     @invariant()
     def check(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert self.store.state == self.model.state()
-        missing = [s for s in range(self.model.first_seq, self.model.last_seq + 1) if s not in self.model.msgs]
+        assert self.store.state == self.model.state
+        missing = [s for s in range(self.model.first_seq, self.model.last_seq + 1) if s not in self.model.rows]
         assert self.store.deleted(1_000) == missing
         assert self.store.deleted(2) == missing[:2]
 
     def teardown(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert [m.seq for m in self.store.queries.scan(b">", 0)] == sorted(self.model.msgs)
+        assert [m.seq for m in self.store.queries.scan(b">", 0)] == sorted(self.model.rows)
         for opened, expected in self.views:
             found: list[Msg] = []
             while not opened.ended:
@@ -292,7 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.remove()
         self.kv.commit()
         again = BlockStore(self.kv, STREAM, memory=self.memory)
-        assert again.state == Model(memory=self.memory).state()
+        assert again.state == NaiveStore(memory=self.memory).state
         assert again.load_machine_state() is None
         self.kv.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import FilterSet, parts_of
 from jetcluster.store.search.sorted_subjects import SortedSubjects
-from tests.unit.store.model import matches
+from tests.unit.stream.fake_store import fits
 
 TOKENS = st.sampled_from([b"a", b"bc", b"*", b">", b"a*", b"\n", b"(", b"\x00", b"\xff"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)
@@ -19,7 +19,7 @@ SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)
 
 @given(SUBJECTS, st.lists(SUBJECTS))
 def test_agrees_with_the_definition(subject_filter: bytes, subjects: list[bytes]) -> None:
-    wanted = [subject for subject in subjects if matches(subject_filter, subject)]
+    wanted = [subject for subject in subjects if fits(subject_filter, subject)]
     assert filters.select(subject_filter, subjects) == wanted
     for subject in subjects:
         assert bool(filters.matcher(subject_filter)(subject)) == (subject in wanted)

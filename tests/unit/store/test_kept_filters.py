@@ -11,8 +11,8 @@ import pytest
 
 from jetcluster.store.search import kept_filters
 from jetcluster.store.search.filters import FilterSet
-from tests.unit.store.model import matches
 from tests.unit.store.searches import ASKED, change, filled, run
+from tests.unit.stream.fake_store import fits
 
 pytestmark = pytest.mark.usefixtures("steps")
 
@@ -28,7 +28,7 @@ def test_what_is_prepared_in_steps_is_answered_as_without(seed: int) -> None:
         for _ in range(2):
             there = list(store.queries.scan(b">", 0))
             for one in asked:
-                matching = [m for m in there if matches(one, m.subject)]
+                matching = [m for m in there if fits(one, m.subject)]
                 assert set(store._index.kept.matching(one)) == {m.subject for m in matching}
                 assert store.queries.count(one, seq) == sum(m.seq >= seq for m in matching)
                 assert store.queries.last_by_subject(one) == (matching[-1] if matching else None)
@@ -42,7 +42,7 @@ def test_a_set_of_filters_is_kept_up_to_date() -> None:
     together = FilterSet(ASKED[:6])
     for _ in range(60):
         change(store, rng)
-        there = {m.subject for m in store.queries.scan(b">", 0) if any(matches(one, m.subject) for one in ASKED[:6])}
+        there = {m.subject for m in store.queries.scan(b">", 0) if any(fits(one, m.subject) for one in ASKED[:6])}
         assert set(store._index.kept.matching(together)) == there
 
 
@@ -60,7 +60,7 @@ def test_the_last_sequences_of_many_wildcards_are_those_of_one_by_one(
         store.find_lasts(rng.sample(asked, rng.randint(0, len(asked))))
         for _ in range(8):
             for one in rng.sample(asked, 4):
-                last = max((m.seq for m in store.queries.scan(b">", 0) if matches(one, m.subject)), default=0)
+                last = max((m.seq for m in store.queries.scan(b">", 0) if fits(one, m.subject)), default=0)
                 assert store.last_seq_matching(one) == last
                 found = store.queries.last_by_subject(one)
                 assert (found.seq if found else 0) == last

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Generator
 
 import pytest
 
@@ -11,7 +13,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.search import queries
 from testkit.twins.mem_kv import MemKv
-from tests.unit.store.model import matches
+from tests.unit.stream.fake_store import fits
 
 FILTERS = [
     b"f.JFK.>",
@@ -56,7 +58,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("subject_filter", FILTERS)
 def test_both_ways_agree_with_a_walk(flights: tuple[BlockStore, list[Msg]], subject_filter: bytes) -> None:
     store, messages = flights
-    matching = [msg for msg in messages if matches(subject_filter, msg.subject)]
+    matching = [msg for msg in messages if fits(subject_filter, msg.subject)]
     for seq in [0, 1, 22, 23, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq, store.last_seq + 1]:
         later = [msg for msg in matching if msg.seq >= seq]
         assert list(store.queries.scan(subject_filter, seq)) == later
@@ -80,7 +82,7 @@ def test_what_two_filters_match_is_given_and_counted_once(
     flights: tuple[BlockStore, list[Msg]], asked: list[bytes]
 ) -> None:
     store, messages = flights
-    matching = [msg.seq for msg in messages if any(matches(one, msg.subject) for one in asked)]
+    matching = [msg.seq for msg in messages if any(fits(one, msg.subject) for one in asked)]
     for seq in [1, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq + 1]:
         later = [one for one in matching if one >= seq]
         assert store.queries.count_any(asked, seq) == len(later)
@@ -106,3 +108,31 @@ def test_deleted_gives_no_more_than_asked_for() -> None:
     assert store.state.first_seq == 5
     assert store.num_deleted == 1_000_000_000 - 5
     assert store.deleted(3) == [6, 7, 8]
+
+
+# Hundreds of wildcards over thousands of subjects cost one walk, not one each.
+
+
+def result(steps: Generator[None, None, object]) -> object:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+def test_hundreds_of_wildcards_over_many_subjects_are_quick() -> None:
+    store = BlockStore(MemKv(), 1, memory=False)
+    for start in range(0, 20_000, 500):
+        subjects = [b"m.b%d.c" % i for i in range(start, start + 500)]
+        store.append(Batch.of(subjects, [], [b""] * 500), store.last_seq + 1, store.last_ts + 1)
+    asked = [b"m.*.x%d" % i for i in range(4096)]
+    begun = time.process_time()
+    assert result(store.lasts(asked[:500], None, 1024)) == []
+    assert result(store.lasts(asked[:500], 10_000, 1024)) == []
+    assert result(store.lasts([*asked[:500], b"m.*.c"], None, 1024)) is None
+    store.find_lasts(asked[:400])
+    assert [store.last_seq_matching(one) for one in asked[:400]] == [0] * 400
+    assert store.queries.count_any(asked, 5) == store.queries.last_of_any(asked) == 0
+    assert store.next_seqs(asked, 1, 10) == store.last_seqs_any(asked) == []
+    assert time.process_time() - begun < 2.5  # one by one: more than 30 s

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from jetcluster.store.block_store import BlockStore
-from tests.unit.store.model import matches
 from tests.unit.store.searches import ASKED, filled, run
+from tests.unit.stream.fake_store import fits
 
 pytestmark = pytest.mark.usefixtures("steps")
 
@@ -17,7 +17,7 @@ def lasts(store: BlockStore, asked: list[bytes], up_to: int) -> list[int]:
     """The same answer, computed filter by filter and in one go."""
     found: dict[bytes, int] = {}
     for message in store.queries.scan(b">", 0):
-        if message.seq <= up_to and any(matches(one, message.subject) for one in asked):
+        if message.seq <= up_to and any(fits(one, message.subject) for one in asked):
             found[message.subject] = message.seq
     return sorted(found.values())
 

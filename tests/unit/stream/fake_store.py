@@ -1,16 +1,22 @@
-"""Test twins: a message store as one dict (`NaiveStore`), a bus that remembers (`RecordingBus`)."""
+"""Test twins: a message store as one dict (`NaiveStore`), a bus that remembers (`FakeBus`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-from jetcluster.protocol.subjects import matches
+from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import Columns, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 
 
 def fits(filter: bytes, subject: bytes) -> bool:
-    return filter in (b"", b">") or matches(subject, filter)
+    wanted, tokens = (filter or b">").split(b"."), subject.split(b".")
+    for i, token in enumerate(wanted):
+        if token == b">" and i == len(wanted) - 1:
+            return len(tokens) > i
+        if i >= len(tokens) or token not in (b"*", tokens[i]):
+            return False
+    return len(wanted) == len(tokens)
 
 
 class NaiveView:
@@ -269,8 +275,8 @@ class NaiveStore:
 
     def compact(self, first_seq: int) -> int:
         dropped = self._drop([s for s in self.rows if s < first_seq])
-        self.first_seq = min(self.rows, default=first_seq)
         self.last_seq = max(self.last_seq, first_seq - 1)
+        self.first_seq = min(self.rows, default=self.last_seq + 1)
         return dropped
 
     @property
@@ -338,7 +344,17 @@ class NaiveStore:
         return dropped
 
 
-class RecordingBus:
+class ClientOrigin(Origin):
+    kind = "client"
+    account = "$G"
+
+
+class ServerOrigin(Origin):
+    kind = "internal"
+    account = "$G"
+
+
+class FakeBus:
     """`Bus` as far as `Ingest` uses it."""
 
     def __init__(self) -> None:

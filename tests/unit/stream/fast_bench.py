@@ -14,7 +14,7 @@ from jetcluster.stream.lead.ingest import Ingest
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import RecordingBus, block
+from tests.unit.stream.fake_store import FakeBus, block
 from tests.unit.stream.test_ingest import CLIENT
 from tests.unit.stream.test_machine import Stream
 
@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, limits: BatchLimits | None = None, **config: Any) -> None:
         config = {"allow_batched": True, **config}
         self.stream = Stream(**config)
-        self.bus, self.time = RecordingBus(), ManualTime()
+        self.bus, self.time = FakeBus(), ManualTime()
         self.turn: list[Callable[[], None]] = []
         self.room = BatchQuota(limits)
         self.woken = 0

@@ -38,8 +38,12 @@ class Batches(Bench):
         return [commands.decode(command) for command in self.log.commands]
 
 
-def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit() -> None:
-    bench = Batches()
+@pytest.fixture
+def bench() -> Batches:
+    return Batches()
+
+
+def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit(bench: Batches) -> None:
     bench.send(1, reply=b"r1")
     bench.send(2, reply=b"")
     assert bench.bus.sent == [(b"r1", b"", b"")] and not bench.turn
@@ -55,9 +59,8 @@ def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit() -> 
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool) -> None:
+def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool, bench: Batches) -> None:
     """Replicas may be configured differently, and the leader's configuration may change while a batch is open."""
-    bench = Batches()
     room = bench.stage.room
     bench.send(1)
     room.limits = room.limits._replace(allow_msg_id=allowed)
@@ -75,8 +78,7 @@ def test_the_domain_and_odd_ids_in_the_ack() -> None:
     assert json.loads(ack[1])["batch"] == '%d "\u00fc"'
 
 
-def test_what_was_published_before_the_commit_is_proposed_before_it() -> None:
-    bench = Batches()
+def test_what_was_published_before_the_commit_is_proposed_before_it(bench: Batches) -> None:
     bench.send(1)
     bench.publish(2)
     bench.send(2, "1")
@@ -88,15 +90,13 @@ def test_what_was_published_before_the_commit_is_proposed_before_it() -> None:
     assert isinstance(last, Publish)
 
 
-def test_an_empty_id_is_an_ordinary_message() -> None:
-    bench = Batches()
+def test_an_empty_id_is_an_ordinary_message(bench: Batches) -> None:
     bench.publish(1, headers=block("Nats-Batch-Id:", "Nats-Batch-Sequence: 1"))
     bench.end_turn()
     assert [publish.batch.count for publish in bench.log.publishes()] == [1]
 
 
-def test_a_refused_batch_gets_its_error() -> None:
-    bench = Batches()
+def test_a_refused_batch_gets_its_error(bench: Batches) -> None:
     bench.send(1)
     bench.send(3)
     bench.send(1, "1")
@@ -135,8 +135,7 @@ def test_too_much_waiting() -> None:
     assert bench.errors()[1:] == [10167] and len(bench.log.commands) == 1
 
 
-def test_lost_leadership_leaves_the_commit_without_an_answer() -> None:
-    bench = Batches()
+def test_lost_leadership_leaves_the_commit_without_an_answer(bench: Batches) -> None:
     bench.send(1, "1")
     bench.ingest.on_dropped(101)
     assert bench.ingest.pending_messages == 0
@@ -247,8 +246,7 @@ def test_the_short_cut_keeps_the_limits(limits: BatchLimits, payload: bytes, pau
     assert bench.errors() == [503, 503, code], "503 stands for zero bytes"
 
 
-def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Batches()
+def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch, bench: Batches) -> None:
     taken = []
     add = bench.stage.add_expected
 

@@ -79,15 +79,18 @@ ROWS: list[tuple[str, list[Step], list[int | str], list[str]]] = [
 ]
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 @pytest.mark.parametrize(("steps", "codes", "reasons"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_rows(steps: list[Step], codes: list[int | str], reasons: list[str]) -> None:
-    bench = Bench()
+def test_rows(steps: list[Step], codes: list[int | str], reasons: list[str], bench: Bench) -> None:
     assert bench.run(steps) == codes
     assert [reason for _, reason in bench.abandoned] == reasons
 
 
-def test_a_commit_holds_the_messages_in_order_as_they_are_to_be_stored() -> None:
-    bench = Bench()
+def test_a_commit_holds_the_messages_in_order_as_they_are_to_be_stored(bench: Bench) -> None:
     bench.add(("b", "1", None), "Nats-Required-Api-Level: 2", "Foo: 1", payload=b"1")
     commit = bench.add(("b", "2", "1"), payload=b"2")
     assert commit == Commit(
@@ -102,8 +105,7 @@ def test_a_commit_holds_the_messages_in_order_as_they_are_to_be_stored() -> None
     )
 
 
-def test_eob_is_not_stored_and_marks_the_last_message() -> None:
-    bench = Bench()
+def test_eob_is_not_stored_and_marks_the_last_message(bench: Bench) -> None:
     bench.add(("b", "1", None), "Foo: 1")
     commit = bench.add(("b", "2", "eob"), payload=b"not stored")
     assert isinstance(commit, Commit)
@@ -116,8 +118,7 @@ def test_eob_is_not_stored_and_marks_the_last_message() -> None:
     "field",
     ["Nats-Msg-Id: 1", "Nats-TTL: 5s", "Nats-Batch-Id: again", "KV-Operation: PURGE", "Foo: " + "x" * 65_500],
 )
-def test_what_has_to_be_checked_is_not_plain(field: str) -> None:
-    bench = Bench()
+def test_what_has_to_be_checked_is_not_plain(field: str, bench: Bench) -> None:
     bench.add(("b", "1", None), field)
     commit = bench.add(("b", "2", "1"))
     assert isinstance(commit, Commit) and not commit.plain
@@ -126,15 +127,13 @@ def test_what_has_to_be_checked_is_not_plain(field: str) -> None:
 @pytest.mark.parametrize(
     ("level", "code"), [("0", 0), ("2", 0), ("3", 0), ("4", 0), ("", 0), ("5", 10185), ("99", 10185), ("x", 10185)]
 )
-def test_required_api_level(level: str, code: int) -> None:
-    bench = Bench()
+def test_required_api_level(level: str, code: int, bench: Bench) -> None:
     assert bench.code(("b", "1", None), f"Nats-Required-Api-Level: {level}") == code
     assert bench.abandoned == ([(b"b", "unsupported")] if code else [])
     assert len(bench.stage) == (0 if code else 1)
 
 
-def test_a_sealed_stream_refuses_first_and_keeps_what_is_open() -> None:
-    bench = Bench()
+def test_a_sealed_stream_refuses_first_and_keeps_what_is_open(bench: Bench) -> None:
     bench.add(("b", "1", None))
     bench.stage.configure(rules(sealed=True))
     assert bench.code(("i" * 65, "x", "y")) == 10109
@@ -151,8 +150,7 @@ def test_a_message_that_is_too_large_does_not_count() -> None:
     assert bench.code(("b", "3", None)) == 10176
 
 
-def test_switching_batches_off_drops_them_silently() -> None:
-    bench = Bench()
+def test_switching_batches_off_drops_them_silently(bench: Bench) -> None:
     bench.add(("b", "1", None))
     bench.stage.configure(rules(allow_atomic=False))
     assert bench.code(("i" * 65, "1", "1")) == 10174
@@ -192,8 +190,7 @@ def test_defaults_are_the_real_ones() -> None:
     assert [bench.code((f"{n}", "1", None)) for n in range(51)] == [0] * 50 + [10210]
 
 
-def test_an_idle_batch_is_abandoned() -> None:
-    bench = Bench()
+def test_an_idle_batch_is_abandoned(bench: Bench) -> None:
     bench.add(("b", "1", None))
     bench.time.advance(9)
     bench.add(("b", "2", None))  # arms the timer anew
@@ -210,8 +207,7 @@ def test_an_idle_batch_is_abandoned() -> None:
     assert bench.code(("c", "3", "1")) == "commit"
 
 
-def test_a_message_in_time_for_the_tick_but_not_for_the_timeout() -> None:
-    bench = Bench()
+def test_a_message_in_time_for_the_tick_but_not_for_the_timeout(bench: Bench) -> None:
     bench.add(("b", "1", None))
     bench.time.advance(10)
     assert bench.run([("b", "2", "1"), ("b", "1", None)]) == [10176, 0]

@@ -79,6 +79,11 @@ def told() -> Counters:
     return s
 
 
+@pytest.fixture
+def s() -> Counters:
+    return Counters()
+
+
 def test_several_sources_and_own_increments() -> None:
     s = told()
     assert s.rows() == [
@@ -97,8 +102,7 @@ def test_several_sources_and_own_increments() -> None:
     ]  # fmt: skip
 
 
-def test_a_second_tier_has_the_first_one_as_its_source() -> None:
-    s = Counters()
+def test_a_second_tier_has_the_first_one_as_its_source(s: Counters) -> None:
     s.feed("UP1", 1, "c.x", "c.x", 8, 'Nats-Counter-Sources: {"A":{"a.x":"5"},"B":{"b.x":"3"}}', incr="3")
     s.feed("UP1", 2, "c.x", "c.x", 18, 'Nats-Counter-Sources: {"A":{"a.x":"5"},"B":{"b.x":"3"}}', incr="+10")
     assert s.rows() == [("c.x", "8", {"UP1": {"c.x": "8"}}, "8"), ("c.x", "10", {"UP1": {"c.x": "18"}}, "18")]
@@ -145,8 +149,7 @@ def test_what_was_lost_with_the_counter_comes_back_with_the_next_total() -> None
     assert s.last() == ("c.x", "106", {"UP1": {"a.x": "106"}}, "106")
 
 
-def test_several_subjects_of_one_upstream_and_one_of_an_external_one() -> None:
-    s = Counters()
+def test_several_subjects_of_one_upstream_and_one_of_an_external_one(s: Counters) -> None:
     s.feed("UP1", 1, "a.1", "c.t", 5)
     s.feed("UP1", 2, "a.2", "c.t", 3)
     s.feed("UP1", 3, "a.1", "c.t", 10)
@@ -196,10 +199,9 @@ def test_batches_of_all_kinds_carry_what_is_counted() -> None:
     assert s.last() == ("c.x", "1", {"UP1": {"a.x": "6"}}, "8")
 
 
-def test_what_is_no_counter_waits_at_the_door() -> None:
+def test_what_is_no_counter_waits_at_the_door(s: Counters) -> None:
     """It is refused as upstream refuses it: nothing of it is stored, and nothing behind it. Once it is put right, all
     comes."""
-    s = Counters()
     key = link_key(ONE)
     s.feed("UP1", 1, "a.x", "c.x", 5)
     for seq, headers, payload, expected in (
@@ -229,8 +231,7 @@ def test_a_stream_that_is_no_counter_takes_all_as_it_is() -> None:
     assert [(m.headers, m.payload) for m in s.store.queries.scan(b">", 1)] == [(block(*fields), b'{"val":"3"}')]
 
 
-def test_a_header_from_a_client_counts_where_there_is_none_yet() -> None:
-    s = Counters()
+def test_a_header_from_a_client_counts_where_there_is_none_yet(s: Counters) -> None:
     assert s.own("c.x", "+9", 'Nats-Counter-Sources: {"UP1":{"a.x":"9"},"E":null}') == Counted(1, b"9")
     s.feed("UP1", 1, "a.x", "c.x", 10)
     assert s.last() == ("c.x", "1", {"E": {}, "UP1": {"a.x": "10"}}, "10")
@@ -242,8 +243,7 @@ def test_a_header_from_a_client_counts_where_there_is_none_yet() -> None:
     "junk", "[]", '{"A":1}', '{"A":{"x":1}}', '{"A":{"x":"nan"}}', '{"A":{"x":"\\ud800"}}', "[" * 5000,
     '{"a":' * 5000, '{"A":{"x":"1"}', '{"A":{"x":{"y":"1"}}}',
 ])  # fmt: skip
-def test_nobody_breaks_a_counter_for_others(value: str) -> None:
-    s = Counters()
+def test_nobody_breaks_a_counter_for_others(value: str, s: Counters) -> None:
     refused = s.own("c.x", "+1", f"Nats-Counter-Sources: {value}")
     assert isinstance(refused, ApiError) and refused.err_code == 10172
     assert s.own("c.x", "+1") == Counted(1, b"1")
@@ -269,8 +269,7 @@ def test_without_sources_headers_are_kept_as_they_come() -> None:
     assert s.own("c.x", "+1") == Counted(6, b"1")
 
 
-def test_a_header_grows_so_far() -> None:
-    s = Counters()
+def test_a_header_grows_so_far(s: Counters) -> None:
     for n in range(3):
         s.feed("UP1", n + 1, f"a.{n}" + "x" * 10_000, "c.x", 1)
     refused = s.feed("UP1", 4, "a.4" + "x" * 10_000, "c.x", 1)
@@ -294,17 +293,15 @@ def test_a_command_makes_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [row[3] for row in s.rows()] == [str(n + 5) for n in range(21)]
 
 
-def test_no_command_is_too_large_for_what_it_makes() -> None:
+def test_no_command_is_too_large_for_what_it_makes(s: Counters) -> None:
     """Thousands of small messages, as a leader that knows no better may have put them into one command."""
-    s = Counters()
     s.feed("UP1", 1, "a." + "x" * 30_000, "c.x", 5)
     batch = Batch.encode([b"c.x"] * 2700, [block("Nats-Incr: 1")] * 2700, [b""] * 2700)
     result = s.apply(commands.encode_publish(s.now, batch))
     assert result is not REFUSED and result.verdicts[-1] == Counted(2701, b"2705")
 
 
-def test_subjects_that_are_no_text() -> None:
-    s = Counters()
+def test_subjects_that_are_no_text(s: Counters) -> None:
     odd = [b"a.\xff", b"a.\xfe", "a.é".encode(), b"a.\xed\xa0\x80", b'a."}{[\\']
     key = link_key(ONE)
     s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 0)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.stream.apply.dedupe import SWEEP_IDS, DedupeWindow
 from jetcluster.stream.ports import SIDE_DEDUPE
 from testkit.twins.memory import held
@@ -18,8 +20,12 @@ def rows(store: NaiveStore) -> int:
     return len(list(store.side_scan(SIDE_DEDUPE)))
 
 
-def test_one_row_per_command_and_gone_after_the_window() -> None:
-    store = NaiveStore()
+@pytest.fixture
+def store() -> NaiveStore:
+    return NaiveStore()
+
+
+def test_one_row_per_command_and_gone_after_the_window(store: NaiveStore) -> None:
     window = DedupeWindow(store, 100)
     put(window, 1000, 1, b"a", b"b")
     put(window, 1050, 3, b"c")
@@ -29,8 +35,7 @@ def test_one_row_per_command_and_gone_after_the_window() -> None:
     assert (rows(store), len(window)) == (1, 1)
 
 
-def test_reload_gives_the_same_answers() -> None:
-    store = NaiveStore()
+def test_reload_gives_the_same_answers(store: NaiveStore) -> None:
     window = DedupeWindow(store, 100)
     put(window, 1000, 1, b"a", b"", b"\xff\x00")
     put(window, 1090, 300, b"a2")
@@ -39,8 +44,7 @@ def test_reload_gives_the_same_answers() -> None:
     assert [again.seq_of(i) for i in (b"a", b"", b"\xff\x00", b"a2", b"zz")] == [1, 2, 3, 300, None]
 
 
-def test_an_id_used_again_after_its_window_outlives_the_sweep_of_its_first_use() -> None:
-    store = NaiveStore()
+def test_an_id_used_again_after_its_window_outlives_the_sweep_of_its_first_use(store: NaiveStore) -> None:
     window = DedupeWindow(store, 100)
     window.advance(1000, 1)
     put(window, 1000, 1, *[b"%d" % i for i in range(SWEEP_IDS + 1)])
@@ -51,8 +55,7 @@ def test_an_id_used_again_after_its_window_outlives_the_sweep_of_its_first_use()
     assert (window.seq_of(b"x"), rows(store), len(window)) == (20_001, 1, 1)
 
 
-def test_what_is_expired_but_not_swept_is_not_found_also_after_a_restart() -> None:
-    store = NaiveStore()
+def test_what_is_expired_but_not_swept_is_not_found_also_after_a_restart(store: NaiveStore) -> None:
     window = DedupeWindow(store, 100)
     put(window, 1000, 1, *[b"%d" % i for i in range(SWEEP_IDS + 1)])
     put(window, 1001, 20_000, b"x")
@@ -63,8 +66,7 @@ def test_what_is_expired_but_not_swept_is_not_found_also_after_a_restart() -> No
         assert each.seq_of(b"x") is None
 
 
-def test_many_rows_are_compacted() -> None:
-    store = NaiveStore()
+def test_many_rows_are_compacted(store: NaiveStore) -> None:
     window = DedupeWindow(store, 100)
     for i in range(5000):
         put(window, 1000 + i, i + 1, b"%d" % i)
@@ -73,8 +75,7 @@ def test_many_rows_are_compacted() -> None:
     assert (window.seq_of(b"4900"), window.seq_of(b"4899")) == (4901, None)
 
 
-def test_longer_window_brings_back_what_was_not_swept_yet_on_every_replica() -> None:
-    store = NaiveStore()
+def test_longer_window_brings_back_what_was_not_swept_yet_on_every_replica(store: NaiveStore) -> None:
     window = DedupeWindow(store, 10)
     put(window, 1000, 1, *[b"%d" % i for i in range(SWEEP_IDS + 1)])
     put(window, 1001, 20_000, b"x")

@@ -15,7 +15,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.read import direct_get
 from jetcluster.stream.read.direct_get import DirectGet, Frame, GetReply
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.direct_get_rig import T0, WHEN, ask, frames_of, numbered, pages, status, store_of
+from tests.unit.stream.direct_gets import T0, WHEN, ask, frames_of, numbered, pages, status, store_of
 from tests.unit.stream.fake_store import NaiveStore, NaiveView, block
 
 # replies of a single get: 1.6

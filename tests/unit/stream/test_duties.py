@@ -10,10 +10,10 @@ import pytest
 from jetcluster.model.times import rfc3339
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
-from jetcluster.stream.lead.duties import LeaderDuties
+from jetcluster.stream.lead.duties import SOON_NS, DueTimer, LeaderDuties
 from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import RecordingBus
+from tests.unit.stream.fake_store import FakeBus
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
 
@@ -23,7 +23,7 @@ class Leader:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.bus = RecordingBus()
+        self.bus = FakeBus()
         self.log: list[bytes] = []
         self.soon: list[Callable[[], None]] = []
         self.accepting = True
@@ -338,3 +338,106 @@ def test_trouble_with_republishing_is_told_and_does_not_get_into_apply() -> None
     leader.stream.one("b")
     assert leader.failures == [broken]
     assert store.messages == 2
+
+
+MS = 1_000_000
+
+
+class Bench:
+    def __init__(self, pause: int = 0) -> None:
+        self.time = ManualTime()
+        self.due: int | None = None
+        self.done: list[int] = []
+        self.able = True
+        self.timer = DueTimer(self.time, self.time.call_later, lambda: self.due, lambda: pause, self.act)
+
+    def act(self, now: int) -> bool:
+        self.done.append(now)
+        self.due = None if self.able else self.due
+        return self.able
+
+    @property
+    def now(self) -> int:
+        return self.time.time_ns()
+
+
+def test_it_acts_when_it_is_due_and_not_before() -> None:
+    bench = Bench()
+    bench.timer.look()
+    due = bench.due = bench.now + 100 * MS
+    bench.timer.look()
+    bench.timer.look()
+    bench.time.advance(0.099)
+    assert bench.done == []
+    bench.time.advance(0.002)
+    assert len(bench.done) == 1 and bench.done[0] >= due
+    bench.time.advance(1.0)
+    assert len(bench.done) == 1
+
+
+def test_what_is_far_away_is_left_to_those_who_look() -> None:
+    bench = Bench()
+    bench.due = bench.now + SOON_NS + MS
+    bench.timer.look()
+    bench.time.advance(1.0)
+    assert bench.done == []
+    bench.timer.look()
+    assert len(bench.done) == 1
+
+
+def test_what_is_due_earlier_takes_the_timer_over() -> None:
+    bench = Bench()
+    for late in (300, 200, 400):
+        bench.due = bench.now + late * MS
+        bench.timer.arm()
+    bench.due = bench.now + 200 * MS
+    bench.time.advance(0.201)
+    assert len(bench.done) == 1
+
+
+def test_between_two_times_there_is_a_pause_unless_there_is_a_hurry() -> None:
+    bench = Bench(pause=50 * MS)
+    bench.due = bench.now
+    bench.timer.look()
+    bench.due = bench.now
+    bench.timer.look()
+    assert len(bench.done) == 1
+    bench.time.advance(0.051)
+    assert len(bench.done) == 2
+    bench.due = bench.now
+    bench.timer.hurry()
+    bench.timer.look()
+    assert len(bench.done) == 3
+
+
+def test_what_could_not_be_done_is_tried_again_without_a_pause() -> None:
+    bench = Bench(pause=50 * MS)
+    bench.able = False
+    bench.due = bench.now
+    bench.timer.look()
+    bench.able = True
+    bench.timer.look()
+    assert len(bench.done) == 2
+
+
+def test_a_timer_may_be_armed_for_what_is_due_and_cancelled() -> None:
+    bench = Bench()
+    bench.due = bench.now
+    bench.timer.arm()
+    assert bench.done == []
+    bench.timer.cancel()
+    bench.time.advance(0.1)
+    assert bench.done == []
+    bench.timer.arm()
+    bench.time.advance(0.001)
+    assert len(bench.done) == 1
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
+    bench = Bench(pause=50 * MS)
+    bench.due = bench.now
+    bench.timer.look()
+    bench.time.set_time_ns(bench.now - 3600 * 10**9)
+    bench.due = bench.now
+    bench.timer.look()
+    assert len(bench.done) == 2

@@ -20,8 +20,12 @@ from tests.unit.stream.fast_bench import WRONG, Bench
 from tests.unit.stream.test_ingest import CLIENT
 
 
-def test_nothing_is_acked_before_it_is_applied() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_nothing_is_acked_before_it_is_applied(bench: Bench) -> None:
     bench.send(1)
     assert bench.told() == [("ack", 0, 2)]  # how fast it may go; nothing is stored yet
     bench.send(2)
@@ -39,8 +43,7 @@ def test_nothing_is_acked_before_it_is_applied() -> None:
     assert bench.room.fast_open == 0 and bench.ingest.open_batches == 0
 
 
-def test_messages_of_a_turn_are_one_command_whoever_sent_them() -> None:
-    bench = Bench()
+def test_messages_of_a_turn_are_one_command_whoever_sent_them(bench: Bench) -> None:
     for seq in range(1, 6):
         bench.send(seq, id="b")
         bench.send(seq, id="c", gap="fail")
@@ -53,8 +56,7 @@ def test_messages_of_a_turn_are_one_command_whoever_sent_them() -> None:
     assert bench.told("b")[-1][:2] == ("ack", 4) and bench.told("c")[-1][:2] == ("ack", 5)
 
 
-def test_a_batch_may_end_without_a_message() -> None:
-    bench = Bench()
+def test_a_batch_may_end_without_a_message(bench: Bench) -> None:
     bench.send(1)
     bench.send(2)
     bench.send(3, 3)
@@ -68,15 +70,13 @@ def test_a_batch_may_end_without_a_message() -> None:
     assert bench.told() == [("end", "b", 1, 3)]
 
 
-def test_a_batch_of_one_message() -> None:
-    bench = Bench()
+def test_a_batch_of_one_message(bench: Bench) -> None:
     bench.send(1, 2)
     bench.settle()
     assert bench.told() == [("end", "b", 1, 1)]
 
 
-def test_a_gap_is_told_at_once_and_the_batch_goes_on() -> None:
-    bench = Bench()
+def test_a_gap_is_told_at_once_and_the_batch_goes_on(bench: Bench) -> None:
     bench.send(1)
     bench.send(4)
     assert bench.told() == [("ack", 0, 2), ("gap", 2, 4)]
@@ -88,8 +88,7 @@ def test_a_gap_is_told_at_once_and_the_batch_goes_on() -> None:
 
 
 @pytest.mark.parametrize("lost", ["ping", "message"])
-def test_the_log_knows_of_gaps_inside_one_command(lost: str) -> None:
-    bench = Bench()
+def test_the_log_knows_of_gaps_inside_one_command(lost: str, bench: Bench) -> None:
     bench.send(1)
     bench.send(2)
     if lost == "ping":
@@ -102,8 +101,7 @@ def test_the_log_knows_of_gaps_inside_one_command(lost: str) -> None:
     assert (row.seq, row.stored) == (6, 4)
 
 
-def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied() -> None:
-    bench = Bench()
+def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied(bench: Bench) -> None:
     bench.send(1, gap="fail")
     bench.send(2, gap="fail")
     bench.told()
@@ -118,9 +116,8 @@ def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied() -
 
 
 @pytest.mark.parametrize(("seq", "operation"), [(3, 3), (4, 1), (5, 4)], ids=["end", "gap", "ping"])
-def test_who_ends_a_batch_is_told_at_its_own_reply_subject(seq: int, operation: int) -> None:
+def test_who_ends_a_batch_is_told_at_its_own_reply_subject(seq: int, operation: int, bench: Bench) -> None:
     """Also when messages before it are not applied yet."""
-    bench = Bench()
     bench.send(1, gap="fail")
     bench.send(2, gap="fail")
     bench.send(seq, operation, gap="fail")
@@ -130,8 +127,7 @@ def test_who_ends_a_batch_is_told_at_its_own_reply_subject(seq: int, operation: 
     assert [what[0] for what in bench.told()] == ["ack", *["gap"] * (operation != 3), "end"]
 
 
-def test_a_message_that_came_before_ends_either_kind() -> None:
-    bench = Bench()
+def test_a_message_that_came_before_ends_either_kind(bench: Bench) -> None:
     bench.send(1)
     bench.send(2)
     bench.settle()
@@ -141,8 +137,7 @@ def test_a_message_that_came_before_ends_either_kind() -> None:
 
 
 @pytest.mark.parametrize("gap", ["ok", "fail"])
-def test_a_ping_hears_the_last_ack_and_of_gaps(gap: str) -> None:
-    bench = Bench()
+def test_a_ping_hears_the_last_ack_and_of_gaps(gap: str, bench: Bench) -> None:
     bench.send(1, gap=gap)
     bench.send(2, gap=gap)
     bench.settle()
@@ -157,8 +152,7 @@ def test_a_ping_hears_the_last_ack_and_of_gaps(gap: str) -> None:
     assert bench.told() == ([("ack", 6, 2)] if gap == "ok" else [("refused", 10208)])
 
 
-def test_a_refused_message_is_an_error_and_the_batch_goes_on() -> None:
-    bench = Bench()
+def test_a_refused_message_is_an_error_and_the_batch_goes_on(bench: Bench) -> None:
     bench.send(1)
     bench.send(2, headers=WRONG)
     bench.send(3)
@@ -169,8 +163,7 @@ def test_a_refused_message_is_an_error_and_the_batch_goes_on() -> None:
     assert bench.told() == [("err", 4, 10071), ("end", "b", 3, 2)]
 
 
-def test_a_refused_message_ends_a_batch_that_takes_no_gaps_and_nothing_behind_it_is_stored() -> None:
-    bench = Bench()
+def test_a_refused_message_ends_a_batch_that_takes_no_gaps_and_nothing_behind_it_is_stored(bench: Bench) -> None:
     bench.send(1, gap="fail")
     bench.send(2, gap="fail", headers=WRONG)
     bench.send(3, gap="fail")
@@ -183,8 +176,7 @@ def test_a_refused_message_ends_a_batch_that_takes_no_gaps_and_nothing_behind_it
     assert bench.stored() == 1
 
 
-def test_a_refused_first_message_is_answered_like_any_publish() -> None:
-    bench = Bench()
+def test_a_refused_first_message_is_answered_like_any_publish(bench: Bench) -> None:
     bench.send(1, gap="fail", headers=WRONG)
     bench.settle()
     assert bench.told() == [("ack", 0, 2), ("refused", 10071)]
@@ -194,8 +186,7 @@ def test_a_refused_first_message_is_answered_like_any_publish() -> None:
     assert bench.stored() == 0 and bench.room.fast_open == 0
 
 
-def test_duplicates_count_as_progress_and_are_not_stored() -> None:
-    bench = Bench()
+def test_duplicates_count_as_progress_and_are_not_stored(bench: Bench) -> None:
     same = block("Nats-Msg-Id: 1")
     for seq in range(1, 5):
         bench.send(seq, headers=same, gap="fail")
@@ -234,8 +225,7 @@ def test_what_is_refused_before_it_is_part_of_a_batch(
     assert not bench.turn and not bench.room.fast_open
 
 
-def test_a_required_api_level_is_looked_at_and_not_stored() -> None:
-    bench = Bench()
+def test_a_required_api_level_is_looked_at_and_not_stored(bench: Bench) -> None:
     bench.send(1, headers=block("X: 1", "Nats-Required-Api-Level: 1"))
     bench.settle()
     assert bench.stream.store.rows[1].headers == block("X: 1")
@@ -262,8 +252,7 @@ def test_open_batches_have_a_limit_per_stream_and_per_server() -> None:
     assert bench.woken == 4  # the replica must not rest while a batch is open
 
 
-def test_a_silent_batch_is_abandoned_without_a_word() -> None:
-    bench = Bench()
+def test_a_silent_batch_is_abandoned_without_a_word(bench: Bench) -> None:
     bench.send(1)
     bench.settle()
     bench.told()
@@ -281,8 +270,7 @@ def test_a_silent_batch_is_abandoned_without_a_word() -> None:
     assert bench.told() == [("refused", 10208)]
 
 
-def test_what_waits_for_a_majority_is_not_abandoned() -> None:
-    bench = Bench()
+def test_what_waits_for_a_majority_is_not_abandoned(bench: Bench) -> None:
     bench.send(1)
     bench.end_turn()
     bench.time.advance(60)
@@ -295,8 +283,7 @@ def test_what_waits_for_a_majority_is_not_abandoned() -> None:
     assert bench.told() == [("ack", 2, 2)] and bench.stored() == 2
 
 
-def test_the_flow_is_shared_and_goes_by_factors_of_two() -> None:
-    bench = Bench()
+def test_the_flow_is_shared_and_goes_by_factors_of_two(bench: Bench) -> None:
     bench.send(1, flow=400)
     bench.send(1, flow=400, id="c")
     assert bench.told("b") == [("ack", 0, 400)] and bench.told("c") == [("ack", 0, 1)]
@@ -313,15 +300,13 @@ def test_the_flow_is_shared_and_goes_by_factors_of_two() -> None:
     assert bench.told("b") == [("ack", 400, 250)]
 
 
-def test_big_messages_are_acked_more_often() -> None:
-    bench = Bench()
+def test_big_messages_are_acked_more_often(bench: Bench) -> None:
     bench.send(1, flow=500, payload=bytes(64 << 10))
     ((_, _, messages),) = bench.told()
     assert 1 < messages < 10
 
 
-def test_switching_fast_batches_off_drops_those_that_are_open() -> None:
-    bench = Bench()
+def test_switching_fast_batches_off_drops_those_that_are_open(bench: Bench) -> None:
     bench.send(1)
     bench.settle()
     bench.told()
@@ -364,8 +349,7 @@ def test_messages_that_cannot_be_proposed_are_lost(error: RaftError, told: tuple
         assert bench.stored() == (3 if gap == "ok" else 2)
 
 
-def test_who_leads_no_more_says_nothing() -> None:
-    bench = Bench()
+def test_who_leads_no_more_says_nothing(bench: Bench) -> None:
     bench.send(1)
     bench.told()
     bench.error = NotLeaderError("x")
@@ -375,8 +359,7 @@ def test_who_leads_no_more_says_nothing() -> None:
     assert bench.told() == [] and bench.room.fast_open == 0
 
 
-def test_an_id_may_be_used_again_in_the_turn_in_which_its_batch_ended() -> None:
-    bench = Bench()
+def test_an_id_may_be_used_again_in_the_turn_in_which_its_batch_ended(bench: Bench) -> None:
     bench.send(1)
     bench.settle()
     bench.send(2, 3)
@@ -390,8 +373,7 @@ def test_an_id_may_be_used_again_in_the_turn_in_which_its_batch_ended() -> None:
     assert bench.told()[-1] == ("end", "b", 3, 4) and not bench.stream.machine.fast.by_id
 
 
-def test_an_end_that_does_not_get_into_the_log_is_no_trouble() -> None:
-    bench = Bench()
+def test_an_end_that_does_not_get_into_the_log_is_no_trouble(bench: Bench) -> None:
     bench.send(1)
     bench.settle()
     bench.send(2, 3)
@@ -403,8 +385,7 @@ def test_an_end_that_does_not_get_into_the_log_is_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(("gap", "stored"), [("ok", 2), ("fail", 1)])
-def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str, stored: int) -> None:
-    bench = Bench()
+def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str, stored: int, bench: Bench) -> None:
     for seq in (1, 2, 3):
         bench.send(seq, gap=gap)
         bench.end_turn()
@@ -421,9 +402,8 @@ def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: bool) -> None:
+def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: bool, bench: Bench) -> None:
     """Whatever becomes of the commands behind that."""
-    bench = Bench()
     for seq in (1, 2, 3):
         bench.send(seq, gap="fail", flow=1)
         bench.end_turn()
@@ -445,8 +425,7 @@ def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: boo
     assert bench.told() == [("end", "b", 1, 1)] and bench.stored() == 1
 
 
-def test_sequences_have_an_end() -> None:
-    bench = Bench()
+def test_sequences_have_an_end(bench: Bench) -> None:
     bench.send(1)
     for seq in range((1 << 64) - 4, (1 << 64) + 3):
         bench.send(seq)

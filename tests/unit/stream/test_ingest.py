@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster import errors
-from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
@@ -23,15 +22,9 @@ from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import RecordingBus, block
+from tests.unit.stream.fake_store import ClientOrigin, FakeBus, ServerOrigin, block
 
-
-class Client(Origin):
-    kind = "client"
-    account = "$G"
-
-
-CLIENT = Client()
+CLIENT = ClientOrigin()
 
 
 class Log:
@@ -54,7 +47,7 @@ class Log:
 
 class Bench:
     def __init__(self, limits: BatchLimits | None = None, **options: object) -> None:
-        self.log, self.bus, self.time = Log(), RecordingBus(), ManualTime()
+        self.log, self.bus, self.time = Log(), FakeBus(), ManualTime()
         self.turn: list[Callable[[], None]] = []
         rules = StreamRules.from_config({"name": "S", "allow_atomic": True})
         self.abandoned: list[tuple[bytes, str]] = []
@@ -74,8 +67,12 @@ class Bench:
         return [json.loads(payload)["error"]["err_code"] if payload else 503 for _, payload, _ in self.bus.sent]
 
 
-def test_one_command_per_turn_stamped_with_the_leaders_time() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_one_command_per_turn_stamped_with_the_leaders_time(bench: Bench) -> None:
     bench.publish(3)
     assert len(bench.turn) == 1 and not bench.log.commands
     bench.end_turn()
@@ -101,8 +98,7 @@ def test_acks_come_with_apply_and_in_bulk() -> None:
     assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
 
 
-def test_several_commands_in_flight_are_acked_with_their_own_results() -> None:
-    bench = Bench()
+def test_several_commands_in_flight_are_acked_with_their_own_results(bench: Bench) -> None:
     for reply in (b"r1", b"r2"):
         bench.publish(1, reply=reply)
         bench.end_turn()
@@ -112,8 +108,7 @@ def test_several_commands_in_flight_are_acked_with_their_own_results() -> None:
 
 
 @pytest.mark.parametrize(("n", "size"), [(BATCH_MESSAGES, 1), (BATCH_BYTES // 1024 + 1, 1023)])
-def test_a_full_batch_does_not_wait_for_the_end_of_the_turn(n: int, size: int) -> None:
-    bench = Bench()
+def test_a_full_batch_does_not_wait_for_the_end_of_the_turn(n: int, size: int, bench: Bench) -> None:
     bench.publish(n, payload=b"x" * size)
     assert len(bench.log.commands) == 1
     bench.publish()
@@ -122,16 +117,14 @@ def test_a_full_batch_does_not_wait_for_the_end_of_the_turn(n: int, size: int) -
     assert sum(each.batch.count for each in bench.log.publishes()) == n + 1
 
 
-def test_batches_of_some_streams_are_shorter() -> None:
-    bench = Bench()
+def test_batches_of_some_streams_are_shorter(bench: Bench) -> None:
     bench.ingest.batch_messages = 3
     bench.publish(7)
     bench.end_turn()
     assert [each.batch.count for each in bench.log.publishes()] == [3, 3, 1]
 
 
-def test_headers_are_stored_without_status_and_request_info() -> None:
-    bench = Bench()
+def test_headers_are_stored_without_status_and_request_info(bench: Bench) -> None:
     bench.publish()
     bench.publish(headers=b"NATS/1.0 503 Hello\r\nA: 1\r\n\r\n")
     bench.publish(headers=block("A: 2", "Nats-Request-Info: {}", "B: 3"))
@@ -180,8 +173,7 @@ def test_an_ack_subject_is_told_nothing_that_would_be_an_ack() -> None:
         (RaftError("?"), 10008, b""),
     ],
 )
-def test_what_cannot_be_proposed_is_refused_at_once(error: RaftError, code: int, headers: bytes) -> None:
-    bench = Bench()
+def test_what_cannot_be_proposed_is_refused_at_once(error: RaftError, code: int, headers: bytes, bench: Bench) -> None:
     bench.log.error = error
     bench.publish(2)
     bench.publish(1, reply=b"")
@@ -195,9 +187,8 @@ def test_what_cannot_be_proposed_is_refused_at_once(error: RaftError, code: int,
     assert len(bench.log.commands) == 1
 
 
-def test_who_leads_no_more_does_not_say_that_nothing_was_stored() -> None:
+def test_who_leads_no_more_does_not_say_that_nothing_was_stored(bench: Bench) -> None:
     """The next leader may have got the same message."""
-    bench = Bench()
     bench.log.error = NotLeaderError("n2")
     bench.publish(2)
     bench.end_turn()
@@ -205,8 +196,7 @@ def test_who_leads_no_more_does_not_say_that_nothing_was_stored() -> None:
     assert (bench.ingest.refused, bench.ingest.pending_messages) == (2, 0)
 
 
-def test_lost_leadership_leaves_the_clients_without_an_answer() -> None:
-    bench = Bench()
+def test_lost_leadership_leaves_the_clients_without_an_answer(bench: Bench) -> None:
     for reply in (b"r1", b"r2"):
         bench.publish(1, reply=reply)
         bench.end_turn()
@@ -243,14 +233,13 @@ def test_no_ack_streams_answer_nothing() -> None:
     assert bench.bus.sent == []
 
 
-def test_commands_of_others_are_not_acked() -> None:
-    bench = Bench()
+def test_commands_of_others_are_not_acked(bench: Bench) -> None:
     bench.ingest.on_applied(55, PublishResult(1, 2, None))
     assert bench.bus.sent == []
 
 
 def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
-    class Waiting(Client):
+    class Waiting(ClientOrigin):
         def __init__(self) -> None:
             self.valves: list[object] = []
 
@@ -280,8 +269,7 @@ def expecting(key: bytes) -> bytes:
     return b"NATS/1.0\r\n" + fields + b"\r\n\r\n"
 
 
-def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
-    bench = Bench()
+def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log(bench: Bench) -> None:
     asked: list[bytes] = []
     bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_UNITS + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
     for key in (b"a.literal", b"k.*", b"*.wide"):
@@ -292,8 +280,7 @@ def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_l
     assert bench.errors() == [10077]
 
 
-def test_the_wildcards_of_a_turn_have_a_bound_together() -> None:
-    bench = Bench()
+def test_the_wildcards_of_a_turn_have_a_bound_together(bench: Bench) -> None:
     bench.ingest.wildcards.width = lambda wanted: 20_000
     keys = [b"a.*.b.%b" % (b"*." * n + b"x") for n in range(30)]
     for key in keys:
@@ -308,8 +295,7 @@ def test_the_wildcards_of_a_turn_have_a_bound_together() -> None:
 
 
 @pytest.mark.parametrize("width", [20_000, 5])
-def test_many_wildcards_that_are_one_search_or_narrow_are_taken(width: int) -> None:
-    bench = Bench()
+def test_many_wildcards_that_are_one_search_or_narrow_are_taken(width: int, bench: Bench) -> None:
     bench.ingest.wildcards.width = lambda wanted: width
     for n in range(200):
         bench.publish(headers=expecting(b"a.*.x%d" % n))
@@ -320,9 +306,8 @@ def test_many_wildcards_that_are_one_search_or_narrow_are_taken(width: int) -> N
 
 
 @pytest.mark.parametrize("messages", [4, 8])
-def test_the_wildcards_of_an_atomic_batch_have_a_bound_together(messages: int) -> None:
+def test_the_wildcards_of_an_atomic_batch_have_a_bound_together(messages: int, bench: Bench) -> None:
     """However many turns they came in."""
-    bench = Bench()
     bench.ingest.wildcards.width = lambda wanted: 20_000
     for n in range(1, messages + 1):
         fields = [f"Nats-Batch-Id: u\r\nNats-Batch-Sequence: {n}", "Nats-Expected-Last-Subject-Sequence: 0"]
@@ -335,8 +320,7 @@ def test_the_wildcards_of_an_atomic_batch_have_a_bound_together(messages: int) -
     assert bench.errors() == [10077] * (messages == 8)
 
 
-def test_a_wildcard_of_too_many_tokens_is_refused() -> None:
-    bench = Bench()
+def test_a_wildcard_of_too_many_tokens_is_refused(bench: Bench) -> None:
     for tokens in (2047, 2048):
         bench.publish(headers=expecting(b"a" + b".*" * tokens))
     bench.end_turn()
@@ -344,8 +328,7 @@ def test_a_wildcard_of_too_many_tokens_is_refused() -> None:
     assert bench.errors() == [10077]
 
 
-def test_a_subject_that_no_batch_can_hold_is_refused_and_those_around_it_are_not() -> None:
-    bench = Bench()
+def test_a_subject_that_no_batch_can_hold_is_refused_and_those_around_it_are_not(bench: Bench) -> None:
     for subject, reply in (
         (b"a", b"r1"),
         (b"a." + b"x" * 65_534, b"r2"),
@@ -367,8 +350,7 @@ def test_a_subject_that_no_batch_can_hold_is_refused_and_those_around_it_are_not
     assert len(bench.log.commands) == 1 and bench.bus.sent[-1][0] == b"r5"
 
 
-def test_a_command_that_all_replicas_refuse_is_answered() -> None:
-    bench = Bench()
+def test_a_command_that_all_replicas_refuse_is_answered(bench: Bench) -> None:
     bench.publish(2)
     bench.end_turn()
     bench.ingest.on_refused(101, errors.by_code(10051, err="no"))
@@ -378,20 +360,14 @@ def test_a_command_that_all_replicas_refuse_is_answered() -> None:
     assert len(bench.bus.sent) == 2
 
 
-class Server(Origin):
-    kind = "internal"
-    account = "$G"
-
-
-def test_where_in_the_log_the_newest_copy_of_the_server_is() -> None:
-    bench = Bench()
+def test_where_in_the_log_the_newest_copy_of_the_server_is(bench: Bench) -> None:
     ingest = bench.ingest
     ingest.on_message(b"a", b"reply", b"", b"x", CLIENT)
     ingest.on_message(b"a", b"", b"", b"x", CLIENT)
-    ingest.on_message(b"a", b"reply", b"", b"a request of the server's own", Server())
+    ingest.on_message(b"a", b"reply", b"", b"a request of the server's own", ServerOrigin())
     ingest.flush()
     assert ingest.copied == 0
-    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    ingest.on_message(b"a", b"", b"", b"copy", ServerOrigin())
     assert ingest.copied == OPEN_INDEX
     ingest.flush()
     assert ingest.copied == 102
@@ -400,7 +376,7 @@ def test_where_in_the_log_the_newest_copy_of_the_server_is() -> None:
     assert ingest.copied == 102
     ingest.on_dropped(102)
     assert ingest.copied == 0
-    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    ingest.on_message(b"a", b"", b"", b"copy", ServerOrigin())
     bench.log.error = NotLeaderError("n2")
     ingest.flush()
     assert ingest.copied == 0

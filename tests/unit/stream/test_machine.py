@@ -63,8 +63,12 @@ def plain(n: int, subject: str = "a") -> list[Message]:
     return [(subject, b"", b"%d" % i) for i in range(n)]
 
 
-def test_a_plain_batch_is_stored_as_it_came_with_times_one_nanosecond_apart() -> None:
-    stream = Stream()
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+def test_a_plain_batch_is_stored_as_it_came_with_times_one_nanosecond_apart(stream: Stream) -> None:
     assert stream.publish(*plain(3)) == PublishResult(1, 3, None)
     stream.now -= 5 * SECOND  # the next leader's clock is behind
     assert stream.publish(*plain(2)) == PublishResult(4, 2, None)
@@ -72,8 +76,7 @@ def test_a_plain_batch_is_stored_as_it_came_with_times_one_nanosecond_apart() ->
     assert stream.store.appends == 2
 
 
-def test_user_headers_alone_do_not_split_the_batch() -> None:
-    stream = Stream()
+def test_user_headers_alone_do_not_split_the_batch(stream: Stream) -> None:
     assert stream.publish(("a", block("X: 1"), b""), ("b", b"", b"y")) == PublishResult(1, 2, None)
     assert stream.store.appends == 1
 
@@ -89,15 +92,13 @@ def test_state_survives_a_restart_and_indexes_may_not_repeat() -> None:
         stream.publish(*plain(1))
 
 
-def test_unreadable_machine_state_is_an_error() -> None:
-    stream = Stream()
+def test_unreadable_machine_state_is_an_error(stream: Stream) -> None:
     stream.store.machine_state = b"\x07" + bytes(60)
     with pytest.raises(StateError):
         stream.machine.reload()
 
 
-def test_unknown_command_stops_the_replica_without_a_trace() -> None:
-    stream = Stream()
+def test_unknown_command_stops_the_replica_without_a_trace(stream: Stream) -> None:
     before = stream.machine.hash
     for newer in (commands.HEAD.pack(99, 0, T0), commands.HEAD.pack(commands.PUBLISH, 64, T0)):
         with pytest.raises(UnknownCommandError):
@@ -118,8 +119,7 @@ def test_hash_tells_different_commands_results_and_positions_apart() -> None:
 # Nats-Msg-Id
 
 
-def test_duplicate_is_acked_with_the_first_sequence_and_not_stored() -> None:
-    stream = Stream()
+def test_duplicate_is_acked_with_the_first_sequence_and_not_stored(stream: Stream) -> None:
     ids = [block("Nats-Msg-Id: 1"), block("Nats-Msg-Id: 2"), block("Nats-Msg-Id: 1"), b""]
     result = stream.publish(*[("a", headers, b"") for headers in ids])
     assert result == PublishResult(1, 4, [1, 2, Duplicate(1), 3])
@@ -127,8 +127,7 @@ def test_duplicate_is_acked_with_the_first_sequence_and_not_stored() -> None:
     assert stream.seqs() == [1, 2, 3]
 
 
-def test_all_messages_of_a_batch_with_new_ids_are_one_append() -> None:
-    stream = Stream()
+def test_all_messages_of_a_batch_with_new_ids_are_one_append(stream: Stream) -> None:
     result = stream.publish(*[("a", block(f"Nats-Msg-Id: {i}"), b"") for i in range(50)])
     assert result == PublishResult(1, 50, None)
     assert stream.store.appends == 1
@@ -170,16 +169,14 @@ def test_the_window_ends_exactly_and_also_after_a_restart(restart: bool) -> None
     assert stream.one("a", "Nats-Msg-Id: x") == Duplicate(2)
 
 
-def test_ids_of_deleted_messages_are_remembered_across_a_restart() -> None:
-    stream = Stream()
+def test_ids_of_deleted_messages_are_remembered_across_a_restart(stream: Stream) -> None:
     stream.one("a", "Nats-Msg-Id: x")
     stream.apply(commands.encode_purge(T0))
     stream.restart()
     assert stream.one("a", "Nats-Msg-Id: x") == Duplicate(1)
 
 
-def test_window_zero_switches_deduplication_off_and_forgets() -> None:
-    stream = Stream()
+def test_window_zero_switches_deduplication_off_and_forgets(stream: Stream) -> None:
     stream.one("a", "Nats-Msg-Id: x")
     stream.apply(commands.encode_update_config(T0, {"name": "S", "duplicate_window": 0}))
     assert stream.one("a", "Nats-Msg-Id: x") == 2
@@ -187,16 +184,14 @@ def test_window_zero_switches_deduplication_off_and_forgets() -> None:
     assert stream.one("a", "Nats-Msg-Id: x") == 3
 
 
-def test_shorter_window_counts_at_once() -> None:
-    stream = Stream()
+def test_shorter_window_counts_at_once(stream: Stream) -> None:
     stream.one("a", "Nats-Msg-Id: x")
     stream.apply(commands.encode_update_config(T0, {"name": "S", "duplicate_window": SECOND}))
     stream.now += SECOND
     assert stream.one("a", "Nats-Msg-Id: x") == 2
 
 
-def test_duplicate_wins_over_a_stale_expectation() -> None:
-    stream = Stream()
+def test_duplicate_wins_over_a_stale_expectation(stream: Stream) -> None:
     assert stream.one("a", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 0") == 1
     assert stream.one("a", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 0") == Duplicate(1)
 
@@ -239,8 +234,7 @@ def test_duplicate_wins_over_a_stale_expectation() -> None:
         (["Nats-Expected-Stream: S", "Nats-Expected-Stream: T"], 4),
     ],
 )
-def test_publish_headers(fields: list[str], verdict: object) -> None:
-    stream = Stream()
+def test_publish_headers(fields: list[str], verdict: object, stream: Stream) -> None:
     stream.one("k.a")
     stream.one("k.b")
     stream.one("k.c", "Nats-Msg-Id: m3")
@@ -249,8 +243,7 @@ def test_publish_headers(fields: list[str], verdict: object) -> None:
     assert stream.one("k.a") == (5 if verdict == 4 else 4), "a refusal takes no sequence and leaves the stream usable"
 
 
-def test_expectations_see_the_messages_before_them_in_the_same_command() -> None:
-    stream = Stream()
+def test_expectations_see_the_messages_before_them_in_the_same_command(stream: Stream) -> None:
     last, subject = "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence"
     result = stream.publish(
         ("a", block(f"{last}: 0", "Nats-Msg-Id: i"), b""),
@@ -274,8 +267,7 @@ def test_expectation_in_a_batch_that_evicts_the_subject_it_asks_about() -> None:
     assert stream.seqs() == [3, 4]
 
 
-def test_wrong_last_msg_id_leaves_an_r3_stream_usable() -> None:
-    stream = Stream()
+def test_wrong_last_msg_id_leaves_an_r3_stream_usable(stream: Stream) -> None:
     assert stream.one("a", "Nats-Expected-Last-Msg-Id: zzz") == (10070, "wrong last msg ID: ")
     assert stream.one("a", "Nats-Msg-Id: 1") == 1
     stream.restart()
@@ -292,14 +284,12 @@ def test_max_msg_size_counts_headers_and_payload() -> None:
     assert stream.one("a", "X: 1", payload=b"123456")[0] == 10054  # type: ignore[index]
 
 
-def test_header_block_above_64k() -> None:
-    stream = Stream()
+def test_header_block_above_64k(stream: Stream) -> None:
     assert stream.one("a", "X: " + "y" * 65_518) == 1  # 65,535 bytes
     assert stream.one("a", "X: " + "y" * 65_519) == (10097, "header size exceeds maximum allowed of 64k")
 
 
-def test_sealed_refuses_publish_delete_purge_but_not_updates() -> None:
-    stream = Stream()
+def test_sealed_refuses_publish_delete_purge_but_not_updates(stream: Stream) -> None:
     stream.one("a")
     stream.apply(commands.encode_update_config(T0, {"name": "S", "sealed": True}))
     assert stream.one("a") == (10109, "invalid operation on sealed stream")
@@ -395,8 +385,7 @@ def test_a_lower_limit_removes_what_is_too_much_where_full_subjects_refuse_too()
     assert stream.one("b") == 11
 
 
-def test_shrunk_limits_hold_at_once() -> None:
-    stream = Stream()
+def test_shrunk_limits_hold_at_once(stream: Stream) -> None:
     stream.publish(*plain(6, "a"), *plain(6, "b"))
     assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs_per_subject": 4})) == 4
     assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 5})) == 3
@@ -406,8 +395,7 @@ def test_shrunk_limits_hold_at_once() -> None:
     assert stream.seqs() == [10, 11, 12]
 
 
-def test_discard_new_never_evicts_when_limits_shrink() -> None:
-    stream = Stream()
+def test_discard_new_never_evicts_when_limits_shrink(stream: Stream) -> None:
     stream.publish(*plain(6))
     assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 2, "discard": "new"})) == 0
     assert len(stream.seqs()) == 6
@@ -450,9 +438,8 @@ def test_the_configuration_comes_from_the_log_alone() -> None:
     assert again.configured and again.config == mine and again.store.last_seq == 8
 
 
-def test_an_older_configuration_changes_nothing() -> None:
+def test_an_older_configuration_changes_nothing(stream: Stream) -> None:
     """Proposed by a leader whose node has not heard of the newest one."""
-    stream = Stream()
     stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 100}, 7))
     stream.publish(*plain(10))
     for revision in (3, 7):
@@ -537,8 +524,7 @@ def test_refused_administration(config: dict[str, object], command: bytes, code:
     assert stream.seqs() == [1, 3]
 
 
-def test_delete_takes_one_message() -> None:
-    stream = Stream()
+def test_delete_takes_one_message(stream: Stream) -> None:
     stream.publish(*plain(3))
     assert stream.apply(commands.encode_delete_msg(T0, 2)) == 1
     assert stream.seqs() == [1, 3]

@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.stream.read.direct_get import Answer, DirectGet
-from tests.unit.stream.direct_get_rig import T0, WHEN, ask, field, frames_of, numbered, pages, status
+from tests.unit.stream.direct_gets import T0, WHEN, ask, field, frames_of, numbered, pages, status
 from tests.unit.stream.fake_store import NaiveStore
 
 # multi_last: acceptance check 5

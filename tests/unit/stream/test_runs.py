@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.log.bodies import cut, decode_runs, encode_runs
+from jetcluster.stream.log.bodies import MAX_DEPTH, cut, decode_runs, encode_runs, load_object
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,33 @@ def test_order_is_checked() -> None:
     runs = cut([1, 2], [1, 9], [b"s", b"s"], [b"", b""], [b"", b""])
     with pytest.raises(ValueError, match="order"):
         decode_runs(encode_runs(runs[::-1]), 0)
+
+
+# JSON objects in the log (stream/log/bodies.py).
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"{}", b'{"a":{"b":[1,2]}}', nested(MAX_DEPTH), b'{"a":"%b"}' % (b"[" * 10_000),
+        b'{"a":"\\"%b"}' % (b"{" * 10_000), b'{"a":[%b]}' % b",".join([b"[]"] * 10_000), '{"ä":"ö"}'.encode(),
+    ],
+)  # fmt: skip
+def test_read(raw: bytes) -> None:
+    assert isinstance(load_object(raw), dict)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"[]", b"1", b"null", b"\xff", b'{"a"', nested(MAX_DEPTH + 1), b"[" * 200_000, b'{"a":' * 200_000,
+        b'{"a":"x' + b"[" * 10_000, b'{"a":%b}' % (b"9" * 10_000), b'"' + b"\\" * 10_001,
+    ],
+)  # fmt: skip
+def test_refused_with_one_kind_of_error(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        load_object(raw)

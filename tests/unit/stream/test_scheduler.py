@@ -35,8 +35,12 @@ def stored(stream: Stream, subject: str) -> list[tuple[int, bytes, bytes]]:
     return [(m.seq, m.headers, m.payload) for m in rows if m.subject == subject.encode()]
 
 
-def test_at_fires_once_and_takes_the_schedule_away() -> None:
-    stream = scheduling()
+@pytest.fixture
+def stream() -> Stream:
+    return scheduling()
+
+
+def test_at_fires_once_and_takes_the_schedule_away(stream: Stream) -> None:
     stream.one(
         "s.x",
         "User: u",
@@ -55,8 +59,7 @@ def test_at_fires_once_and_takes_the_schedule_away() -> None:
     assert tick(stream, 100) == 0
 
 
-def test_two_leaders_fire_it_once() -> None:
-    stream = scheduling()
+def test_two_leaders_fire_it_once(stream: Stream) -> None:
     stream.one("s.x", "Nats-Schedule: @every 10s", TARGET)
     stream.now += 10 * SECOND
     command = stream.machine.fire_command(stream.now)
@@ -64,8 +67,7 @@ def test_two_leaders_fire_it_once() -> None:
     assert stream.apply(command) == 1 and stream.apply(command) == 0
 
 
-def test_every_repeats_and_makes_up_once_for_what_was_missed() -> None:
-    stream = scheduling()
+def test_every_repeats_and_makes_up_once_for_what_was_missed(stream: Stream) -> None:
     stream.one("s.x", "Nats-Schedule: @every 10s", TARGET, "Nats-Schedule-Rollup: sub")
     assert tick(stream, 10.2) == 1 and tick(stream, 9) == 0 and tick(stream, 1) == 1
     assert stored(stream, "s.t") == [
@@ -76,8 +78,7 @@ def test_every_repeats_and_makes_up_once_for_what_was_missed() -> None:
     assert tick(stream, 10) == 1
 
 
-def test_cron_in_a_zone_is_planned_by_the_leader_first() -> None:
-    stream = scheduling()
+def test_cron_in_a_zone_is_planned_by_the_leader_first(stream: Stream) -> None:
     stream.one("s.x", "Nats-Schedule: 0 30 9 * * *", TARGET, "Nats-Schedule-Time-Zone: Asia/Kolkata")
     assert tick(stream, 0) == 0 and stored(stream, "s.t") == []  # 22:13:20 UTC is 03:43:20 there
     assert stream.machine.fire_command(stream.now + 1000 * SECOND) is None
@@ -88,8 +89,7 @@ def test_cron_in_a_zone_is_planned_by_the_leader_first() -> None:
     assert stored(stream, "s.t") == [(2, made, b"x")]
 
 
-def test_a_zone_that_this_machine_does_not_know_is_taken_as_utc() -> None:
-    stream = scheduling()
+def test_a_zone_that_this_machine_does_not_know_is_taken_as_utc(stream: Stream) -> None:
     stream.one("s.x", "Nats-Schedule: 0 30 9 * * *", TARGET, "Nats-Schedule-Time-Zone: Asia/Kolkata")
 
     def find(name: str) -> tzinfo:
@@ -129,8 +129,7 @@ def test_a_source_gives_body_and_headers_if_it_has_any() -> None:
     assert other.apply(commands.encode_expire(other.now + SECOND)) == 1  # the TTL counts
 
 
-def test_superseded_deleted_and_homeless_schedules_do_not_fire() -> None:
-    stream = scheduling()
+def test_superseded_deleted_and_homeless_schedules_do_not_fire(stream: Stream) -> None:
     stream.one("s.gone", IN_10, TARGET)
     stream.one("s.gone")
     stream.one("s.del", IN_10, TARGET)
@@ -143,14 +142,12 @@ def test_superseded_deleted_and_homeless_schedules_do_not_fire() -> None:
     assert tick(stream, 10) == 1
 
 
-def test_the_past_fires_at_once() -> None:
-    stream = scheduling()
+def test_the_past_fires_at_once(stream: Stream) -> None:
     stream.one("s.x", "Nats-Schedule: @at 2001-01-01T00:00:00Z", TARGET)
     assert tick(stream, 0) == 1
 
 
-def test_a_sealed_stream_fires_nothing() -> None:
-    stream = scheduling()
+def test_a_sealed_stream_fires_nothing(stream: Stream) -> None:
     stream.one("s.x", IN_10, TARGET)
     stream.now += 20 * SECOND
     command = stream.machine.fire_command(stream.now)
@@ -195,8 +192,7 @@ def test_a_command_is_bounded_by_what_it_costs() -> None:
     assert 2 <= _fired(large, 2) <= 8
 
 
-def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
-    stream = scheduling()
+def test_times_in_zones_cost_more_unless_the_pattern_is_known(stream: Stream) -> None:
     for number in range(300):
         pattern = f"Nats-Schedule: {number % 60} {number // 60} 2 14 3 *"
         stream.one(f"s.x{number}", pattern, TARGET, "Nats-Schedule-Time-Zone: America/New_York")
@@ -207,9 +203,8 @@ def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
     assert _fired(same, 1) == scheduler.MAX_FIRINGS
 
 
-def test_a_remembered_answer_is_that_of_the_pattern() -> None:
+def test_a_remembered_answer_is_that_of_the_pattern(stream: Stream) -> None:
     """The answer is that of `Pattern.next_after`, whatever was asked before."""
-    stream = scheduling()
     stream.one("s.x", "Nats-Schedule: 0 */10 * * * *", TARGET)
     stream.one("s.y", "Nats-Schedule: 0 */10 * * * *", TARGET)
     texts = []

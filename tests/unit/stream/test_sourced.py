@@ -81,15 +81,18 @@ def mirror(**config: Any) -> Stream:
     return Stream(mirror={"name": "UP"}, **config)
 
 
-def test_a_mirror_keeps_sequences_and_times() -> None:
-    s = mirror()
+@pytest.fixture
+def s() -> Stream:
+    return mirror()
+
+
+def test_a_mirror_keeps_sequences_and_times(s: Stream) -> None:
     assert s.mirror(0, 3, 4, 7, step=5) == 7
     assert s.stored() == [(3, 15, b"3"), (4, 20, b"4"), (7, 35, b"7")]
     assert (s.store.first_seq, s.store.last_seq, s.store.num_deleted) == (3, 7, 2)
 
 
-def test_what_comes_twice_is_stored_once() -> None:
-    s = mirror()
+def test_what_comes_twice_is_stored_once(s: Stream) -> None:
     s.mirror(0, 1, 2, 3)
     assert s.mirror(0, 1, 2, 3) == 3
     assert s.mirror(1, 2, 3, 4, 5) == 5
@@ -97,24 +100,21 @@ def test_what_comes_twice_is_stored_once() -> None:
     assert s.stored()[3] == (4, 4, b"4")
 
 
-def test_a_command_behind_a_lost_one_is_refused() -> None:
-    s = mirror()
+def test_a_command_behind_a_lost_one_is_refused(s: Stream) -> None:
     s.mirror(0, 1, 2)
     assert code(s.mirror(5, 6)) == 10003
     assert s.payloads() == [b"1", b"2"]
     assert s.mirror(2, 6) == 6  # this link saw what is between, and there was nothing
 
 
-def test_the_end_of_the_upstream_may_be_gaps() -> None:
-    s = mirror()
+def test_the_end_of_the_upstream_may_be_gaps(s: Stream) -> None:
     assert s.mirror(0, upto=9) == 9
     assert (s.store.first_seq, s.store.last_seq) == (10, 9)
     assert s.mirror(9, 10, upto=20) == 20
     assert (s.store.messages, s.store.first_seq, s.store.last_seq) == (1, 10, 20)
 
 
-def test_times_never_go_back() -> None:
-    s = mirror()
+def test_times_never_go_back(s: Stream) -> None:
     s.mirror(0, 1, 2, step=100)
     s.mirror(2, 3, step=1)
     assert [ts for _, ts, _ in s.stored()] == [100, 200, 201]
@@ -169,8 +169,7 @@ def test_a_sealed_mirror_takes_nothing() -> None:
     assert code(s.mirror(0, 1)) == 10109
 
 
-def test_no_mirror_any_more() -> None:
-    s = mirror()
+def test_no_mirror_any_more(s: Stream) -> None:
     s.mirror(0, 1, 2)
     s.configure(subjects=["m"])
     assert code(s.mirror(2, 3)) == 10003
@@ -180,8 +179,7 @@ def test_no_mirror_any_more() -> None:
     assert s.stored()[-1][1] > s.stored()[-2][1]
 
 
-def test_the_cursor_survives() -> None:
-    s = mirror()
+def test_the_cursor_survives(s: Stream) -> None:
     s.mirror(0, 1, 2, lag=70)
     s.restart()
     cursor = s.machine.cursor(b"")

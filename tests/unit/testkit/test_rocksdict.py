@@ -46,6 +46,11 @@ class Machine:
         return len(list(self.kv.scan(b"", b"\xff")))
 
 
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_operations_have_the_same_results(seed: int) -> None:
     done = differential.run(seed, 1_500).done
@@ -110,8 +115,7 @@ def test_a_power_cut_at_any_time_leaves_a_commit_that_was_whole() -> None:
     assert found == {50, 100}
 
 
-def test_rot_is_told_as_rocksdb_tells_it() -> None:
-    machine = Machine()
+def test_rot_is_told_as_rocksdb_tells_it(machine: Machine) -> None:
     machine.fill()
     machine.kv.flush_now()
     machine.disk.rot(machine.table(), 100_000)
@@ -142,8 +146,7 @@ def test_rot_is_told_as_rocksdb_tells_it() -> None:
         (lambda disk, table: disk.rot(_manifest(disk), 40), "Corruption: checksum mismatch"),
     ],
 )
-def test_a_damaged_database_is_not_opened(harm: Callable[[SimDisk, str], None], text: str) -> None:
-    machine = Machine()
+def test_a_damaged_database_is_not_opened(harm: Callable[[SimDisk, str], None], text: str, machine: Machine) -> None:
     machine.fill(100)
     machine.kv.flush_now()
     machine.fill(100, start=1_000)
@@ -198,8 +201,7 @@ def test_a_failed_sync_of_a_table_or_the_manifest_vouches_for_nothing() -> None:
             assert machine.held() == 10
 
 
-def test_a_read_that_fails_says_so() -> None:
-    machine = Machine()
+def test_a_read_that_fails_says_so(machine: Machine) -> None:
     machine.fill(10)
     machine.kv.flush_now()
     machine.disk.fail("read", errno.EIO, within=".sst")
@@ -211,8 +213,7 @@ def test_a_read_that_fails_says_so() -> None:
     assert machine.held() == 10
 
 
-def test_a_memtable_that_is_full_is_flushed_in_the_background() -> None:
-    machine = Machine()
+def test_a_memtable_that_is_full_is_flushed_in_the_background(machine: Machine) -> None:
     machine.kv.close()
     waiting: list[Callable[[], None]] = []
     rocks = RocksModule(machine.disk, waiting.append)
@@ -228,8 +229,7 @@ def test_a_memtable_that_is_full_is_flushed_in_the_background() -> None:
     assert kv.memory_bytes() > 0
 
 
-def test_compaction_drops_what_was_deleted() -> None:
-    machine = Machine()
+def test_compaction_drops_what_was_deleted(machine: Machine) -> None:
     for _ in range(3):
         machine.fill()
         machine.kv.flush_now()
@@ -244,16 +244,14 @@ def test_compaction_drops_what_was_deleted() -> None:
     assert machine.held() == 100
 
 
-def test_the_database_is_locked_until_its_process_ends() -> None:
-    machine = Machine()
+def test_the_database_is_locked_until_its_process_ends(machine: Machine) -> None:
     with pytest.raises(KvError, match="lock hold by current process"):
         machine.open()
     machine.disk.kill_process()
     machine.open()
 
 
-def test_files_are_checked_by_their_size() -> None:
-    machine = Machine()
+def test_files_are_checked_by_their_size(machine: Machine) -> None:
     machine.fill()
     machine.kv.flush_now()
     machine.kv.check_files()

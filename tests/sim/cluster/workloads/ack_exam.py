@@ -151,13 +151,10 @@ class AckExam(Exam):
         """+NXT acknowledges and asks for the next one."""
         await self._consumer("next", ack_wait=30 * SECOND)
         _, first = await self._one("next")
-        inbox = session.new_inbox()
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        sid = session.subscribe(inbox, got.put_nowait)
-        session.publish(first.reply, b"+NXT", inbox)
-        async with asyncio.timeout(5.0):
-            second = await got.get()
-        self.equal("the one after +NXT", Delivered.of(second).seq, Delivered.of(first).seq + 1)
-        info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.next")
-        self.equal("waiting after +NXT", info["num_ack_pending"], 1)
-        session.unsubscribe(sid)
+        with session.inbox() as (inbox, got):
+            session.publish(first.reply, b"+NXT", inbox)
+            async with asyncio.timeout(5.0):
+                second = await got.get()
+            self.equal("the one after +NXT", Delivered.of(second).seq, Delivered.of(first).seq + 1)
+            info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.next")
+            self.equal("waiting after +NXT", info["num_ack_pending"], 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from testkit.sim.session import ApiError, Disconnected, Msg, Session
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
 
 STREAM = "ORIGINAL"
 CONSUMER = "reader"
@@ -59,20 +59,13 @@ class Backups(Workload):
         await self.create_consumer(admin, STREAM, CONSUMER, ack_wait=2_000_000_000, max_ack_pending=50)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            group.create_task(self._consume())
-            group.create_task(self._remove())
-            group.create_task(self._archive())
+        await together(self._write(), self._consume(), self._remove(), self._archive())
 
     # ---- what goes on in the stream
 
     async def _write(self) -> None:
         session = await self.session("write")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(6.0))
-            count += 1
+        async for count in self.turns(6.0):
             payload = f"{count}:".encode() + b"." * self.rng.randrange(FILLER)
             ack = await self.store(session, f"original.{count % 5}", str(count), {"Own": str(count)}, payload)
             self.stored[int(ack["seq"])] = payload
@@ -93,8 +86,7 @@ class Backups(Workload):
 
     async def _remove(self) -> None:
         session = await self.session("remove")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(0.7))
+        async for _ in self.turns(0.7):
             if left := sorted(self.stored.keys() - self.removing):
                 seq = self.rng.choice(left)
                 self.removing.add(seq)
@@ -119,11 +111,8 @@ class Backups(Workload):
     async def _snapshot(self, session: Session) -> Archive:
         """Raises what requests raise."""
         judge = Backup(self._still_there(), self.removed, self.confirmed)
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
         connects = session.connects
-        try:
+        with session.inbox() as (inbox, got):
             request = {"deliver_subject": inbox, "chunk_size": 4096, "window_size": self.rng.choice([4096, 32768])}
             answer = await session.api(f"STREAM.SNAPSHOT.{STREAM}", request)
             judge.opened(answer["state"], self.removing, self.acking)
@@ -143,8 +132,6 @@ class Backups(Workload):
                     session.publish(msg.reply)
             if session.connects != connects:
                 raise Disconnected
-        finally:
-            session.unsubscribe(sid)
         self.count("snapshots")
         self.count("chunks", len(archive.chunks))
         return archive

@@ -6,7 +6,7 @@ import asyncio
 
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.judges import Batches
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "BATCH"
 WRITERS = 2
@@ -25,25 +25,18 @@ class AtomicBatches(Workload):
         await self.create(admin, STREAM, subjects=["batch.>"], allow_atomic=True, num_replicas=replicas)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
-            group.create_task(self._write_alone())
+        await together(*(self._write(number) for number in range(WRITERS)), self._write_alone())
 
     async def _write_alone(self) -> None:
         """Others' messages come between."""
         session = await self.session("alone")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(5.0))
+        async for _ in self.turns(5.0):
             count = self.counts.get("published", 0)
             await self.store(session, "batch.alone", f"alone-{count}")
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
-            count += 1
+        async for count in self.turns(4.0):
             batch = f"{number}-{count}"
             texts = [f"{batch}/{at}" for at in range(self.rng.choice([1, 2, 5, 20]))]
             self.judge.send(batch, texts)

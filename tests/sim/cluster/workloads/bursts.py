@@ -6,7 +6,7 @@ import asyncio
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Chain, Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Writers
 
 STREAM = "BURST"
 REFUSALS = (10071, 10164)
@@ -15,8 +15,9 @@ RIVALS = ("burst.a", "burst.b")
 """Subjects of messages that expect the same."""
 
 
-class Bursts(Workload):
+class Bursts(Writers):
     name = "bursts"
+    stream = STREAM
     judges = (Log, Chain)
     promises = (
         "of hundreds of messages that come at once each one that is acknowledged is stored once, at its sequence",
@@ -53,9 +54,7 @@ class Bursts(Workload):
         await asyncio.gather(*work)
 
     async def _publish(self, session: Session, text: str) -> None:
-        self.log.send(text)
-        ack = await self.store(session, "burst.x", text)
-        self.log.ack(int(ack["seq"]), text, self.now)
+        await self.store_logged(self.log, session, "burst.x", text)
 
     async def _expect(self, session: Session, subject: str, text: str, last: int) -> None:
         self.log.send(text)
@@ -73,9 +72,6 @@ class Bursts(Workload):
             self.count("stored")
             self.log.ack(int(ack["seq"]), text, self.now)
             self.last[subject] = max(self.last[subject], int(ack["seq"]))
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}

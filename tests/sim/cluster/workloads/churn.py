@@ -9,7 +9,7 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 OWNERS = 2
 NO_STREAM = 10059
@@ -35,9 +35,7 @@ class Churn(Workload):
         self.paces = [self.rng.uniform(0.5, 3.0) for _ in range(OWNERS)]
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(OWNERS):
-                group.create_task(self._own(number))
+        await together(*(self._own(number) for number in range(OWNERS)))
 
     async def _own(self, number: int) -> None:
         """One stream after the other, whose names are never used again: a late retry of a deletion hits nobody."""
@@ -94,9 +92,7 @@ class Churn(Workload):
         log = self.logs[stream]
         for _ in range(self.rng.randint(1, 10)):
             text = f"{len(log.sent)}"
-            log.send(text)
-            ack = await self.store(session, f"{stream}.x", text)
-            log.ack(int(ack["seq"]), text, self.now)
+            await self.store_logged(log, session, f"{stream}.x", text)
 
     async def _change(self, session: Session, stream: str, **changes: object) -> None:
         config = (await session.api(f"STREAM.INFO.{stream}"))["config"]

@@ -74,7 +74,7 @@ class ConsumerExam(Exam):
     # ---- what is done to them
 
     async def _paused(self, session: Session) -> None:
-        """For a time, and until it is resumed."""
+        """Pauses, for a time and until they are ended."""
         await self._consumer("paused")
         first = (await self._pull_some("paused", 1))[0]
         until = datetime.fromisoformat((await self._info("paused"))["ts"][:19] + "+00:00") + timedelta(seconds=6.0)
@@ -315,7 +315,7 @@ class ConsumerExam(Exam):
         await self.ask(session, f"STREAM.MSG.DELETE.{STREAM}", {"seq": last})
 
     async def _replayed(self, session: Session) -> None:
-        """At the pace at which it was stored."""
+        """Deliveries at the pace at which messages were stored."""
         await self.create(session, "PACE", subjects=["pace"], num_replicas=self.size)
         times = []
         for number in range(3):
@@ -336,5 +336,5 @@ class ConsumerExam(Exam):
 
 
 def _numbers(value: Any) -> Any:
-    """Without what changes with time."""
+    """The value without what changes with time."""
     return {key: one for key, one in value.items() if key.endswith("seq")} if isinstance(value, dict) else value

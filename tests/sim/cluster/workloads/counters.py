@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from testkit.sim.session import Msg
 from tests.sim.cluster.judges import Sums
-from tests.sim.cluster.workload import Workload
+from tests.sim.cluster.workload import Workload, together
 
 STREAM = "COUNT"
 WRITERS = 3
@@ -26,16 +25,11 @@ class Counters(Workload):
         await self.create(admin, STREAM, subjects=["count.*"], allow_msg_counter=True)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
+        await together(*(self._write(number) for number in range(WRITERS)))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(5.0))
-            count += 1
+        async for count in self.turns(5.0):
             name, text, increment = self.rng.choice(NAMES), f"{number}-{count}", self.rng.randint(-5, 100)
             self.sums[name].send(text, increment)
             headers = {"Nats-Incr": f"{increment:+d}"}

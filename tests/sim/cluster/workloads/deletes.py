@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Writers, together
 
 STREAM = "DELETE"
 SUBJECTS = "abcd"
@@ -14,8 +12,9 @@ NO_MESSAGE = 10043
 NOT_FOUND = 10037
 
 
-class Deletes(Workload):
+class Deletes(Writers):
     name = "deletes"
+    stream = STREAM
     judges = (Log,)
     promises = (
         "a message whose MSG.DELETE was acknowledged is gone, from every replica and every read",
@@ -33,27 +32,18 @@ class Deletes(Workload):
         await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=self.rng.choice([1, 3, 3]))
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            group.create_task(self._remove())
-            group.create_task(self._read())
+        await together(self._write(), self._remove(), self._read())
 
     async def _write(self) -> None:
         session = await self.session("write")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(10.0))
-            count += 1
+        async for count in self.turns(10.0):
             subject, text = f"delete.{self.rng.choice(SUBJECTS)}", str(count)
-            self.log.send(text)
-            ack = await self.store(session, subject, text)
-            self.log.ack(int(ack["seq"]), text, self.now)
+            ack = await self.store_logged(self.log, session, subject, text)
             self.subjects[int(ack["seq"])] = subject
 
     async def _remove(self) -> None:
         session = await self.session("remove")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(3.0))
+        async for _ in self.turns(3.0):
             there = sorted(self.subjects.keys() - self.gone - self.doubtful)
             if not there:
                 continue
@@ -81,8 +71,7 @@ class Deletes(Workload):
 
     async def _read(self) -> None:
         session = await self.session("read")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(5.0))
+        async for _ in self.turns(5.0):
             if not self.subjects:
                 continue
             seq = self.rng.choice(sorted(self.subjects))
@@ -101,9 +90,6 @@ class Deletes(Workload):
                 self.require(text is None, f"{seq} was deleted and is read")
             elif seq not in self.gone | self.doubtful:
                 self.log.read(seq, text)
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from testkit.sim.session import Msg
 from tests.sim.cluster import expendable, replicas
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.workload import Workload
+from tests.sim.cluster.workload import Writers
 
 STREAM = "DRIFT"
 NOTICED = 50.0
@@ -15,8 +14,9 @@ NOTICED = 50.0
 the next message, and a vote needs a majority."""
 
 
-class Drift(Workload):
+class Drift(Writers):
     name = "drift"
+    stream = STREAM
     judges = (Log,)
     promises = ("a replica that has drifted apart is noticed by the others, read no more, and built anew from theirs",)
 
@@ -28,8 +28,7 @@ class Drift(Workload):
 
     async def work(self) -> None:
         at = self.now + self.rng.uniform(1.0, 6.0)
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(6.0))
+        async for _ in self.turns(6.0):
             await self._write()
             if self.now >= at and self._change_one():
                 at = self.now + self.rng.uniform(10.0, 20.0)
@@ -68,9 +67,3 @@ class Drift(Workload):
         replica.store.touch()
         self.count("drifted")
         return True
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
-
-    def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})

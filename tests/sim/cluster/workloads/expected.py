@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Chain, Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Writers
 
 STREAM = "EXPECT"
-WRITERS = 3
 REFUSALS = (10070, 10071)
 NOT_FOUND = 10037
 
 
-class Expected(Workload):
+class Expected(Writers):
     name = "expected"
+    stream = STREAM
+    writers = 3
     judges = (Log, Chain)
     promises = (
         "a message with Nats-Expected-Last-Sequence, -Last-Msg-Id or -Last-Subject-Sequence is stored behind what it"
@@ -30,18 +29,10 @@ class Expected(Workload):
         admin = await self.session("admin")
         await self.create(admin, STREAM, subjects=["expect.*"], num_replicas=self.rng.choice([1, 3, 3]))
 
-    async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
-
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
         last: dict[str, tuple[int, str]] = {}
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(6.0))
-            count += 1
+        async for count in self.turns(6.0):
             subject = self.rng.choice(self.subjects)
             of = subject if self.kind == "Last-Subject-Sequence" else "expect.*"
             try:
@@ -82,9 +73,6 @@ class Expected(Workload):
                 return 0, ""
             raise
         return int(answer["message"]["seq"]), self.text_of(answer["message"])
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}

@@ -7,7 +7,7 @@ import json
 
 from testkit.sim.session import Disconnected, Msg, Session
 from tests.sim.cluster.judges import FastBatches
-from tests.sim.cluster.workload import Workload
+from tests.sim.cluster.workload import Workload, together
 
 STREAM = "FAST"
 WRITERS = 2
@@ -32,27 +32,18 @@ class FastIngest(Workload):
         )
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
-            group.create_task(self._write_alone())
+        await together(*(self._write(number) for number in range(WRITERS)), self._write_alone())
 
     async def _write_alone(self) -> None:
         """Others' messages come between."""
         session = await self.session("alone")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
-            count += 1
+        async for count in self.turns(4.0):
             self.judge.send("alone", [f"alone-{count}"], gaps=True)
             self.last = max(self.last, int((await self.store(session, "fast.alone", f"alone-{count}"))["seq"]))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(3.0))
-            count += 1
+        async for count in self.turns(3.0):
             batch = f"{number}-{count}"
             texts = [f"{batch}/{at}" for at in range(1, self.rng.choice([1, 3, 10, 30]) + 1)]
             gaps = self.rng.random() < 0.5

@@ -41,8 +41,7 @@ class Large(Workload):
         await asyncio.sleep(self.rng.uniform(0.0, 6.0))
         await self.insist("the cut", self.rng.choice([self._purge, self._limit, self._limit_subjects]))
         number = COUNT
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(2.0))
+        async for _ in self.turns(2.0):
             number += 1
             await self._write(number)
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Kept, Log
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Writers
 
 STREAM = "KEEP"
 FULL = "FULL"
-WRITERS = 2
 SUBJECTS = 4
 ROOM = 40
 
 
-class Limits(Workload):
+class Limits(Writers):
     name = "limits"
+    stream = STREAM
     judges = (Kept, Log)
     promises = ("max_msgs_per_subject and Nats-Rollup leave exactly the messages that they are to, on every replica",)
 
@@ -30,26 +28,13 @@ class Limits(Workload):
             admin, STREAM, subjects=["keep.*"], max_msgs_per_subject=per_subject, allow_rollup_hdrs=self.rollups
         )
 
-    async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
-
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(8.0))
-            count += 1
+        async for count in self.turns(8.0):
             subject, text = f"keep.{self.rng.randrange(SUBJECTS)}", f"{number}-{count}"
             rollup = self.rng.choice(["", "", "", "sub", "all"]) if self.rollups else ""
-            self.log.send(text)
-            ack = await self.store(session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
-            self.log.ack(int(ack["seq"]), text, self.now)
+            ack = await self.store_logged(self.log, session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
             self.kept.ack(int(ack["seq"]), subject, rollup)
-
-    async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
@@ -57,8 +42,9 @@ class Limits(Workload):
         self.log.stored(where, texts, self.log.acked.keys() - self.kept.left())
 
 
-class DiscardNew(Workload):
+class DiscardNew(Writers):
     name = "discard-new"
+    stream = FULL
     judges = (Log,)
     promises = ("a full stream with discard new refuses messages, and removes none",)
 
@@ -67,17 +53,9 @@ class DiscardNew(Workload):
         admin = await self.session("admin")
         await self.create(admin, FULL, subjects=["full"], max_msgs=ROOM, discard="new")
 
-    async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(self._write(number))
-
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
-            count += 1
+        async for count in self.turns(4.0):
             text = f"{number}-{count}"
             self.log.send(text)
             try:
@@ -91,9 +69,6 @@ class DiscardNew(Workload):
             else:
                 self.count("stored")
                 self.log.ack(int(ack["seq"]), text, self.now)
-
-    async def check(self) -> None:
-        await self.everywhere(FULL, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.require(len(contents) <= ROOM, f"{where}: {len(contents)} messages where {ROOM} have room")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import Msg
 from tests.sim.cluster.judges import Copies, Log
-from tests.sim.cluster.workload import Workload
+from tests.sim.cluster.workload import Workload, together
 
 UPSTREAMS = ("UP1", "UP2")
 
@@ -33,20 +31,14 @@ class Mirrors(Workload):
         await self.create(there, "AGGREGATE", num_replicas=size, sources=sources)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for name in UPSTREAMS:
-                group.create_task(self._write(name))
+        await together(*(self._write(name) for name in UPSTREAMS))
 
     async def _write(self, stream: str) -> None:
         session = await self.session(f"write-{stream}")
-        count, log, pace = 0, self.logs[stream], self.rng.choice([3.0, 10.0])
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(pace))
-            count += 1
+        log, pace = self.logs[stream], self.rng.choice([3.0, 10.0])
+        async for count in self.turns(pace):
             text = f"{stream}-{count}"
-            log.send(text)
-            ack = await self.store(session, f"{stream}.x", text)
-            log.ack(int(ack["seq"]), text, self.now)
+            await self.store_logged(log, session, f"{stream}.x", text)
 
     async def check(self) -> None:
         wanted = self.logs["UP1"].acked

@@ -8,9 +8,9 @@ import hashlib
 import json
 from typing import Any
 
-from testkit.sim.session import ApiError, Msg, Session
+from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "OBJ_sim"
 NAMES = "ab"
@@ -32,19 +32,14 @@ class Objects(Workload):
         await self.create(admin, STREAM, subjects=["$OBJ.sim.>"], num_replicas=self.rng.choice([1, 3, 3]))
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for name in NAMES:
-                group.create_task(self._write(name))
-            group.create_task(self._read())
+        await together(*(self._write(name) for name in NAMES), self._read())
 
     # ---- uploads: one writer per name
 
     async def _write(self, name: str) -> None:
         session = await self.session(f"write-{name}")
-        nonce, letter = 0, name
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(1.5))
-            nonce += 1
+        letter = name
+        async for nonce in self.turns(1.5):
             chunks = [f"{name}-{nonce}-{n}".encode() * self.rng.randint(1, 40) for n in range(self.rng.randint(1, 6))]
             content = b"".join(chunks)
             digest = "sha-256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()
@@ -83,8 +78,7 @@ class Objects(Workload):
 
     async def _read(self) -> None:
         session = await self.session("read")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(3.0))
+        async for _ in self.turns(3.0):
             try:
                 await self._read_one(session, self.rng.choice(self.names))
             except PASSING:
@@ -107,10 +101,7 @@ class Objects(Workload):
 
     async def _get(self, session: Session, name: str) -> tuple[bytes, str]:
         """Content and digest that the server tells."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        try:
+        with session.inbox() as (inbox, got):
             body = json.dumps({"name": name, "deliver_subject": inbox}).encode()
             head = await session.request("$OBJ.sim", body, 3.0)
             if "Nats-Object-Size" not in head.headers:
@@ -120,8 +111,6 @@ class Objects(Workload):
                 async with asyncio.timeout(4.0):
                     parts.append((await got.get()).payload)
             return b"".join(parts), head.headers["Nats-Object-Digest"]
-        finally:
-            session.unsubscribe(sid)
 
     async def check(self) -> None:
         session = await self.session("check", self.rng.choice(self.members))

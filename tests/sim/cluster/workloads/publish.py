@@ -8,7 +8,7 @@ import math
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
 
 CONSUMER = "reader"
 PUBLISHERS = 2
@@ -56,11 +56,7 @@ class Publish(Workload):
         """The time at which somebody was last told that the consumer is there."""
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(PUBLISHERS):
-                group.create_task(self._publish(number))
-            group.create_task(self._consume())
-            group.create_task(self._read())
+        await together(*(self._publish(number) for number in range(PUBLISHERS)), self._consume(), self._read())
 
     # ---- publishing
 
@@ -75,17 +71,14 @@ class Publish(Workload):
         await session.close()
 
     async def _publish_one(self, session: Session, text: str) -> None:
-        self.log.send(text)
-        ack = await self.store(session, f"{self.subject}.{text}", text)
-        self.log.ack(int(ack["seq"]), text, self.now)
+        await self.store_logged(self.log, session, f"{self.subject}.{text}", text)
 
     # ---- reading
 
     async def _read(self) -> None:
         """Reads what was acknowledged, which must be there wherever one asks."""
         session = await self.session("get")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(4.0))
+        async for _ in self.turns(4.0):
             acked = self.log.acked
             if not acked:
                 continue

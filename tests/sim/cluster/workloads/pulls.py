@@ -57,14 +57,9 @@ class Pulls(Workload):
 
     async def _write(self) -> None:
         session = await self.session("write")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(8.0))
-            count += 1
+        async for count in self.turns(8.0):
             letter = self.rng.choice(SUBJECTS)
-            self.log.send(str(count))
-            ack = await self.store(session, f"pull.{letter}", str(count))
-            self.log.ack(int(ack["seq"]), str(count), self.now)
+            ack = await self.store_logged(self.log, session, f"pull.{letter}", str(count))
             if not self.filters or letter in self.filters:
                 self.wanted.add(int(ack["seq"]))
 

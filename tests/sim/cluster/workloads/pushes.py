@@ -7,7 +7,7 @@ import asyncio
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log, Ordered
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
 
 SECOND = 1_000_000_000
 
@@ -35,19 +35,13 @@ class Pushes(Workload):
         await self.create_consumer(self.admin, self.stream, "pusher", **config)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.write())
-            group.create_task(self._consume())
+        await together(self.write(), self._consume())
 
     async def write(self) -> None:
         session = await self.session("write")
-        count, pace = 0, self.rng.choice([3.0, 15.0])
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(pace))
-            count += 1
-            self.log.send(str(count))
-            ack = await self.store(session, f"{self.stream}.{count % 3}", str(count))
-            self.log.ack(int(ack["seq"]), str(count), self.now)
+        pace = self.rng.choice([3.0, 15.0])
+        async for count in self.turns(pace):
+            await self.store_logged(self.log, session, f"{self.stream}.{count % 3}", str(count))
 
     async def _consume(self) -> None:
         """Goes on beyond the end of `work`, until `check` has seen everything."""

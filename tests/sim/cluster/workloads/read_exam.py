@@ -65,19 +65,14 @@ class ReadExam(Exam):
 
     async def _get(self, session: Session, stream: str = STREAM, **request: Any) -> tuple[list[Msg], Msg]:
         """The messages, and the status at the end."""
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        session.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode() if request else b"", inbox)
         found: list[Msg] = []
-        try:
+        with session.inbox() as (inbox, got):
+            session.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode() if request else b"", inbox)
             async with asyncio.timeout(5.0):
                 while not (msg := await got.get()).status:
                     found.append(msg)
                     if not request.get("batch") and not request.get("multi_last"):
                         break
-        finally:
-            session.unsubscribe(sid)
         return found, msg
 
     def _are(self, what: str, found: list[Msg], wanted: list[Stored], last: int = 0, left: int | None = None) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "KV_sim"
 CLIENTS = 3
@@ -41,9 +41,7 @@ class RegistersWorkload(Workload):
         )  # fmt: skip
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(CLIENTS):
-                group.create_task(_Client(self, number).run())
+        await together(*(_Client(self, number).run() for number in range(CLIENTS)))
 
     async def check(self) -> None:
         await self.everywhere(STREAM, max(map(self.judge.newest, KEYS)), self._look)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import SETTLE, Delivered, Workload, together
 
 STREAM = "QUEUE"
 
@@ -34,20 +32,12 @@ class Retention(Workload):
             await self.create_consumer(admin, STREAM, name, ack_wait=2_000_000_000, max_ack_pending=100)
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            for name in self.consumers:
-                group.create_task(self._consume(name))
+        await together(self._write(), *(self._consume(name) for name in self.consumers))
 
     async def _write(self) -> None:
         session = await self.session("write")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(8.0))
-            count += 1
-            self.log.send(str(count))
-            ack = await self.store(session, "queue", str(count))
-            self.log.ack(int(ack["seq"]), str(count), self.now)
+        async for count in self.turns(8.0):
+            await self.store_logged(self.log, session, "queue", str(count))
 
     async def _consume(self, name: str) -> None:
         session = await self.session(f"pull-{name}")

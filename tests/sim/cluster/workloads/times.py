@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Firings, Lifetimes
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Workload, together
 
 STREAM = "TIMES"
 NOT_FOUND = 10037
@@ -43,17 +42,11 @@ class Times(Workload):
         return self.trusted
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            group.create_task(self._schedule())
-            group.create_task(self._look())
+        await together(self._write(), self._schedule(), self._look())
 
     async def _write(self) -> None:
         session = await self.session("write")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(5.0))
-            count += 1
+        async for count in self.turns(5.0):
             seconds = self.rng.choice([2, 16, 20, 30, 0])
             sent = self.now
             headers = {"Nats-TTL": f"{seconds}s"} if seconds else None
@@ -65,10 +58,7 @@ class Times(Workload):
 
     async def _schedule(self) -> None:
         session = await self.session("schedule")
-        count = 0
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(2.0))
-            count += 1
+        async for count in self.turns(2.0):
             at = self.wall(self.rng.uniform(0.5, 15.0))
             self.firings.put(str(count), at)
             headers = {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": f"times.fired.{count}"}
@@ -76,8 +66,7 @@ class Times(Workload):
 
     async def _look(self) -> None:
         session = await self.session("look")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(5.0))
+        async for _ in self.turns(5.0):
             seqs = list(self.lifetimes.seqs)
             if not seqs:
                 continue

@@ -7,7 +7,7 @@ import functools
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import PASSING, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, Delivered, Workload, together
 
 STREAM = "TRIM"
 ROOM = 80
@@ -42,16 +42,11 @@ class Trimmed(Workload):
         self.filters[name] = filters
 
     async def work(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            group.create_task(self._change())
-            for name in CONSUMERS:
-                group.create_task(self._consume(name))
+        await together(self._write(), self._change(), *(self._consume(name) for name in CONSUMERS))
 
     async def _write(self) -> None:
         session = await self.session("write")
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(2.0))
+        async for _ in self.turns(2.0):
             texts = [str(self.sent + at) for at in range(self.rng.choice([1, 5, 30]))]
             self.sent += len(texts)
             await asyncio.gather(*(self.store(session, f"trim.{int(text) % SUBJECTS}", text) for text in texts))
@@ -59,8 +54,7 @@ class Trimmed(Workload):
 
     async def _change(self) -> None:
         """Messages go, consumers change; what comes of a request that is not answered shows at the end."""
-        while not self.stopping:
-            await asyncio.sleep(self.rng.expovariate(1.0))
+        async for _ in self.turns(1.0):
             try:
                 await self.rng.choice([self._remove, self._remove, self._renew, self._update])()
             except PASSING:

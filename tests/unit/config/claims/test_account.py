@@ -26,7 +26,7 @@ from jetcluster.config.claims.account import decode_account, verified_account
 from jetcluster.config.claims.operator import decode_operator
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.claims.user import decode_user
-from jetcluster.config.import_rules import MAX_SEARCH, settle
+from jetcluster.config.import_rules import MAX_SEARCHED_ACCOUNTS, settle
 from tests.signer import Key, Operator
 from tests.unit.config.jwts import ACCOUNT, NOON, OPERATOR, OTHER, account_with, activation
 
@@ -34,15 +34,6 @@ from tests.unit.config.jwts import ACCOUNT, NOON, OPERATOR, OTHER, account_with,
 def problems(**claims: Any) -> list[str]:
     limits = claims.pop("limits", None)
     return list(decode_account(account_with(limits, **claims).jwt).problems())
-
-
-# ---- nkeys
-
-
-# ---- users
-
-
-# ---- accounts
 
 
 @pytest.mark.parametrize(
@@ -208,7 +199,7 @@ def test_verified_accounts() -> None:
 
 
 def test_a_chain_of_imports_that_is_too_long_is_left_out() -> None:
-    accounts = [f"A{at}" for at in range(MAX_SEARCH + 5)]
+    accounts = [f"A{at}" for at in range(MAX_SEARCHED_ACCOUNTS + 5)]
     options = {
         name: AccountOptions(
             name,
@@ -219,7 +210,7 @@ def test_a_chain_of_imports_that_is_too_long_is_left_out() -> None:
     }
     settled = settle(options)
     assert {why.rpartition(": ")[2] for _, why in settled.problems} == {"search cycle depth exhausted"}
-    assert len(settled.imports) >= MAX_SEARCH - 1
+    assert len(settled.imports) >= MAX_SEARCHED_ACCOUNTS - 1
 
 
 _NAMES = """

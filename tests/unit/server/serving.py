@@ -5,7 +5,9 @@ as `jetcluster serve` reads it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import inspect
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -25,19 +27,22 @@ from jetcluster.server.server import Server
 from testkit.server_rig import options_of
 from testkit.twins.time import SeededRng
 
-Body = Callable[[], Coroutine[Any, Any, None]]
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Body], None]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs on asyncio's loop and on uvloop."""
 
-    def go(body: Body) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(body())
+    def run(loop: str, **given: Any) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(test(**given))
         gc.collect()  # a transport that was not closed warns here, and warnings are errors
 
-    return go
+    functools.update_wrapper(run, test)
+    signature = inspect.signature(test)
+    loop = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = signature.replace(parameters=[loop, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return pytest.mark.parametrize("loop", LOOPS)(run)
 
 
 @asynccontextmanager

@@ -21,30 +21,20 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.fake_store import NaiveStore, RecordingBus, block
+from tests.unit.stream.fake_store import ClientOrigin, FakeBus, NaiveStore, block
 
 Json = dict[str, Any]
-
-
-class ClientOrigin(Origin):
-    kind = "client"
-    account = "$G"
-
-
-class ServerOrigin(Origin):
-    kind = "internal"
-    account = "$G"
 
 
 def digest(data: bytes) -> str:
     return "sha-256=" + urlsafe_b64encode(sha256(data).digest()).decode()
 
 
-class Rig:
+class Bench:
     def __init__(self, *subjects: str, limits: ObjectLimits | None = None, **config: object) -> None:
         self.time = ManualTime()
         self.store = NaiveStore()
-        self.bus = RecordingBus()
+        self.bus = FakeBus()
         self.machine = StreamMachine("OBJ_b", StreamRules.from_config({}), self.store)
         self.index = 0
         self.log: list[tuple[int, bytes]] = []

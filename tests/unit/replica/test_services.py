@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.model.advisory import leader_elected
+from jetcluster.model.advisory import Advisories, leader_elected
 from jetcluster.replica.replica_state import tell_both
+from jetcluster.replica.services import Events
 from testkit.twins.time import ManualTime, SeededRng
 
 
@@ -31,11 +32,9 @@ class Bus:
 @pytest.mark.parametrize(("own", "system"), [(True, True), (True, False), (False, True), (False, False)])
 def test_an_event_is_made_once_and_only_for_those_that_listen(own: bool, system: bool) -> None:
     buses = {"A": Bus(own), "$SYS": Bus(system)}
-    context = SimpleNamespace(
-        clock=ManualTime(), rng=SeededRng(1), name="N1", domain="", system_account="$SYS", bus=buses.__getitem__
-    )
+    events = Events(buses.__getitem__, Advisories(ManualTime(), SeededRng(1), "N1"), "$SYS")  # type: ignore[arg-type]
     replica: Any = SimpleNamespace(
-        context=context, bus=buses["A"], assignment=SimpleNamespace(account="A", name="S"), group=None
+        events=events, bus=buses["A"], assignment=SimpleNamespace(account="A", name="S"), group=None
     )
     made: list[int] = []
     tell_both(replica, leader_elected("S", "N1"), replicas=lambda: made.append(1) or [{"name": "N1"}])
