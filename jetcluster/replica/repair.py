@@ -3,8 +3,8 @@ from its leader.
 
 The replica keeps its own state until the leader has announced all of its state once: two replicas with damage in
 different places must not each give up what the other lacks. Then only the ranges that differ are fetched; unreadable
-ranges always differ. A damaged leader transfers its leadership. Without another replica, or while no replica is whole,
-the data stays as it is.
+ranges always differ. A damaged leader hands over to any voter, as the most advanced may be damaged, too. Without another
+replica, or while no replica is whole, the data stays as it is.
 
 `Failures` counts and logs errors in those parts of a replica that the stream can do without. Such an error neither
 refuses a command nor ends the replica.
@@ -66,7 +66,6 @@ class Repair:
         self._runtime, self._network = replica.runtime, replica.network
         self._replica = replica
         self._at = 0.0
-        self._transfers = 0
         self.in_store = False
         """The store below reported the damage: its files are bad, so new records beside them would not last."""
         self.found = 0
@@ -96,10 +95,7 @@ class Repair:
         self._at = now + RETRY_SECONDS
         leader = group.leader
         if leader == self._network.me:
-            # The most advanced voter first. It may be damaged, too: it would hand the leadership back, and so on.
-            heirs = [None, *(peer for peer in sorted(group.peers) if peer != leader)]
-            group.transfer(heirs[self._transfers % len(heirs)])
-            self._transfers += 1
+            group.transfer([None, *sorted(group.peers)][self._runtime.rng.randrange(len(group.peers) + 1)])
         elif leader is not None:
             self._network.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 
