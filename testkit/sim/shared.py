@@ -134,7 +134,8 @@ class VirtualLoop(SimLoop):
             left = asyncio.all_tasks(self) - {asyncio.current_task()} if running else set()
             for task in left:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            if left:
+                await asyncio.gather(*left, return_exceptions=True)
 
 
 def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
