@@ -3,7 +3,7 @@ from its leader.
 
 The replica keeps its own state until the leader has announced all of its state once: two replicas with damage in
 different places must not each give up what the other lacks. Then only the ranges that differ are fetched; unreadable
-ranges always differ. A damaged leader hands over to any voter, as the most advanced may be damaged, too. Without another
+ranges always differ. A damaged leader hands over to any voter: the most advanced may be damaged, too. Without another
 replica, or while no replica is whole, the data stays as it is.
 
 `Failures` counts and logs errors in those parts of a replica that the stream can do without. Such an error neither
