@@ -74,7 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Ten thousand collected tests stay to the end: no collection of garbage has to look at them. Tests that are over
-    before their clusters are freed collect by hand (virtual_loop.py), which took longer than the tests themselves."""
+    before their clusters are freed collect by hand (testkit/sim/shared.py), which
+    took longer than the tests themselves."""
     gc.collect()
     gc.freeze()
 

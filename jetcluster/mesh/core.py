@@ -1,6 +1,6 @@
 """The part of the mesh that is independent of the transport: links that are up, dispatch, requests, notices.
 
-`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (testkit/twins) on a simulated network, with the same frame codec.
+`NodeMesh` (mesh.py) puts it on TCP; a server without a cluster has this one alone.
 
 Order: a link that is up delivers its frames as sent, with one exception: Raft frames form a lane of their own that may
 overtake the others while the connection is congested (see link.py). `peer_down` is called before `peer_up` of the same

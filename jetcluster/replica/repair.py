@@ -3,8 +3,8 @@ from its leader.
 
 The replica keeps its own state until the leader has announced all of its state once: two replicas with damage in
 different places must not each give up what the other lacks. Then only the ranges that differ are fetched; unreadable
-ranges always differ. A damaged leader transfers its leadership. Without another replica, or while no replica is whole,
-the data stays as it is.
+ranges always differ. A damaged leader hands over to any voter: the most advanced may be damaged, too. Without another
+replica, or while no replica is whole, the data stays as it is.
 
 `Failures` counts and logs errors in those parts of a replica that the stream can do without. Such an error neither
 refuses a command nor ends the replica.
@@ -95,7 +95,7 @@ class Repair:
         self._at = now + RETRY_SECONDS
         leader = group.leader
         if leader == self._network.me:
-            group.transfer()
+            group.transfer([None, *sorted(group.peers)][self._runtime.rng.randrange(len(group.peers) + 1)])
         elif leader is not None:
             self._network.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 

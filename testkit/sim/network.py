@@ -87,12 +87,13 @@ class Link:
         if self.cut_since is None:
             self.cut_since = self._scheduler.now
 
-    def heal(self) -> None:
-        """Lets what was held come with the next resend of its connection, which are the rarer the longer it was cut."""
+    def heal(self, resend: float | None = None) -> None:
+        """Lets what was held come with the next resend of its connection, which are the rarer the longer it was cut;
+        with `resend` within so many seconds."""
         if self.cut_since is None:
             return
         now = self._scheduler.now
-        longest = min(max(now - self.cut_since, RESEND), RESEND * 2**MOST_RESENDS)
+        longest = min(max(now - self.cut_since, RESEND), RESEND * 2**MOST_RESENDS) if resend is None else resend
         self.cut_since = None
         held, self._held = self._held, []
         resends: dict[Lane, float] = {}
@@ -485,6 +486,23 @@ class Network:
         self._rng = rng
         self._chance = Random(rng.getrandbits(64)).random
         self._links: dict[tuple[str, str], Link] = {}
+        self._severed: set[tuple[str, str]] = set()
+
+    def sever(self, one: str, other: str) -> None:
+        """Ends all connections of two machines as `reset` does, and lets them make no other until `rejoin`."""
+        self._severed |= {(one, other), (other, one)}
+        self.reset(one, other)
+
+    def reset(self, one: str, other: str) -> None:
+        """Ends all connections of two machines, of which both hear at once. What is under way is lost."""
+        for machine, far in ((one, other), (other, one)):
+            for server in [server for address, server in self.ports.items() if address[0] == machine]:
+                for transport in list(server.endpoints.transports):
+                    if transport.other[0] == far and transport.peer is not None:
+                        transport._finish(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def rejoin(self, one: str, other: str) -> None:
+        self._severed -= {(one, other), (other, one)}
 
     def link(self, source: str, target: str) -> Link:
         """The direction from one machine to another, by their addresses."""
@@ -521,7 +539,8 @@ class Network:
         if host is None or not host.up or dialler.gone:
             return
         back = self.link(dialler.other[0], dialler.own[0])
-        server = self.ports.get(dialler.other)
+        severed = (dialler.own[0], dialler.other[0]) in self._severed
+        server = None if severed else self.ports.get(dialler.other)
         if server is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {dialler.other}")
             back.send(Lane(), 40, dialler._loop.from_outside, _fail, future, error)

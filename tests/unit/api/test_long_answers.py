@@ -13,10 +13,9 @@ from jetcluster.clock import SystemClock
 from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG_LIST_ITEMS, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
-from testkit.twins.mesh_memory import MemoryNetwork
+from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
 from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import ListLog
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 SUBJECTS = {f"s.\u00e9{number}": number for number in range(5 * LONG_LIST_ITEMS)}
 
@@ -85,7 +84,7 @@ async def test_leader_sends_many_subjects_in_steps() -> None:
         counted = Counted(monkeypatch)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        mesh = MemoryNetwork(loop, clock=loop).mesh("A", "A" * 8)
+        mesh = MeshNetwork(loop).mesh("A", "A" * 8)
         leaders = LeaderTable(mesh, lambda gid: None)
         answers: list[dict[str, Any]] = [{"state": {"subjects": SUBJECTS}}, {"state": {"subjects": {"s": 1}}}]
 

@@ -15,8 +15,7 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from testkit.twins.time import ManualTime
+from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop
 
 _RNG = SystemRng()
 
@@ -132,7 +131,7 @@ class FakeSwitchboard:
 class Recorder:
     """Logs everything a mesh tells the rooms above it."""
 
-    def __init__(self, mesh: InMemoryMesh) -> None:
+    def __init__(self, mesh: SimMesh) -> None:
         self.log: list[tuple[Any, ...]] = []
         mesh.on_raft = lambda peer, gid, frame: self.log.append(("raft", peer, gid, frame))
         mesh.on_read_end = lambda: self.log.append(("end",))
@@ -143,14 +142,14 @@ class Recorder:
         )
 
 
-def trio() -> tuple[ManualTime, MemoryNetwork, list[InMemoryMesh], list[Recorder]]:
-    time = ManualTime()
-    network = MemoryNetwork(time, clock=time)
+def trio() -> tuple[VirtualLoop, MeshNetwork, list[SimMesh], list[Recorder]]:
+    time = VirtualLoop()
+    network = MeshNetwork(time)
     meshes = [network.mesh(name, name.upper() * 8) for name in "abc"]
     recorders = [Recorder(mesh) for mesh in meshes]
     for mesh in meshes:
         mesh.start_now()
-    time.advance(0)
+    time.advance(0.05)
     return time, network, meshes, recorders
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.cluster.jetstream import JetStream
-from jetcluster.config.nkeys import encode_key
-from jetcluster.mesh.identity import new_id
+from jetcluster.mesh.identity import NodeKey, new_id
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import Advisories
@@ -34,11 +33,10 @@ from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.log.levels import LEVEL
+from testkit.sim.shared import MeshNetwork, Strides, VirtualLoop
 from testkit.twins.journal import InlineWriter, JournalDisk
 from testkit.twins.mem_kv import MemKv, SortedKeys
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -49,17 +47,6 @@ SMALL_LOG = JournalOptions(
     segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes=1 << 20, retain_bytes=2048, retain_entries=16
 )
 """Forgets soon, so that a follower that was away needs a snapshot."""
-
-
-class Latency:
-    """Timers for the network: what is sent arrives half a millisecond later."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self.call_later = loop.call_later
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
-        return self._loop.call_later(0.0005, callback, *args)
 
 
 class SkewedClock:
@@ -198,9 +185,14 @@ class Node:
         rng = SeededRng(next(cluster.seeds))
         self.saved = saved
         peer_id = peer_id or new_id(cluster.network.rng)
-        key = encode_key("N", hashlib.sha256(peer_id.encode()).digest())
-        self.mesh: InMemoryMesh = cluster.network.mesh(
-            name, peer_id, cluster_id=saved[0], key=key, sync_interval=cluster.options.sync_interval or 0.0
+        key = NodeKey(hashlib.sha256(peer_id.encode()).digest())
+        self.mesh = cluster.network.mesh(
+            name,
+            peer_id,
+            sign=key.sign,
+            cluster_id=saved[0],
+            key=key.public,
+            sync_interval=cluster.options.sync_interval or 0.0,
         )
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
@@ -341,7 +333,7 @@ class Cluster:
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
         self.config = config
-        self.network = MemoryNetwork(Latency(loop), clock=loop, rng=SeededRng(42))
+        self.network = MeshNetwork(loop, rng=SeededRng(42))
         self.seeds = itertools.count(1)
         self.inboxes = itertools.count(1)
         self.expected = expected or len(names)
@@ -486,9 +478,11 @@ class Cluster:
 
     async def equal(self, stream: str, *names: str) -> None:
         """Until the replicas (of `names`, or all) hold the same."""
-        chosen = [self.nodes[name] for name in names] or [node for node in self if node.has(stream)]
+        chosen = [self.nodes[name] for name in names] or self.holders(stream)
 
         def same() -> bool:
+            if not all(node.has(stream) for node in chosen):
+                return False
             found = {
                 (r.machine.applied_index, r.machine.hash, r.store.state, r.installing)
                 for r in (node.replica(stream) for node in chosen)
@@ -498,5 +492,11 @@ class Cluster:
         await self.until(same, what=f"equal replicas of {stream}")
 
     async def all_read(self, stream: str) -> None:
-        members = [node for node in self if node.has(stream)]
+        members = self.holders(stream)
         await self.until(lambda: all(node.reads(stream) for node in members), what=f"all replicas of {stream} answer")
+
+    def holders(self, stream: str) -> list[Node]:
+        """The running nodes that have a replica, or will have one once they know of it."""
+        known = [found for node in self if (found := node.js.assignment(ACCOUNT, stream)) is not None]
+        peers = max(known, key=lambda found: found.revision).peers
+        return [node for node in self if node.has(stream) or node.me in peers]

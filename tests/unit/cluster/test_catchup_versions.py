@@ -10,11 +10,10 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import OPEN, RANGES, REPEAT_SECONDS, TROUBLE_SECONDS, Opened
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 OTHER = "a state waits until both nodes run the same version"
 
@@ -25,9 +24,9 @@ class Receiver:
     def __init__(self, owner: Owner) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        network = MemoryNetwork(loop, clock=loop)
+        network = MeshNetwork(loop)
         self.log = ListLog()
-        self.peer: InMemoryMesh = network.mesh("A", "A" * 8)
+        self.peer: SimMesh = network.mesh("A", "A" * 8)
         mesh = network.mesh("B", "B" * 8)
         self.catchup = CatchUp(mesh, loop, SeededRng(1), {GID: owner}, self.log)
         for each in (self.peer, mesh):

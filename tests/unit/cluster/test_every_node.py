@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.cluster.every_node import EveryNode
+from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

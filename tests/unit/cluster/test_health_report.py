@@ -15,10 +15,8 @@ from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
-from testkit.twins.mesh_memory import MemoryNetwork
-from testkit.twins.time import ManualTime
+from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 HOUR = 3600.0
 
@@ -138,7 +136,7 @@ async def test_a_clock_that_is_hours_off_stamps_and_removes_nothing(ahead: float
         cluster.ahead[leader.name] = ahead
         answers = [await leader.publish_again(b"s", b"during")]
         await another_leads(cluster, leader, 2.0)
-        again = await leader.publish(b"s", b"3", headers=b"NATS/1.0\r\nNats-Msg-Id: 3\r\n\r\n")
+        again = await leader.publish_again(b"s", b"3", headers=b"NATS/1.0\r\nNats-Msg-Id: 3\r\n\r\n")
         assert again.get("duplicate") is True and again["seq"] == 4
         for _ in range(20):
             answers.append(await leader.publish_again(b"s", b"more"))
@@ -242,8 +240,8 @@ async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> No
 
 
 def test_servers_that_differ_are_told_of_once() -> None:
-    time, log = ManualTime(), ListLog()
-    network = MemoryNetwork(time)
+    time, log = VirtualLoop(), ListLog()
+    network = MeshNetwork(time)
     meshes = [network.mesh(name, sync_interval=seconds) for name, seconds in (("A", 0.0), ("B", 0.0), ("C", 10.0))]
     of_before = network.mesh("D")
     durability = Durability(meshes[0], log)

@@ -10,9 +10,9 @@ import pytest
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream.log import commands
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
-from tests.unit.cluster.virtual_loop import virtual_time
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
 
@@ -102,6 +102,7 @@ async def test_a_replica_that_comes_back_in_the_middle_takes_the_job_over_with_t
         leader.group.propose(commands.encode_purge(1, b"s.*"))
         await cluster.until(lambda: leader.store.messages < 50, what="some pieces")
         cluster.restart(away)
+        await cluster.until(lambda: not leader.store.messages, what="all pieces")
         await cluster.equal("S")
         assert cluster[away].replica("S").store.messages == 0
 

@@ -12,8 +12,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.store.shipping import steps
 
 

@@ -9,8 +9,8 @@ import pytest
 from jetcluster.cluster.meta_rescue import LEADERLESS_SECONDS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 BY = "sys ops 127.0.0.1"
 

@@ -11,8 +11,8 @@ import pytest
 
 from jetcluster.cluster.meta_service import SILENT_SECONDS
 from jetcluster.meta.state import Assignment
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 OLD, NEW = "ABC", "DEF"
 
@@ -92,6 +92,7 @@ async def test_a_cancelled_move_goes_back() -> None:
             cluster.isolate(name)  # the move cannot end
         cluster.heal()
         cluster.isolate("F")
+        await cluster.until(lambda: all(node.mesh.settled for node in cluster), what="links of those that came back")
         await cluster.update("S", placement={"tags": ["new"]}, ask="A")
         await cluster.until(lambda: len(holders(cluster, "S")) > 3)
         await cancel(cluster, "S")

@@ -10,9 +10,9 @@ from jetcluster.cluster import stream_requests
 from jetcluster.errors import ApiError
 from jetcluster.replica.reads import pages
 from jetcluster.store.api import DamagedError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import Reader, ask, bucket, put
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

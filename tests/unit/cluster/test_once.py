@@ -13,11 +13,11 @@ from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream.apply import asked
 from jetcluster.stream.log import commands
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster import object_client
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
-from tests.unit.cluster.virtual_loop import virtual_time
 
 AGAIN: dict[str, Any] = {"once": 7, "repeated": True}
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)

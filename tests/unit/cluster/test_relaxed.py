@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from jetcluster.raft.config import JournalOptions
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 WHOLE_LOG = JournalOptions(segment_bytes=1 << 20, reserve_bytes=0, sync_interval=3600.0)
 RELAXED = {"whole log": WHOLE_LOG, "short log": replace(SMALL_LOG, sync_interval=3600.0)}
@@ -73,7 +73,9 @@ async def test_while_it_differs_from_the_leader_it_answers_no_reads(monkeypatch:
         cluster.heal()
         replica = cluster["C"].replica("S")
         await cluster.until(lambda: replica.group.contradicted, what="it hears of it")
-        assert not replica.reads.own.joined
+        await cluster.until(
+            lambda: not replica.reads.own.joined, 0.01, "it leaves the reads once the leader has replied"
+        )
         await cluster.never(lambda: replica.reads.own.joined, 5.0, "it answers")
 
 

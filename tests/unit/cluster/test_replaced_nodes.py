@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from testkit.sim.shared import virtual_time
 from testkit.twins.journal import JournalDisk
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, CrashKv, Node, NoRespondersError
 from tests.unit.cluster.transfers import whole
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

@@ -37,10 +37,9 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 GID = 7
 
@@ -58,8 +57,8 @@ class AheadClock:
 
 
 class Side:
-    def __init__(self, network: MemoryNetwork, loop: VirtualLoop, name: str, ahead: float = 0.0) -> None:
-        self.mesh: InMemoryMesh = network.mesh(name, name * 8)
+    def __init__(self, network: MeshNetwork, loop: VirtualLoop, name: str, ahead: float = 0.0) -> None:
+        self.mesh: SimMesh = network.mesh(name, name * 8)
         self.leaders = LeaderTable(self.mesh, lambda gid: None)
         self.log = ListLog()
         self.raises: list[Exception] = []
@@ -78,10 +77,10 @@ class Side:
         return {"by": self.mesh.me.name, "gid": gid, "kind": kind, **body}
 
 
-async def pair(ahead: float = 0.0) -> tuple[MemoryNetwork, Side, Side]:
+async def pair(ahead: float = 0.0) -> tuple[MeshNetwork, Side, Side]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    network = MemoryNetwork(loop, clock=loop)
+    network = MeshNetwork(loop)
     sides = Side(network, loop, "A", ahead), Side(network, loop, "B")
     await asyncio.sleep(0.01)
     return network, *sides

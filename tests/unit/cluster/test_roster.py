@@ -13,14 +13,15 @@ from jetcluster.cluster.bootstrap import Announcement
 from jetcluster.cluster.meta_members import TAKEN_AFTER_SECONDS
 from jetcluster.config.nkeys import encode_key
 from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.identity import NodeKey
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
-from testkit.twins.mesh_memory import InMemoryMesh
+from testkit.sim.shared import SimMesh, virtual_time
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
-OTHER_KEY = encode_key("N", b"x" * 32)
+OTHER = NodeKey(b"x" * 32)
+OTHER_KEY = OTHER.public
 
 
 def keys(node: Node) -> dict[str, str]:
@@ -32,9 +33,9 @@ async def all_known(cluster: Cluster) -> None:
     await cluster.until(lambda: all(keys(node) == wanted for node in cluster), what="all keys")
 
 
-async def stranger(cluster: Cluster, name: str = "x", peer_id: str | None = None, key: str = "") -> InMemoryMesh:
+async def stranger(cluster: Cluster, name: str = "x", peer_id: str | None = None, key: str = "") -> SimMesh:
     """Linked with everybody, and nothing else."""
-    mesh = cluster.network.mesh(name, peer_id, key=key)
+    mesh = cluster.network.mesh(name, peer_id, key=key, sign=OTHER.sign if key else None)
     mesh.start_now()
     await asyncio.sleep(0.1)
     return mesh
@@ -276,7 +277,8 @@ async def test_rubbish_of_strangers_and_members_stops_nothing() -> None:
                 rogue = await stranger(cluster, f"x{turn}")
             link = rogue.links.get(a.me)
             if link is None:
-                cluster.network._connect(rogue.me.peer_id, a.me)
+                cluster.network.dial(rogue.me.peer_id, a.me)
+                await asyncio.sleep(0.005)
                 continue
             body = rng.randbytes(rng.randrange(80)) if turn % 3 else b"[" * 2000
             kind = turn % 4

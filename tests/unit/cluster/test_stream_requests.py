@@ -15,8 +15,8 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 async def ask(node: Node, kind: str, stream: str = "S", **body: Any) -> dict[str, Any]:
@@ -37,6 +37,7 @@ async def test_every_node_gets_the_leaders_answers() -> None:
         await cluster.create("S", subjects=["s.>"])
         for number in range(1, 11):
             await cluster["A"].publish(b"s.%d" % (number % 2), b"%d" % number)
+        await cluster.equal("S")
         leader = cluster.leader("S").name
         for node in cluster:
             info = await ask(node, "info", subjects_filter=">")

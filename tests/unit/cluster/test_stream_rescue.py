@@ -16,12 +16,12 @@ from jetcluster.raft.membership import Config
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from testkit.sim.shared import virtual_time
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.test_meta_rescue import _leaderless
 from tests.unit.cluster.test_meta_rescue import rescue as rescue_meta
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 async def force(cluster: Cluster, name: str, stream: str = "S") -> None:
@@ -70,7 +70,7 @@ async def contents(node: Node, stream: str = "S") -> list[bytes]:
 
 async def publish(cluster: Cluster, node: Node, *payloads: bytes) -> None:
     for payload in payloads:
-        assert "seq" in await node.publish(b"s", payload)
+        await node.publish_again(b"s", payload)
 
 
 @virtual_time
@@ -126,6 +126,7 @@ async def test_replicas_of_before_come_back_as_a_majority_and_are_given_up() -> 
         await cluster.equal("S")
         cluster.isolate(kept.name)
         await publish(cluster, leader, b"lost 1", b"lost 2")
+        await cluster.until(lambda: all(node.replica("S").store.messages == 4 for node in gone), what="both know more")
         for node in gone:
             cluster.crash(node.name)
         cluster.heal()
@@ -137,9 +138,13 @@ async def test_replicas_of_before_come_back_as_a_majority_and_are_given_up() -> 
         for node in gone:
             cluster.restart(node.name)
         back = [cluster[node.name] for node in gone]
-        await cluster.until(
-            lambda: all("was rescued elsewhere" in " ".join(n.log.events("warning")) for n in back), 30, "given up"
-        )
+
+        def given_up(node: Node) -> bool:
+            """The meta log told it, or the rescued group itself before that: it has the forced configuration."""
+            told = "was rescued elsewhere" in " ".join(node.log.events("warning"))
+            return told or (node.has("S") and node.raft.rescues(node.replica("S").assignment.gid) == 1)
+
+        await cluster.until(lambda: all(map(given_up, back)), 30, "given up")
         # Meanwhile and afterwards the rescued group was not disturbed.
         assert kept.replica("S").leading and not kept.replica("S").failed
         await publish(cluster, back[0], b"4")

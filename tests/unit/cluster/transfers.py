@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from jetcluster.clock import Timers
 from jetcluster.raft.membership import Config
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import READ, Cut, SnapshotOwner
@@ -14,11 +13,10 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from testkit.sim.shared import DELAY, MeshNetwork, SimMesh, VirtualLoop
 from testkit.twins.mem_kv import MemKv
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import Cluster, ListLog
-from tests.unit.cluster.virtual_loop import VirtualLoop
 
 GID = 5
 CONFIG = Config(("A", "B"), ("L",), 3, ("X", "Y"))
@@ -113,12 +111,13 @@ class Owner:
 class Pair:
     """A has state, B wants it."""
 
-    def __init__(self, a: Owner, b: Owner, timers: Timers | None = None) -> None:
+    def __init__(self, a: Owner, b: Owner, delay: float = DELAY) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
-        self.network = MemoryNetwork(timers or loop, clock=loop)
-        self.meshes: list[InMemoryMesh] = []
+        loop.clock.slowness = 1.0  # for tests that wait turn by turn: else time would stand still
+        self.network = MeshNetwork(loop)
+        self.meshes: list[SimMesh] = []
         self.sides: list[CatchUp] = []
         self.logs = [ListLog(), ListLog()]
         for name, owner, log in (("A", a, self.logs[0]), ("B", b, self.logs[1])):
@@ -127,6 +126,8 @@ class Pair:
             self.sides.append(CatchUp(mesh, loop, SeededRng(1), owners, log))
             mesh.start_now()
             self.meshes.append(mesh)
+        for _, link in self.network.tcp.links():
+            link.delay = delay
 
     @property
     def ids(self) -> tuple[str, str]:
@@ -149,7 +150,7 @@ class Pair:
 async def begun(source: Owner, target: Owner) -> Pair:
     """Something has come."""
     pair = Pair(source, target)
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0.1)
     pair.sides[1].pull(GID, pair.ids[0], 1)
     while not target.taken:
         await asyncio.sleep(0)
@@ -157,7 +158,7 @@ async def begun(source: Owner, target: Owner) -> Pair:
 
 
 class Others:
-    """Other work on the loop, which counts its turns. Virtual time stands still meanwhile."""
+    """Other work on the loop, which counts its turns."""
 
     def __init__(self) -> None:
         self.turns = 0

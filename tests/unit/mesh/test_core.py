@@ -20,8 +20,7 @@ from jetcluster.mesh.frames import (
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.protocol.interest import RemotePeer
 from testkit.raft_frames import encode_raft
-from testkit.twins.mesh_memory import MemoryNetwork
-from testkit.twins.time import ManualTime
+from testkit.sim.shared import MeshNetwork, VirtualLoop
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
 
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"
@@ -47,7 +46,7 @@ def test_an_exception_of_a_callback_is_counted_and_the_rest_of_the_read_is_deliv
     b_log.log.clear()
     a.send_raft(B, 13, b"bad")
     a.send_raft(B, 14, b"good")
-    time.advance(0)
+    time.advance(0.05)
     assert b_log.log == [("raft", A, 14, b"good"), ("end",)]
     assert b.counters.callback_errors == 1
     assert A in b.peers
@@ -65,7 +64,7 @@ def test_a_link_that_goes_down_in_the_middle_of_a_read_delivers_no_more_of_it() 
     b_log.log.clear()
     a.send_raft(B, 1, b"first")
     a.send_raft(B, 1, b"second")
-    time.advance(0)
+    time.advance(0.05)
     assert b_log.log == [("raft", A, 1, b"first"), ("down", A), ("end",)]
 
 
@@ -91,7 +90,7 @@ def test_a_raft_frame_without_a_group_ends_the_link() -> None:
     for raw in (encode_raft(7, b""), frame(Kind.RAFT, b"abc")):
         assert A in b.links
         a.links[B].send(raw)
-        time.advance(0)
+        time.advance(0.05)
     assert seen == [(7, b"")] and A not in b.links and b.counters.malformed == 1
 
 
@@ -109,7 +108,7 @@ def test_messages_of_a_turn_arrive_in_order_and_outlive_one_that_a_taker_raises_
     board.deliver_from_peer = deliver  # type: ignore[method-assign]
     for number in range(4):
         a.links[B].send_msg("ACC", b"%d" % number, b"r", [], b"", b"x")
-    time.advance(0)
+    time.advance(0.05)
     assert board.messages == [(A, "ACC", b"%d" % number, b"r", [], b"", b"x") for number in (0, 2, 3)]
     assert (b.links[A].stats.in_msgs, b.traffic["ACC"].in_msgs, b.traffic["ACC"].in_bytes) == (4, 4, 4)
     assert b.counters.callback_errors == 1 and b.links[A].up
@@ -126,15 +125,15 @@ def test_a_link_gets_the_new_frames_once_its_peer_says_that_it_understands_them(
         before = link.stats.out_bytes
         for _ in range(10):
             link.send_msg("ACC", b"s", b"", [], b"", b"")
-        time.advance(0)
+        time.advance(0.05)
         sizes.append(link.stats.out_bytes - before)
     assert len(board.messages) == 20
     assert sizes == [MSGS_HEAD_BYTES + len(b"ACCs"), 10 * len(encode_msg("ACC", b"s", b"", [], b"", b""))]
 
 
 def test_client_urls_follow_the_connected_peers() -> None:
-    time = ManualTime()
-    network = MemoryNetwork(time, clock=time)
+    time = VirtualLoop()
+    network = MeshNetwork(time)
     a, b = network.mesh("a", A, client_url="h:1"), network.mesh("b", B, client_url="h:2")
     seen: list[tuple[str, ...]] = []
     leaves: list[tuple[str, ...]] = []
@@ -142,33 +141,33 @@ def test_client_urls_follow_the_connected_peers() -> None:
     a.on_leaf_urls = leaves.append
     a.start_now()
     b.start_now()
-    time.advance(0)
+    time.advance(0.05)
     b.update_me(type(b.me)(B, "b", b.me.boot_id, "", "h:3", leaf_url="h:9"))
-    time.advance(0)
+    time.advance(0.05)
     network.cut(A, B)
     assert seen == [("h:2",), ("h:3",), ()]
     assert leaves == [("h:9",), ()]
 
 
 def test_too_large_or_unknown_things_are_refused_without_harm() -> None:
-    time = ManualTime()
-    network = MemoryNetwork(time, clock=time, max_frame=1000)
+    time = VirtualLoop()
+    network = MeshNetwork(time, max_frame=1000)
     a, b = network.mesh("a", A), network.mesh("b", B)
     board = FakeSwitchboard()
     MeshInterest(b, board, time, time)
     a.start_now()
     b.start_now()
-    time.advance(0)
+    time.advance(0.05)
     assert not a.send_raft(B, 1, b"x" * 1000)
     assert not a.send_raft("nobody00", 1, b"x")
     link = a.links[B]
     link.send_msg("$G", b"big", b"", [], b"", b"x" * 1000)
     link.send_msg("$G", b"s" * 70_000, b"", [], b"", b"")
     link.send_msg("$G", b"fits", b"", [], b"", b"x" * 900)
-    time.advance(0)
+    time.advance(0.05)
     assert [message[2] for message in board.messages] == [b"fits"]
     assert a.counters.dropped_msgs == 2
     a.notify("nobody00", "note", b"")
     a.notify(B, "unknown kind", b"")
-    time.advance(0)
+    time.advance(0.05)
     assert B in a.peers

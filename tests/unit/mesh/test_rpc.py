@@ -1,4 +1,4 @@
-"""Requests between nodes (mesh/rpc.py), on the in-memory network."""
+"""Requests between nodes (mesh/rpc.py), on the simulated network."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import pytest
 
 from jetcluster.mesh import rpc as mesh_rpc
 from jetcluster.mesh.api import MeshError
-from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 
 
-async def pair(max_frame: int = 10_000) -> tuple[MemoryNetwork, InMemoryMesh, InMemoryMesh]:
-    network = MemoryNetwork(asyncio.get_running_loop(), max_frame=max_frame)
+async def pair(max_frame: int = 10_000) -> tuple[MeshNetwork, SimMesh, SimMesh]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    network = MeshNetwork(loop, max_frame=max_frame)
     a, b = network.mesh("a", A), network.mesh("b", B)
     await a.start()
     await b.start()
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
     assert B in a.peers
     return network, a, b
 
@@ -36,6 +38,7 @@ def returning(value: bytes) -> Callable[[str, bytes], Any]:
     return handler
 
 
+@virtual_time
 async def test_call_to_a_peer_and_to_itself() -> None:
     _, a, b = await pair()
     a.serve("echo", echo)
@@ -44,6 +47,7 @@ async def test_call_to_a_peer_and_to_itself() -> None:
     assert await a.call(A, "echo", b"") == b"AAAAAAAA:"
 
 
+@virtual_time
 async def test_many_at_once_answered_in_any_order() -> None:
     _, a, b = await pair()
 
@@ -57,6 +61,7 @@ async def test_many_at_once_answered_in_any_order() -> None:
     assert answers == [b"%d" % i for i in range(100)]
 
 
+@virtual_time
 async def test_both_directions_use_the_same_ids_without_mixing() -> None:
     _, a, b = await pair()
     a.serve("who", returning(b"a"))
@@ -65,6 +70,7 @@ async def test_both_directions_use_the_same_ids_without_mixing() -> None:
 
 
 @pytest.mark.parametrize("target", [A, B])
+@virtual_time
 async def test_timeout(target: str) -> None:
     _, a, b = await pair()
     cancelled = asyncio.Event()
@@ -85,6 +91,7 @@ async def test_timeout(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", [A, B])
+@virtual_time
 async def test_what_a_handler_raises_reaches_the_caller(target: str) -> None:
     _, a, b = await pair()
 
@@ -105,6 +112,7 @@ async def test_what_a_handler_raises_reaches_the_caller(target: str) -> None:
         await a.call(target, "unknown", b"")
 
 
+@virtual_time
 async def test_link_loss_fails_the_callers_of_that_peer() -> None:
     network, a, b = await pair()
 
@@ -123,6 +131,7 @@ async def test_link_loss_fails_the_callers_of_that_peer() -> None:
     await b.stop()
 
 
+@virtual_time
 async def test_an_answer_of_the_old_link_is_not_taken_on_the_new_one() -> None:
     network, a, b = await pair()
     gate = asyncio.Event()
@@ -138,7 +147,7 @@ async def test_an_answer_of_the_old_link_is_not_taken_on_the_new_one() -> None:
     with pytest.raises(MeshError):
         await first
     network.heal(A, B)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
     a._rpc._next_id = 0  # the id of the lost call again
     second = asyncio.ensure_future(a.call(B, "gated", b"new"))
     await asyncio.sleep(0.001)
@@ -146,6 +155,7 @@ async def test_an_answer_of_the_old_link_is_not_taken_on_the_new_one() -> None:
     assert await second == b"new"
 
 
+@virtual_time
 async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
     _, a, b = await pair()
     gate = asyncio.Event()
@@ -166,6 +176,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("target", [A, B])
+@virtual_time
 async def test_sizes_are_limited(target: str) -> None:
     _, a, b = await pair(max_frame=2000)
     for mesh in (a, b):
@@ -179,6 +190,7 @@ async def test_sizes_are_limited(target: str) -> None:
     assert B in a.peers
 
 
+@virtual_time
 async def test_running_handlers_per_peer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh_rpc, "MAX_RUNNING_HANDLERS", 3)
     _, a, b = await pair()
@@ -196,6 +208,7 @@ async def test_running_handlers_per_peer_are_limited(monkeypatch: pytest.MonkeyP
     assert [isinstance(result, MeshError) for result in results] == [False, False, False, True, True]
 
 
+@virtual_time
 async def test_method_names() -> None:
     _, a, _ = await pair()
     a.serve("m", echo)
@@ -205,10 +218,11 @@ async def test_method_names() -> None:
         a.serve("ü", echo)
 
 
+@virtual_time
 async def test_sync_interest_waits_for_every_peer() -> None:
     network, a, b = await pair()
     await a.sync_interest(1.0)
-    b._process = lambda *args: None  # type: ignore[method-assign]  # a peer that reads and does nothing
+    b.links[A]._process = lambda *args: None  # a peer that reads and does nothing
     with pytest.raises(MeshError, match="did not confirm"):
         await a.sync_interest(0.02)
     waiting = asyncio.ensure_future(a.sync_interest(5.0))
@@ -217,6 +231,7 @@ async def test_sync_interest_waits_for_every_peer() -> None:
     await asyncio.wait_for(waiting, 1)
 
 
+@virtual_time
 async def test_a_handler_that_hangs_is_ended_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh_rpc, "MAX_RUNNING_HANDLERS", 1)
     monkeypatch.setattr(mesh_rpc, "MAX_HANDLER_SECONDS", 0.05)

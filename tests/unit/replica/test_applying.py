@@ -14,9 +14,9 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.lead.ingest import Ingest
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
 from tests.unit.cluster.nodes import Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -73,6 +73,7 @@ async def test_consumers_go_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch) 
             await cluster["A"].publish(b"s", b"%d" % number)
             await cluster["C"].publish(b"s", b"bad")
             await cluster.until(lambda: any(host(node).hosted for node in cluster), what="its owner begins anew")
+            await asyncio.sleep(0.01)  # its interest is on the way to the others
             (message,) = await puller.fetch(1)
             assert message[2] == b"%d" % number
             await puller.ack(message)

@@ -16,10 +16,10 @@ from jetcluster.replica.catchup import FULL_SECONDS, RESUME_SECONDS
 from jetcluster.replica.exports import EXPORT_IDLE_SECONDS
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Latency, Node
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Node
 from tests.unit.cluster.transfers import GID, Owner, Pair, begun
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ async def test_the_state_comes_whole_and_nothing_is_left() -> None:
     pair = Pair(source, target)
     await pair.pull()
     assert (target.values, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
+    await asyncio.sleep(0.01)  # the giver is told
     assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 
@@ -318,13 +319,6 @@ SCALED = replace(SMALL_LOG, segment_bytes=32 << 10, node_retain_bytes=64 << 10, 
 SCALED_RAFT = RaftConfig(pin_seconds=0.12, pin_bytes=256 << 10, offer_retry=0.05, stall=0.1)
 
 
-class Slow(Latency):
-    """A link on which each message takes 10 ms."""
-
-    def call_soon(self, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        return self._loop.call_later(0.01, callback, *args)
-
-
 @virtual_time
 async def test_catch_up_of_a_stream_that_is_written_without_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """All limits are a thousandth of the default ones, and a transfer takes longer than any pin: some 4 s, for which
@@ -332,7 +326,8 @@ async def test_catch_up_of_a_stream_that_is_written_without_pause_ends(monkeypat
     slow(monkeypatch)
     async with Cluster(options=SCALED, config=SCALED_RAFT) as cluster:
         node = await far_behind(cluster)
-        cluster.network.timers = Slow(cluster.loop)
+        for _, link in cluster.network.tcp.links():
+            link.delay = 0.01
         written = 0
 
         async def load() -> None:

@@ -15,35 +15,15 @@ import pytest
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT_SECONDS, MAX_WAITING, ReadConfirmations, ReadWaits
+from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
-
-
-class Slow:
-    """Timers of one direction of a link: what is sent arrives so much later."""
-
-    def __init__(self, loop: Any, seconds: float) -> None:
-        self.clock = loop
-        self._loop, self._seconds = loop, seconds
-
-    def call_soon(self, callback: Any, *args: Any) -> Any:
-        return self._loop.call_later(self._seconds, callback, *args)
 
 
 def slow_down(cluster: Cluster, source: Node, target: Node, seconds: float) -> None:
     """In this direction only."""
-    link: Any = source.mesh.links[target.me]
-    slow = Slow(cluster.loop, seconds)
-
-    def send(frame: bytes) -> None:
-        if not link.closed:
-            if not link._queue:
-                slow.call_soon(link._deliver)
-            link._queue.append(frame)
-
-    link.send = send
+    cluster.network.link(source.me, target.me).delay = seconds
 
 
 async def led(cluster: Cluster, stream: str) -> tuple[Node, Node, Node, Node]:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from jetcluster.replica.consumer_exchange import TURN_NOTICE
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
     Puller,
@@ -17,7 +18,6 @@ from tests.unit.cluster.consumers import (
     state,
 )
 from tests.unit.cluster.nodes import Cluster, NoRespondersError
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

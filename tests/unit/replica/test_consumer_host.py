@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.store.api import DamagedError
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
     Puller,
@@ -16,7 +17,6 @@ from tests.unit.cluster.consumers import (
     state,
 )
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

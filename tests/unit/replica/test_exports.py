@@ -25,9 +25,9 @@ from jetcluster.replica.exports import (
 )
 from jetcluster.store import transfer
 from jetcluster.store.transfer import END, START, decode_ranges, encode_places
+from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.transfers import GID, Others, Owner, Pair
-from tests.unit.cluster.virtual_loop import virtual_time
 
 REQUEST = b'{"gid": %d, "index": 1}' % GID
 
@@ -52,7 +52,7 @@ class Asker:
 
 async def opened(owner: Owner) -> Asker:
     pair = Pair(owner, Owner())
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0.1)
     asker = Asker(pair)
     await asker.open()
     return asker

@@ -16,8 +16,8 @@ from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.search import kept_filters
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
-from tests.unit.cluster.virtual_loop import virtual_time
 
 GET = b"$JS.API.DIRECT.GET.S"
 
@@ -381,6 +381,7 @@ async def test_subject_form_and_last_alias() -> None:
         await cluster.create("LAST", subjects=["S.>", "x"])
         await cluster["A"].publish(b"S.s.a", b"of LAST")
         await cluster.all_read("LAST")
+        await asyncio.sleep(0.01)  # their interest is on the way to the others
         for node in [*cluster] * 10:
             assert (await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"
         restarted = cluster.followers("S")[0].name

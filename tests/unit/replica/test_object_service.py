@@ -11,9 +11,9 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.objects import uploads as uploads_module
 from jetcluster.replica.reads import pages
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import API, DATA, Reader, ask, begin, bucket, digest, pieces, put
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

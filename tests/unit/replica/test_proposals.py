@@ -9,7 +9,7 @@ import pytest
 from jetcluster.raft.api import BackpressureError, NotLeaderError
 from jetcluster.replica import proposals
 from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
-from tests.unit.cluster.virtual_loop import virtual_time
+from testkit.sim.shared import virtual_time
 
 
 class Group:

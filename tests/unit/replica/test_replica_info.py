@@ -13,6 +13,7 @@ import pytest
 
 from jetcluster.replica import catchup, exports
 from jetcluster.store import transfer
+from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     consumer,
     filled,
@@ -20,7 +21,6 @@ from tests.unit.cluster.consumers import (
     state,
 )
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time

@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.replica.catchup import SETTLE_SECONDS, Room
 from jetcluster.store.kv import KvFullError
-from tests.unit.cluster.virtual_loop import virtual_time
+from testkit.sim.shared import virtual_time
 
 
 class Disk:

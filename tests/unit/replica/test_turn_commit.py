@@ -9,9 +9,9 @@ import pytest
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.turn_commit import HOLD_SECONDS, LOOK_SECONDS, RETRY_SECONDS, TurnCommit
 from jetcluster.store.kv import KvError, KvFullError
+from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, CrashKv, ListLog
-from tests.unit.cluster.virtual_loop import virtual_time
 
 
 def test_many_marks_of_one_turn_are_one_commit() -> None:
