@@ -102,8 +102,9 @@ class PortionParser(Generic[C]):
         except ProtocolError as error:
             self.error = error
             self.at = len(data)
-        if self.at >= len(data):
-            self.drop()
+        if self.at >= len(data):  # `drop`
+            self.waiting = b""
+            self.at = 0
         return commands
 
     def skip(self, position: int) -> None:

@@ -20,7 +20,7 @@ WAYS: Final = (
     Way(
         "publish-r1",
         "Publish to a stream with one replica",
-        63,
+        66,
         30,
         "A client publishes one message with a reply subject. The PubAck leaves once the entry is on the disk.",
     ),
@@ -41,7 +41,7 @@ WAYS: Final = (
     Way(
         "ack-r1",
         "Double ack",
-        105,
+        107,
         37,
         "A client acks a message of a pull consumer and asks for a confirmation, which leaves once the ack is on disk.",
     ),

@@ -1,7 +1,7 @@
 """Compiled publishes do what Python does: two servers get the same random input, cut at the same places.
 
-`NATIVE_INPUTS` says how many random inputs are compared (default: 3000); each is up to 60 commands, many of them several
-times. `NATIVE_FIRST` is the first seed.
+`NATIVE_INPUTS` says how many random inputs are compared (default: 1500), each of up to 60 commands, many of them
+repeated; `NATIVE_FIRST` is the first seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.client import commands
 from testkit.server_rig import Bench, FakePeer, Peer
 
-INPUTS = int(os.environ.get("NATIVE_INPUTS", "3000"))
+INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
 PARTS = 4
 SUBJECTS = [b"a", b"a.b", b"a.b.c", b"orders.1", b"orders.2", b"deep.one.two.three", b"svc", b"_GR_.x", b"$JS.ACK.x.1"]
