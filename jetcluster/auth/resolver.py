@@ -128,15 +128,17 @@ class Store:
             self._erase(account)
         return True
 
-    def _touch(self, account: str, found: bytes) -> None:
-        """Makes the account the most recently used one."""
+    def _touch(self, account: str, found: bytes, *, looked: bool = False) -> None:
+        """Makes the account the most recently used one; after a look without `_writing` only if `found` still holds."""
         with self._lock:
-            self._hashes.pop(account, None)
-            self._hashes[account] = found
+            if not looked or self._hashes.get(account) is found:
+                self._hashes.pop(account, None)
+                self._hashes[account] = found
 
-    def _forget(self, account: str) -> bool:
+    def _forget(self, account: str, found: bytes | None = None) -> bool:
+        """Drops the account; after a look without `_writing` only if `found` still holds."""
         with self._lock:
-            return self._hashes.pop(account, None) is not None
+            return found in (None, self._hashes.get(account)) and self._hashes.pop(account, None) is not None
 
     def _make_room(self) -> None:
         limit = self.options.limit
@@ -185,11 +187,11 @@ class DirectoryStore(Store):
             with self._path(account).open(encoding="ascii") as file:
                 text = file.read(MAX_TOKEN_BYTES + 1)
         except FileNotFoundError:
-            self._forget(account)
+            self._forget(account, found)
             return None
         except UnicodeDecodeError:
             return None
-        self._touch(account, found)
+        self._touch(account, found, looked=True)
         return text
 
     def drop_old(self, now: float) -> None:

@@ -95,7 +95,8 @@ class Repair:
         self._at = now + RETRY_SECONDS
         leader = group.leader
         if leader == self._network.me:
-            group.transfer([None, *sorted(group.peers)][self._runtime.rng.randrange(len(group.peers) + 1)])
+            heirs = [None, *(peer for peer in sorted(group.peers) if peer != leader)]
+            group.transfer(heirs[self._runtime.rng.randrange(len(heirs))])
         elif leader is not None:
             self._network.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 

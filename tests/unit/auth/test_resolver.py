@@ -143,3 +143,28 @@ def test_what_else_lies_in_the_folder(tmp_path: Path) -> None:
     assert store.accounts() == sorted([account.public, others[3].public])
     assert dict(store.all()) == {account.public: account.jwt}
     assert store.fetch(others[4].public) is None
+
+
+@pytest.mark.parametrize("change", ["saved", "deleted and saved"])
+def test_a_look_does_not_undo_what_another_thread_does_meanwhile(tmp_path: Path, change: str) -> None:
+    account = Operator().account("A")
+    options = ResolverOptions("full", str(tmp_path), allow_delete=True)
+    DirectoryStore(options).save(account.public, "old")
+
+    class Interrupted(DirectoryStore):
+        looking = True
+
+        def _path(self, account: str) -> Path:
+            found = super()._path(account)
+            if self.looking:  # by the time that the file is opened, something has changed
+                self.looking = False
+                if change == "deleted and saved":
+                    self.delete(account)
+                    found = tmp_path / "gone"  # the reader looks in between
+                self.save(account, "new")
+            return found
+
+    store = Interrupted(options)
+    store.fetch(account.public)
+    again = DirectoryStore(options)
+    assert (store.accounts(), store.digest) == (again.accounts(), again.digest)
