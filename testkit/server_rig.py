@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -212,6 +213,11 @@ class FakePeer:
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         self.sent.append((account, subject, reply, queues, headers, payload))
+
+    def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
+        assert size == sum(map(len, itertools.chain.from_iterable(messages)))
+        for subject, reply, headers, payload in messages:
+            self.send_msg(account, subject, reply, [], headers, payload)
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         self.sent_many.append((account, target, queues, list(messages)))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from itertools import accumulate, chain, pairwise
 
+from jetcluster import native
 from jetcluster.errors import PeerError
 from jetcluster.protocol.bus import Outgoing
 
@@ -277,6 +278,8 @@ def encode_msgs(account: str, messages: Sequence[Outgoing]) -> bytes:
     raw_account = _account_bytes.get(account) or _encode_account(account)
     count = len(messages)
     pieces = [_MSGS_BODY.pack(len(raw_account), count), raw_account]
+    if native.join_columns is not None and isinstance(messages, list):
+        return frame(Kind.MSGS, b"".join([*pieces, native.join_columns(messages)]))
     for place, column in enumerate(zip(*messages, strict=True)):
         first = column[0]
         # Equal payloads are sent one by one: buffers between nodes are bounded in bytes, and a flood of messages that
@@ -298,6 +301,11 @@ def decode_msgs(buffer: bytes, start: int, end: int) -> tuple[str, list[Outgoing
         raise FrameError("MSGS has none or too many messages")
     at = start + _MSGS_BODY.size + a
     raw_account = buffer[at - a : at]
+    if native.split_columns is not None:
+        messages = native.split_columns(buffer, at, end, count, MAX_DELIVER_BYTES)
+        if messages is None:
+            raise FrameError("MSGS lengths do not fit its frame")
+        return _account_text.get(raw_account) or _decode_account(raw_account), messages
     columns: list[Sequence[bytes]] = []
     total = 0
     for _ in range(4):

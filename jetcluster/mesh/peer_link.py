@@ -230,7 +230,17 @@ class PeerLink:
         self._traffic.sent(account, len(headers) + len(payload))
         self.send(frame)
 
-    def _gather(self, account: str, size: int, message: Outgoing) -> None:
+    def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
+        """Queues messages without queues. `size`: bytes of all their parts."""
+        size += MSGS_LENGTH_BYTES * len(messages)
+        fits = size <= MAX_GATHERED_BYTES and size + MSGS_HEAD_BYTES + len(account) * 4 < self._max_frame
+        if fits and self.info is not None and self.info.frames >= MSGS:
+            self._gather(account, size, *messages)
+            return
+        for subject, reply, headers, payload in messages:
+            self.send_msg(account, subject, reply, [], headers, payload)
+
+    def _gather(self, account: str, size: int, *messages: Outgoing) -> None:
         total = self._gathered_bytes + size
         if not self._gathered or account != self._gathered_of or total > min(MAX_DELIVER_BYTES, self._max_frame):
             if self._gathered:
@@ -240,11 +250,11 @@ class PeerLink:
             self._told_bytes = 0
         if not self._told_bytes or total - self._told_bytes > EXPECT_BYTES:
             if not self.accepts_msgs():
-                self._counters.dropped_msgs += 1
+                self._counters.dropped_msgs += len(messages)
                 return
             told, self._told_bytes = self._told_bytes, total
             self._expect(total - told)
-        self._gathered.append(message)
+        self._gathered += messages
         self._gathered_bytes = total
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("publishes",)
+_MODULES: Final = ("messages", "publishes")
 
 
 def source_digest(folder: Path) -> str:
@@ -47,6 +47,11 @@ why_pure, _found = _load()
 
 publish: Callable[..., None] | None = None if why_pure else _found["publishes"].publish
 """`publishes.publish`; its twin is `server.client.commands.Commands`."""
+render: Callable[..., tuple[bytes, int, int]] | None = None if why_pure else _found["messages"].render
+"""`messages.render`; its twin is `ClientSubscription.take_many`."""
+join_columns: Callable[..., bytes] | None = None if why_pure else _found["messages"].join_columns
+split_columns: Callable[..., list[Any] | None] | None = None if why_pure else _found["messages"].split_columns
+"""`messages.join_columns` and `split_columns`; their twins are `mesh.frames.encode_msgs` and `decode_msgs`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
 """The loops that run, as `-v`, the log and /varz show it."""

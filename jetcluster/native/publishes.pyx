@@ -6,7 +6,9 @@ line: other verbs, unusual blanks, errors, replies outside of `_INBOX.`, traces,
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp
+
+from jetcluster.native.writing cimport put
 
 cdef extern from *:
     """
@@ -23,6 +25,8 @@ cdef enum:
     PIECE_BYTES = 65536  # rendered messages to one taker that become one piece of its output
     LINE_REST_BYTES = 32  # the constant parts of a rendered message and its size, at most
     FRAME_BYTES = 24  # an estimate of the constant parts, as in `ClientSubscription.take`
+    RUN_BYTES = 12288  # of messages that a taker gets together; another node gets them in one frame
+    RUN_MESSAGES = 256
     MAX_DIGITS = 9  # as in `parser._size`
     TRACE_BYTES = 15  # of `commands.TRACE_DEST`
 
@@ -145,11 +149,6 @@ cdef bint _read(const Input *source, Py_ssize_t at, Line *line) noexcept nogil:
     return True
 
 
-cdef inline char *_put(char *out, const char *source, Py_ssize_t size) noexcept nogil:
-    memcpy(out, source, size)
-    return out + size
-
-
 cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, taker, client,
                         Py_ssize_t max_output) except -1:
     """Renders the message in `line`, and those after it to the same subject, for the only taker, whose deliveries need
@@ -165,14 +164,14 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
     cdef Py_ssize_t limit = min(mark, max_output) if owner is client else mark
     cdef Py_ssize_t count = 0, size = 0, need
     cdef char piece[PIECE_BYTES]
-    cdef char *put = piece
+    cdef char *at_out = piece
     if not PyList_GET_SIZE(out):
         owner.wake()
     while True:
         need = name_size + mid_size + line.reply_size + line.body_size + LINE_REST_BYTES
-        if put + need > piece + PIECE_BYTES and put > piece:
-            out.append(PyBytes_FromStringAndSize(piece, put - piece))
-            put = piece
+        if at_out + need > piece + PIECE_BYTES and at_out > piece:
+            out.append(PyBytes_FromStringAndSize(piece, at_out - piece))
+            at_out = piece
         if need > PIECE_BYTES:
             head = b"MSG " + subject + mid
             if line.reply_size:
@@ -180,29 +179,25 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
             out.append(head + data[line.digits : line.digits + line.digits_size] + b"\r\n")
             out.append(PyBytes_FromStringAndSize(data + line.body, line.body_size + 2))
         else:
-            put = _put(put, b"MSG ", 4)
-            put = _put(put, name, name_size)
-            put = _put(put, middle, mid_size)
+            at_out = put(at_out, b"MSG ", 4)
+            at_out = put(at_out, name, name_size)
+            at_out = put(at_out, middle, mid_size)
             if line.reply_size:
-                put = _put(put, data + line.reply, line.reply_size)
-                put = _put(put, b" ", 1)
-            put = _put(put, data + line.digits, line.digits_size)
-            put = _put(put, b"\r\n", 2)
-            put = _put(put, data + line.body, line.body_size + 2)
+                at_out = put(at_out, data + line.reply, line.reply_size)
+                at_out = put(at_out, b" ", 1)
+            at_out = put(at_out, data + line.digits, line.digits_size)
+            at_out = put(at_out, b"\r\n", 2)
+            at_out = put(at_out, data + line.body, line.body_size + 2)
         count += 1
         size += line.body_size
         pending += line.body_size + name_size + line.reply_size + FRAME_BYTES
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if pending > limit or totals.messages >= totals.max_messages or totals.bytes >= totals.max_bytes:
+        if pending > limit or not _goes_on(source, at, line, totals, subject):
             break
-        if at >= source.stop or not _read(source, at, line) or line.headers_size:
-            break
-        if line.subject_size != name_size or memcmp(data + line.subject, name, name_size) != 0:
-            break
-    if put > piece:
-        out.append(PyBytes_FromStringAndSize(piece, put - piece))
+    if at_out > piece:
+        out.append(PyBytes_FromStringAndSize(piece, at_out - piece))
     owner.out_msgs += count
     owner.out_bytes += size
     owner.pending = pending
@@ -211,6 +206,34 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
         totals.congested = True
         owner.congested(client)
     return at
+
+
+cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals *totals, bytes subject) noexcept:
+    """Reads the next line: True if it is of this portion, without headers, and to the same subject."""
+    return (
+        totals.messages < totals.max_messages and totals.bytes < totals.max_bytes and at < source.stop
+        and _read(source, at, line) and not line.headers_size
+        and line.subject_size == PyBytes_GET_SIZE(subject)
+        and memcmp(source.data + line.subject, PyBytes_AS_STRING(subject), line.subject_size) == 0)
+
+
+cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, list run,
+                         Py_ssize_t *size) except -1:
+    """Puts the message in `line`, and those after it to the same subject, into `run`. Returns where the next line
+    begins. `size`: bytes of all their parts."""
+    cdef Py_ssize_t count = 0
+    size[0] = 0
+    while True:
+        run.append((
+            subject, PyBytes_FromStringAndSize(source.data + line.reply, line.reply_size), b"",
+            PyBytes_FromStringAndSize(source.data + line.body, line.body_size)))
+        count += 1
+        size[0] += line.subject_size + line.reply_size + line.body_size
+        totals.messages += 1
+        totals.bytes += line.body_size
+        at = line.end
+        if count >= RUN_MESSAGES or size[0] >= RUN_BYTES or not _goes_on(source, at, line, totals, subject):
+            return at
 
 
 def publish(commands, portion, parser, Py_ssize_t size, client, router):
@@ -222,11 +245,12 @@ def publish(commands, portion, parser, Py_ssize_t size, client, router):
     cdef Totals totals
     cdef Line line
     cdef dict literals = router.literals
-    cdef Py_ssize_t max_output = portion.output
+    cdef Py_ssize_t max_output = portion.output, length = size
     cdef bytes subject = None, reply, headers, payload
+    cdef list run
     cdef object route = None, callback = None, taker = None
     source.data, source.size = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
-    source.stop = min(at + size, source.size)
+    source.stop = min(at + length, source.size)
     source.max_line, source.max_payload, source.headers = parser.max_control_line, parser.max_payload, client.headers
     totals.messages, totals.bytes = portion.in_msgs, portion.in_bytes
     totals.max_messages, totals.max_bytes = portion.messages, portion.bytes
@@ -250,6 +274,20 @@ def publish(commands, portion, parser, Py_ssize_t size, client, router):
             if totals.congested:
                 totals.congested = False
                 route = None
+        elif not line.headers_size and (route.bulk is not None or (
+                route.node is not None and route.node.valve is None and not route.node.peer.valve.closed)):
+            run = []
+            at = _collect(&source, at, &line, &totals, subject, run, &size)
+            try:
+                if route.node is not None:
+                    route.node.peer.send_run(router.account, run, size)
+                elif len(run) == 1:
+                    callback(subject, run[0][1], b"", run[0][3], client)
+                else:
+                    route.bulk(run, client)
+            except Exception:
+                commands.lost(subject)
+            route = None
         else:
             totals.messages += 1
             totals.bytes += line.body_size

@@ -122,6 +122,10 @@ Outgoing = tuple[bytes, bytes, bytes, bytes]
 """(subject shown, reply, header block or b"", payload) of a message that is routed by another subject."""
 
 
+BulkCallback = Callable[[list[Outgoing], Origin], None]
+"""(messages, origin): as if a `Callback` was called with each."""
+
+
 class Subscription(Protocol):
     subject: bytes
     queue: bytes | None
@@ -138,10 +142,12 @@ class Bus(Protocol):
         *,
         local_only: bool = False,
         exclusive: bool = False,
+        bulk: BulkCallback | None = None,
     ) -> Subscription:
         """Add an internal subscription. `local_only`: other nodes do not learn of it, so it gets messages of this
         node's clients only. `exclusive` (with `local_only`, without a queue): it gets these messages instead of all
-        other takers, like a service import, and none of the server's own and of peers."""
+        other takers, like a service import, and none of the server's own and of peers. `bulk` may be called instead of
+        `callback` with several messages in a row, none of which has headers."""
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
 

@@ -42,6 +42,10 @@ class RemotePeer(Protocol):
     ) -> None:
         """Queues one message on the link. Must not raise and must not call back into the router."""
 
+    def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
+        """Queues messages that are routed by their own subjects; like `send_msg` without queues for each. `size`: bytes
+        of all their parts."""
+
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         """Queues messages that are routed by `target`, in order with everything else; like `send_msg` for each."""
 

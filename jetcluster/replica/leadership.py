@@ -14,7 +14,7 @@ from typing import Any, Final
 from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
-from jetcluster.protocol.bus import Bus, Callback, Subscription
+from jetcluster.protocol.bus import BulkCallback, Bus, Callback, Subscription
 from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import ReplicaState, tell_both
 
@@ -44,18 +44,25 @@ class Listening:
         """False while some subjects are still to be subscribed to, for a moment when there are very many."""
         return self._job is None or self._job.over
 
-    def listen(self, wanted: set[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]) -> None:
-        """Subscribe to `wanted` and to nothing else; `listening` is called when that is done, as far as it can be."""
+    def listen(
+        self,
+        wanted: set[bytes],
+        taker: Callable[[bytes], Callback],
+        listening: Callable[[], None],
+        bulk: BulkCallback | None = None,
+    ) -> None:
+        """Subscribe to `wanted` and to nothing else; `listening` is called when that is done, as far as it can be.
+        `bulk`: of all subjects, see `Bus.subscribe`."""
         self._stop()
         for subject in sorted(self._subscriptions.keys() - wanted):
             self._bus.unsubscribe(self._subscriptions.pop(subject))
-        steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
+        steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening, bulk)
         if len(wanted) - len(self._subscriptions) > SUBJECTS_AT_ONCE:
             with contextlib.suppress(BusyError):
                 account = self._bus.account
                 self._job = self._budget.start(account, steps, lambda _: None, self._failed, at_once=False)
                 return
-            steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
+            steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening, bulk)
         for _ in steps:
             pass
 
@@ -66,10 +73,14 @@ class Listening:
         self._subscriptions.clear()
 
     def _steps(
-        self, new: list[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]
+        self,
+        new: list[bytes],
+        taker: Callable[[bytes], Callback],
+        listening: Callable[[], None],
+        bulk: BulkCallback | None,
     ) -> Steps[None]:
         for number, subject in enumerate(new, 1):
-            self._subscriptions[subject] = self._bus.subscribe(subject, taker(subject))
+            self._subscriptions[subject] = self._bus.subscribe(subject, taker(subject), bulk=bulk)
             if number % SUBJECTS_PER_STEP == 0:
                 yield
         listening()

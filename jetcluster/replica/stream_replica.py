@@ -419,7 +419,8 @@ class StreamReplica(ReplicaState):
         def taker(subject: bytes) -> Callback:
             return self.ingest.on_message if self.objects is None else self.objects.taker(subject)
 
-        self.listening.listen(set(self.machine.rules.subjects), taker, self._tell_valve)
+        bulk = self.ingest.on_messages if self.objects is None else None
+        self.listening.listen(set(self.machine.rules.subjects), taker, self._tell_valve, bulk)
 
     def _tell_valve(self) -> None:
         """Report the valve to other nodes; it opens for an unsubscribed subject, whose publishers must not wait."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetcluster.protocol.bus import Callback
+from jetcluster.protocol.bus import BulkCallback, Callback
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts.subscription import (
@@ -70,10 +70,12 @@ class Route:
     """The takers of a subject. `single` and `client` are the fast cases; if both are None, use `Router.deliver`."""
 
     __slots__ = (
+        "bulk",
         "callbacks",
         "client",
         "clients",
         "leaves",
+        "node",
         "nodes",
         "open",
         "peers",
@@ -117,6 +119,10 @@ class Route:
         self.single: Callback | None = None
         if alone:
             self.single = self.callbacks[0] if self.callbacks else self.queues[0].nearest if self.queues else None
+        self.bulk: BulkCallback | None = internal[0].bulk if self.single is not None and internal else None
+        """Takes several messages for `single`."""
+        self.node: RemoteInterest | None = self.remote[0] if alone and self.remote and not self.leaves else None
+        """The plain interest of another node, which alone takes the messages."""
         self.client: ClientSubscription | None = (
             self.clients[0]  # type: ignore[assignment]  # a passage is always special
             if alone and self.clients and not self.clients[0].special

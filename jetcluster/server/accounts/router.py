@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
-from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import MAX_CACHED_BYTES, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
@@ -82,11 +82,12 @@ class Router:
         *,
         local_only: bool = False,
         exclusive: bool = False,
+        bulk: BulkCallback | None = None,
     ) -> Subscription:
         if not subjects.is_valid(subject):
             raise ValueError(f"invalid subject {subject!r}")
         assert not exclusive or (local_only and queue is None)
-        subscription = InternalSubscription(subject, queue, callback, local_only, exclusive)
+        subscription = InternalSubscription(subject, queue, callback, local_only, exclusive, bulk)
         self.index.insert(subscription)
         if not local_only:
             self.local.count(subject, queue, 1)
@@ -449,6 +450,19 @@ class Router:
         it in one call. The route is looked up per message, as a taker may change the interest."""
         origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
         literals = self.literals
+        subjects = [subject for subject, _, _, _ in messages]
+        if subjects.count(subjects[0]) == len(subjects):
+            route = literals.get(subjects[0]) or self.lookup(subjects[0])
+            route = route.open or route
+            if route.client is not None:
+                _take_run(route.client, messages, origin, failed)
+                return
+            if route.bulk is not None and route.shared_callbacks and not any(headers for _, _, headers, _ in messages):
+                try:
+                    route.bulk(list(messages), origin)
+                except Exception:  # noqa: BLE001 - as below
+                    failed()
+                return
         run: list[Outgoing] = []
         taker: ClientSubscription | None = None
         for message in messages:
@@ -486,7 +500,7 @@ class Router:
         )
 
 
-def _take_run(taker: ClientSubscription, run: list[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:
+def _take_run(taker: ClientSubscription, run: Sequence[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:
     try:
         taker.take_many(run, origin)
     except Exception:  # noqa: BLE001 - as above

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from jetcluster.protocol.bus import Callback, Origin, Outgoing, Valve
+from jetcluster import native
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Valve
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 
@@ -51,6 +52,10 @@ class LeafPeer(Origin):
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         raise NotImplementedError
+
+    def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
+        for subject, reply, headers, payload in messages:
+            self.send_msg(account, subject, reply, [], headers, payload)
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         raise NotImplementedError
@@ -223,27 +228,10 @@ class ClientSubscription:
         owner = self.owner
         if self.closed:
             return 0
-        out = owner.out
-        if not out:
+        if not owner.out:
             owner.wake()
-        mid = self.mid
-        show = owner.headers
-        size = overhead = 0
-        for subject, reply, headers, payload in messages:
-            length = len(payload)
-            overhead += len(subject) + len(reply)
-            if headers and show:
-                block = len(headers)
-                lead = b"%b %d " % (reply, block) if reply else b"%d " % block
-                length += block
-                out += (HMSG_, subject, mid, lead, size_line(length), headers, payload, CRLF)
-            else:
-                line = SIZE_LINES[length] if length < SIZE_LINES_LEN else size_line(length)
-                if reply:
-                    out += (MSG_, subject, mid, reply, b" ", line, payload, CRLF)
-                else:
-                    out += (MSG_, subject, mid, line, payload, CRLF)
-            size += length
+        pieces, size, overhead = rendered(self.mid, messages, owner.headers)
+        owner.out += pieces
         count = len(messages)
         owner.out_msgs += count
         owner.out_bytes += size
@@ -259,19 +247,53 @@ class ClientSubscription:
         return self.owner.pending
 
 
+def rendered(mid: bytes, messages: Sequence[Outgoing], shows_headers: bool) -> tuple[Sequence[bytes], int, int]:
+    """Returns the frames of messages for one subscription in pieces, the bytes of their headers and payloads, and those
+    of their subjects and replies."""
+    if native.render is not None and isinstance(messages, list):
+        piece, size, names = native.render(mid, messages, shows_headers)
+        return (piece,), size, names
+    out: list[bytes] = []
+    size = names = 0
+    for subject, reply, headers, payload in messages:
+        length = len(payload)
+        names += len(subject) + len(reply)
+        if headers and shows_headers:
+            block = len(headers)
+            lead = b"%b %d " % (reply, block) if reply else b"%d " % block
+            length += block
+            out += (HMSG_, subject, mid, lead, size_line(length), headers, payload, CRLF)
+        else:
+            line = SIZE_LINES[length] if length < SIZE_LINES_LEN else size_line(length)
+            if reply:
+                out += (MSG_, subject, mid, reply, b" ", line, payload, CRLF)
+            else:
+                out += (MSG_, subject, mid, line, payload, CRLF)
+        size += length
+    return out, size, names
+
+
 class InternalSubscription:
     """A callback of the server itself."""
 
-    __slots__ = ("callback", "closed", "exclusive", "local_only", "queue", "subject")
+    __slots__ = ("bulk", "callback", "closed", "exclusive", "local_only", "queue", "subject")
 
     backlog = 0
 
     def __init__(
-        self, subject: bytes, queue: bytes | None, callback: Callback, local_only: bool, exclusive: bool = False
+        self,
+        subject: bytes,
+        queue: bytes | None,
+        callback: Callback,
+        local_only: bool,
+        exclusive: bool = False,
+        bulk: BulkCallback | None = None,
     ) -> None:
         self.subject = subject
         self.queue = queue
         self.callback = callback
+        self.bulk = bulk
+        """See `Bus.subscribe`."""
         self.local_only = local_only
         self.exclusive = exclusive
         """See `Bus.subscribe`."""

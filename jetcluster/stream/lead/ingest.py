@@ -35,7 +35,7 @@ from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
@@ -251,6 +251,31 @@ class Ingest:
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
+
+    def on_messages(self, messages: list[Outgoing], origin: Origin) -> None:
+        """Takes published messages without headers, as `BulkCallback` of the stream's subscriptions."""
+        subjects, replies, _, payloads = zip(*messages, strict=True)
+        room = self.batch_messages - len(self._subjects)
+        size = self._open_bytes + sum(map(len, subjects)) + sum(map(len, payloads))
+        plain = max(map(len, subjects)) <= MAX_SUBJECT and origin.kind != INTERNAL
+        if not plain or len(messages) >= room or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
+            for subject, reply, headers, payload in messages:
+                self.on_message(subject, reply, headers, payload, origin)
+            return
+        if self.valve.closed:
+            origin.wait_at(self.valve)
+        if not self._subjects:
+            if self._backlog.full:
+                self._answers.too_many(replies)
+                return
+            if not self._scheduled:
+                self._schedule()
+        if self._headers:
+            self._headers += [b""] * len(messages)
+        self._subjects += subjects
+        self._payloads += payloads
+        self._replies += replies
+        self._open_bytes = size
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
         """Refuses a message whose wildcard costs too much."""

@@ -31,7 +31,7 @@ def copy(tmp_path: Path) -> Path:
     (room / "native").mkdir(parents=True)
     shutil.copy(TOP / "jetcluster" / "__init__.py", room)
     for source in (TOP / "jetcluster" / "native").iterdir():
-        if source.suffix in {".py", ".pyx"}:
+        if source.suffix in {".py", ".pyx", ".pxd"}:
             shutil.copy(source, room / "native")
     return tmp_path
 

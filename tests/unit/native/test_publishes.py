@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from jetcluster import native
-from jetcluster.protocol.bus import Origin, Valve
+from jetcluster.protocol.bus import Origin, Outgoing, Subscription, Valve
 from jetcluster.server.client import commands
 from testkit.server_rig import Bench, FakePeer, Peer
 
@@ -115,8 +115,7 @@ class World:
         self.bench = Bench(max_payload=rng.choice([1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000]))
         self.peers = [self._client() for _ in range(rng.randrange(1, 4))]
         self.subscriptions = {
-            filter: self.bench.router.subscribe(filter, self._callback(filter), local_only=rng.random() < 0.5)
-            for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
+            filter: self._subscribe(filter) for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
         }
         self.node = FakePeer("node")
         if rng.random() < 0.3:
@@ -135,8 +134,23 @@ class World:
         peer.read()
         return peer
 
-    def _callback(self, name: bytes) -> Callable[..., None]:
-        fails, shuts, goes = (self.rng.random() < 0.2 for _ in range(3))
+    def _subscribe(self, filter: bytes) -> Subscription:
+        subscribe, local_only = self.bench.router.subscribe, self.rng.random() < 0.5
+        if self.rng.random() < 0.5:
+            return subscribe(
+                filter, self._callback(filter, *[self.rng.random() < 0.2 for _ in range(3)]), local_only=local_only
+            )
+        take = self._callback(filter)
+
+        def bulk(messages: list[Outgoing], origin: Origin) -> None:
+            for message in messages:
+                take(*message, origin)
+
+        return subscribe(filter, take, local_only=local_only, bulk=bulk)
+
+    def _callback(
+        self, name: bytes, fails: bool = False, shuts: bool = False, goes: bool = False
+    ) -> Callable[..., None]:
 
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             self.calls.append((name, subject, reply, headers, payload, getattr(origin, "cid", None)))

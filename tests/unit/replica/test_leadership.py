@@ -94,7 +94,7 @@ class Bus:
     def __init__(self) -> None:
         self.subjects: list[bytes] = []
 
-    def subscribe(self, subject: bytes, callback: Any) -> bytes:
+    def subscribe(self, subject: bytes, callback: Any, bulk: Any = None) -> bytes:
         self.subjects.append(subject)
         return subject
 

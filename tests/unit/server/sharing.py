@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from jetcluster.auth.authenticator import Authenticator, AuthResult
 from jetcluster.config.account_options import (
     AccountOptions,
@@ -45,6 +47,9 @@ class Link:
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         self.far.server.accounts.deliver_from_peer(self.back, account, subject, reply, queues, headers, payload)
+
+    def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
+        self.far.server.accounts.deliver_each_from_peer(self.back, account, messages, pytest.fail)
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         self.far.server.accounts.deliver_many_from_peer(self.back, account, target, queues, messages)
