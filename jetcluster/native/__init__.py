@@ -45,8 +45,8 @@ def _load() -> tuple[str, dict[str, Any]]:
 why_pure, _found = _load()
 """The reason why Python runs alone; "" when the compiled loops run."""
 
-publish: Callable[..., None] | None = None if why_pure else _found["publishes"].publish
-"""`publishes.publish`; its twin is `server.client.commands.Commands`."""
+publish_lines: Callable[..., None] | None = None if why_pure else _found["publishes"].publish_lines
+"""`publishes.publish_lines`; its twin is `server.client.commands.Commands`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
 """The loops that run, as `-v`, the log and /varz show it."""
