@@ -60,8 +60,8 @@ def serve(words: Sequence[str], program: str) -> int:
         from jetcluster import REPORTED_VERSION, __version__, native
 
         print(f"nats-server: v{REPORTED_VERSION}")
-        # Harnesses of clients parse the line above, and nothing else may be on standard output.
-        print(f"jetcluster: v{__version__}, {native.described}", file=sys.stderr)
+        if program != "nats-server":  # harnesses of clients parse the line above
+            print(f"jetcluster: v{__version__}, {native.described}", file=sys.stderr)
         return 0
     if flags.get("help") or asked == "help":
         sys.stdout.write(USAGE.format(program=program))

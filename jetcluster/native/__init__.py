@@ -45,8 +45,8 @@ def _load() -> tuple[str, dict[str, Any]]:
 why_pure, _found = _load()
 """The reason why Python runs alone; "" when the compiled loops run."""
 
-publish: Callable[..., None] | None = None if why_pure else _found["publishes"].publish
-"""`publishes.publish`; its twin is `server.client.commands.Commands`."""
+publish_lines: Callable[..., None] | None = None if why_pure else _found["publishes"].publish_lines
+"""`publishes.publish_lines`; its twin is `server.client.commands.Commands`."""
 render: Callable[..., tuple[bytes, int, int]] | None = None if why_pure else _found["messages"].render
 """`messages.render`; its twin is `ClientSubscription.take_many`."""
 join_columns: Callable[..., bytes] | None = None if why_pure else _found["messages"].join_columns

@@ -1,4 +1,4 @@
-"""`publish`: the PUB and HPUB lines of one portion of a client's input, parsed and delivered in one pass.
+"""`publish_lines`: the PUB and HPUB lines of one portion of a client's input, parsed and delivered in one pass.
 
 The twin of `protocol.parser.Parser` and `server.client.commands.Commands`. Whatever is not plain is left to them, line by
 line: other verbs, unusual blanks, errors, replies outside of `_INBOX.`, traces, and lines that are not complete.
@@ -236,7 +236,7 @@ cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals 
             return at
 
 
-def publish(commands, portion, parser, Py_ssize_t size, client, router):
+def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
     """Runs the plain PUBs and HPUBs that begin in the next `size` bytes of `parser`, up to the end of the portion; then
     `portion.over` is True. The session must be one in which a publish needs nothing but a lookup."""
     cdef bytes data = parser.waiting

@@ -161,11 +161,11 @@ def walk_all() -> dict[str, list[Call]]:
     """The calls of every way, by its key, with Python alone: what is compiled depends on the machine."""
     recorder = Recorder()
     recorder.install()
-    compiled, native.publish = native.publish, None
+    compiled, native.publish_lines = native.publish_lines, None
     try:
         ways = asyncio.run(_one_node(recorder))
         _three_nodes(recorder, ways)
     finally:
-        native.publish = compiled
+        native.publish_lines = compiled
         recorder.uninstall()
     return ways

@@ -41,7 +41,7 @@ def test_python_runs_alone_where_nothing_is_compiled_and_where_it_is_asked_for(c
     assert described(TOP, JETCLUSTER_PURE="1") == "Python alone: JETCLUSTER_PURE is set"
 
 
-@pytest.mark.skipif(native.publish is None, reason=f"no compiled loops: {native.why_pure}")
+@pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
 def test_modules_of_other_sources_are_not_used(copy: Path) -> None:
     room = copy / "jetcluster" / "native"
     for module in (TOP / "jetcluster" / "native").glob("*.so"):

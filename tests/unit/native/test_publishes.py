@@ -27,7 +27,7 @@ REPLIES = [b"_INBOX.r.1", b"_INBOX.r.2", b"_INBOX.", b"reply", b"$JS.ACK.x", b"_
 BLANKS = [b" "] * 12 + [b"  ", b"\t", b" \t "]
 ENDS = [b"\r\n"] * 12 + [b"\n", b"\r\r\n", b" \r\n"]
 
-pytestmark = pytest.mark.skipif(native.publish is None, reason=f"no compiled loops: {native.why_pure}")
+pytestmark = pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
 
 
 class Inputs:
@@ -202,7 +202,7 @@ def portions_of(seed: int, *, compiled: bool) -> Iterator[None]:
         patch.setattr(commands, "PORTION_OUTPUT_BYTES", rng.choice([8192, 300]))
         patch.setattr(commands, "CHUNK_BYTES", rng.choice([8192, 8192, 100]))
         if not compiled:
-            patch.setattr(native, "publish", None)
+            patch.setattr(native, "publish_lines", None)
         yield
 
 
