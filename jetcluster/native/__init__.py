@@ -49,6 +49,10 @@ publish_lines: Callable[..., None] | None = None if why_pure else _found["publis
 """`publishes.publish_lines`; its twin is `server.client.commands.Commands`."""
 render: Callable[..., tuple[bytes, int, int]] | None = None if why_pure else _found["messages"].render
 """`messages.render`; its twin is `ClientSubscription.take_many`."""
+render_answers: Callable[..., tuple[bytes, int, int, int]] | None = (
+    None if why_pure else _found["messages"].render_answers
+)
+"""`messages.render_answers`; its twin is `server.accounts.router.Router.publish_many`."""
 join_columns: Callable[..., bytes] | None = None if why_pure else _found["messages"].join_columns
 split_columns: Callable[..., list[Any] | None] | None = None if why_pure else _found["messages"].split_columns
 """`messages.join_columns` and `split_columns`; their twins are `mesh.frames.encode_msgs` and `decode_msgs`."""

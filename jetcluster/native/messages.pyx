@@ -7,7 +7,7 @@ A message is the tuple (subject, reply, headers, payload) of `protocol.bus.Outgo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 from jetcluster.native.writing cimport digits, put, put_number, put_u32
 
@@ -86,6 +86,51 @@ def render(bytes mid, list messages, bint shows_headers):
         out = put(out, b"\r\n", 2)
     assert out == PyBytes_AS_STRING(piece) + total
     return piece, sizes, names
+
+
+def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head):
+    """Returns (the frames of the answers from `first` on to one taker as one piece, how many, bytes of their payloads,
+    bytes of their subjects). An answer is a tuple (subject, payload); those that follow the first one to its taker have the same
+    first `head` bytes of the subject, and one token after them."""
+    cdef Py_ssize_t total = 0, sizes = 0, names = 0, place, last, size
+    cdef bytes subject, payload, piece
+    cdef const char *name
+    cdef const char *first_name = NULL
+    cdef object answer
+    cdef char *out
+    if first < 0 or head < 0:
+        raise ValueError("not a place")
+    last = first
+    while last < len(answers):
+        answer = answers[last]
+        if not PyTuple_CheckExact(answer) or PyTuple_GET_SIZE(answer) != 2 or not PyBytes_CheckExact(
+                <object>PyTuple_GET_ITEM(answer, 0)) or not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(answer, 1)):
+            raise TypeError("an answer is a tuple of two bytes")
+        name, size = PyBytes_AS_STRING(_part(answer, 0)), PyBytes_GET_SIZE(_part(answer, 0))
+        if first_name == NULL:
+            first_name = name  # the caller's, whatever it is
+        elif size < head + 2 or name[head] != 46 or memcmp(name, first_name, head) != 0 or memchr(
+                name + head + 1, 46, size - head - 1) != NULL:
+            break
+        names += size
+        sizes += PyBytes_GET_SIZE(_part(answer, 1))
+        total += 8 + PyBytes_GET_SIZE(mid) + digits(PyBytes_GET_SIZE(_part(answer, 1)))
+        last += 1
+    total += names + sizes
+    piece = PyBytes_FromStringAndSize(NULL, total)
+    out = PyBytes_AS_STRING(piece)
+    for place in range(first, last):
+        answer = answers[place]
+        subject, payload = _part(answer, 0), _part(answer, 1)
+        out = put(out, b"MSG ", 4)
+        out = put(out, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+        out = put(out, PyBytes_AS_STRING(mid), PyBytes_GET_SIZE(mid))
+        out = put_number(out, PyBytes_GET_SIZE(payload))
+        out = put(out, b"\r\n", 2)
+        out = put(out, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+        out = put(out, b"\r\n", 2)
+    assert out == PyBytes_AS_STRING(piece) + total
+    return piece, last - first, sizes, names
 
 
 cdef bint _is_same(list messages, Py_ssize_t place):

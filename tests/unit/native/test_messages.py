@@ -12,6 +12,7 @@ from jetcluster import native
 from jetcluster.mesh.frames import MAX_DELIVER_BYTES, FrameError, decode_msgs, encode_msgs
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server.accounts.subscription import rendered
+from testkit.server_rig import Bench
 
 pytestmark = pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}")
 
@@ -24,7 +25,7 @@ messages = st.lists(st.tuples(names, replies, blocks, payloads), min_size=1, max
 
 def by_python(function: object, *arguments: object) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("render", "join_columns", "split_columns"):
+        for name in ("render", "render_answers", "join_columns", "split_columns"):
             patch.setattr(native, name, None)
         return function(*arguments)  # type: ignore[operator]
 
@@ -43,6 +44,27 @@ def test_columns(some: list[Outgoing]) -> None:
     frame = encode_msgs("ACC", some)
     assert frame == by_python(encode_msgs, "ACC", some)
     assert decode_msgs(frame, 5, len(frame)) == ("ACC", some) == by_python(decode_msgs, frame, 5, len(frame))
+
+
+def answered(answers: list[tuple[bytes, bytes]]) -> object:
+    """What becomes of answers to an inbox of one client, and to subjects of another."""
+    bench = Bench()
+    inbox, other = bench.client(b"SUB _INBOX.a.* 1"), bench.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2")
+    bench.router.publish(b"_INBOX.a.0", b"first")  # caches the routes
+    bench.router.publish_many(answers)
+    counts = [(one.connection.out_msgs, one.connection.out_bytes, one.connection.pending) for one in (inbox, other)]
+    return inbox.read(), other.read(), counts
+
+
+subjects = st.sampled_from(
+    [b"_INBOX.a.1", b"_INBOX.a.22", b"_INBOX.a.", b"_INBOX.a.x.y", b"_INBOX.b.1", b"plain.a", b"none", b"_INBOX.a"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(subjects, payloads), max_size=30))
+def test_answers(answers: list[tuple[bytes, bytes]]) -> None:
+    assert answered(answers) == by_python(answered, answers)
 
 
 def _outcome(buffer: bytes, start: int, end: int) -> object:
