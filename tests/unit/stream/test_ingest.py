@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 
 import pytest
@@ -380,3 +381,34 @@ def test_where_in_the_log_the_newest_copy_of_the_server_is(bench: Bench) -> None
     bench.log.error = NotLeaderError("n2")
     ingest.flush()
     assert ingest.copied == 0
+
+
+def test_messages_together_are_as_if_they_came_one_by_one() -> None:
+    """`on_messages` is a shorter way for plain ones, and leaves the rest to `on_message`."""
+    rng = random.Random(3)
+    for _ in range(200):
+        limits = {"max_pending_messages": [4, 1000][rng.randrange(2)], "max_pending_bytes": 1 << 20}
+        one, other = Bench(**limits), Bench(**limits)
+        for bench in (one, other):
+            bench.ingest.batch_messages = 7
+        for _ in range(rng.randrange(1, 8)):
+            subject = [b"a", b"b", b"s" * 70_000][min(rng.randrange(20), 2) if rng.randrange(9) == 0 else 0]
+            size = [1, 5, 100_000][min(rng.randrange(12), 2) if rng.randrange(3) == 0 else 0]
+            replies = [
+                [b"", b"_INBOX.r", b"_INBOX.b.1.0.0.0.$FI"][rng.randrange(2 + (rng.randrange(9) == 0))]
+                for _ in range(5)
+            ]
+            messages = [(subject, reply, b"", b"x" * size) for reply in replies[: rng.randrange(1, 6)]]
+            headed = block("A", "b") if rng.randrange(4) == 0 else b""
+            for bench in (one, other):
+                if headed:
+                    bench.ingest.on_message(b"a", b"h", headed, b"x", CLIENT)
+            one.ingest.on_messages(messages, CLIENT)
+            for message in messages:
+                other.ingest.on_message(*message, CLIENT)
+            if rng.randrange(2):
+                for bench in (one, other):
+                    bench.end_turn()
+            assert one.log.commands == other.log.commands and one.bus.sent == other.bus.sent
+            assert len(one.turn) == len(other.turn)
+            assert one.ingest.pending_bytes == other.ingest.pending_bytes
