@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,24 @@ def kv(tmp_path: Path, rocks: Rocks) -> Iterator[RocksKv]:
     opened.close()
 
 
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {}
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_size, path.stat().st_mtime_ns
+    return found
+
+
 @contextmanager
 def after_a_power_failure(kv: RocksKv, path: Path) -> Iterator[RocksKv]:
     """The files as they are now, opened elsewhere."""
     while True:
-        try:
+        before = _files(kv._path)
+        with suppress(shutil.Error):
             shutil.copytree(kv._path, path)
-            break
-        except shutil.Error:  # a compaction has just replaced some
-            shutil.rmtree(path)
+            if _files(kv._path) == before:
+                break
+        shutil.rmtree(path)  # a compaction has replaced some meanwhile: no moment had these files
     copy = RocksKv(path)
     yield copy
     copy.close()
