@@ -33,8 +33,6 @@ class NodeInfo:
     """host:port for WebSocket clients, likewise."""
     key: str = ""
     """Public key, with which the node has signed the link's greetings; "" from a node without a store."""
-    frames: int = 0
-    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 while unknown."""
     sync_interval: float | None = None
     """Most seconds until what it acknowledges is on its disk; 0: it waits for the disk. None without JetStream."""
 

@@ -19,7 +19,6 @@ from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.auth import decode_refused
 from jetcluster.mesh.frames import (
     DELIVER,
-    FRAMES,
     MSG,
     MSGS,
     RAFT,
@@ -62,7 +61,7 @@ class MeshCore:
     """Peers, Raft frames, requests and notices over the links that the subclass brings up."""
 
     def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
-        self.me = replace(me, frames=FRAMES)
+        self.me = me
         self.max_frame = max_frame
         self.counters = MeshCounters()
         self.traffic = RouteTraffic()
@@ -204,7 +203,7 @@ class MeshCore:
     def update_me(self, me: NodeInfo) -> None:
         """Sends changed addresses, tags or flags to all peers. The ids and the name must stay."""
         assert (me.peer_id, me.boot_id, me.name) == (self.me.peer_id, self.me.boot_id, self.me.name)
-        self.me = replace(me, frames=FRAMES)
+        self.me = me
         frame = encode_info(self.me)
         for link in self.links.values():
             link.send(frame)

@@ -64,9 +64,6 @@ MSGS = int(Kind.MSGS)
 _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
-FRAMES = _HIGHEST
-"""The last kind that this version understands, sent in INFO (`NodeInfo.frames`)."""
-
 
 class FrameError(PeerError):
     """Malformed bytes from a peer; the text is safe to log."""

@@ -17,7 +17,6 @@ from jetcluster.records import dataclass
 
 MAX_TAGS = 64
 MAX_TEXT_CHARACTERS = 512
-MAX_KIND = 255
 MAX_SYNC_SECONDS = 1e9
 MAX_GOSSIP_NODES = 256
 """Addresses per frame; a cluster is far smaller."""
@@ -91,7 +90,6 @@ def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, objec
                 "server_id": info.server_id,
                 "leaf_url": info.leaf_url,
                 "ws_url": info.ws_url,
-                **({"frames": info.frames} if info.frames else {}),
                 **({"key": info.key} if info.key else {}),
                 **({"sync_interval": info.sync_interval} if info.sync_interval is not None else {}),
                 **({"signature": signature.hex()} if signature else {}),
@@ -141,9 +139,6 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     key = _text(data.get("key", ""), "key")
     if key and not is_key("N", key):
         raise FrameError("INFO holds a bad key")
-    frames = data.get("frames", 0)
-    if type(frames) is not int or not 0 <= frames <= MAX_KIND:  # not isinstance: True is an int
-        raise FrameError("INFO holds a bad kind of frame")
     sync_interval = data.get("sync_interval")
     if sync_interval is not None and (
         type(sync_interval) not in (int, float) or not 0 <= sync_interval < MAX_SYNC_SECONDS
@@ -169,7 +164,6 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         leaf_url=leaf_url,
         ws_url=ws_url,
         key=key,
-        frames=frames,
         sync_interval=sync_interval,
     )
 

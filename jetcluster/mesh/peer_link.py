@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import (
     MAX_DELIVER_BYTES,
-    MSGS,
     MSGS_HEAD_BYTES,
     MSGS_LENGTH_BYTES,
     Kind,
@@ -214,7 +213,7 @@ class PeerLink:
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
-        if not queues and self.info is not None and self.info.frames >= MSGS:
+        if not queues:
             size = MSGS_LENGTH_BYTES + len(subject) + len(reply) + len(headers) + len(payload)
             if size <= MAX_GATHERED_BYTES and size + MSGS_HEAD_BYTES + len(account) * 4 < self._max_frame:
                 self._gather(account, size, (subject, reply, headers, payload))
@@ -233,8 +232,7 @@ class PeerLink:
     def send_run(self, account: str, messages: list[Outgoing], size: int) -> None:
         """Queues messages without queues. `size`: bytes of all their parts."""
         size += MSGS_LENGTH_BYTES * len(messages)
-        fits = size <= MAX_GATHERED_BYTES and size + MSGS_HEAD_BYTES + len(account) * 4 < self._max_frame
-        if fits and self.info is not None and self.info.frames >= MSGS:
+        if size <= MAX_GATHERED_BYTES and size + MSGS_HEAD_BYTES + len(account) * 4 < self._max_frame:
             self._gather(account, size, *messages)
             return
         for subject, reply, headers, payload in messages:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jetcluster.mesh.frames import (
-    FRAMES,
     MAX_DELIVER_BYTES,
-    MSGS_HEAD_BYTES,
     FrameError,
     Kind,
     encode_deliver,
-    encode_msg,
     frame,
 )
 from jetcluster.mesh.interest import MeshInterest
@@ -112,23 +108,6 @@ def test_messages_of_a_turn_arrive_in_order_and_outlive_one_that_a_taker_raises_
     assert board.messages == [(A, "ACC", b"%d" % number, b"r", [], b"", b"x") for number in (0, 2, 3)]
     assert (b.links[A].stats.in_msgs, b.traffic["ACC"].in_msgs, b.traffic["ACC"].in_bytes) == (4, 4, 4)
     assert b.counters.callback_errors == 1 and b.links[A].up
-
-
-def test_a_link_gets_the_new_frames_once_its_peer_says_that_it_understands_them() -> None:
-    time, _, (a, b, _), _ = trio()
-    link, board = a.links[B], FakeSwitchboard()
-    b.attach(board, lambda link: None)
-    sizes = []
-    for understood in (FRAMES, 0):
-        assert link.info is not None
-        link.info = replace(link.info, frames=understood)
-        before = link.stats.out_bytes
-        for _ in range(10):
-            link.send_msg("ACC", b"s", b"", [], b"", b"")
-        time.advance(0.05)
-        sizes.append(link.stats.out_bytes - before)
-    assert len(board.messages) == 20
-    assert sizes == [MSGS_HEAD_BYTES + len(b"ACCs"), 10 * len(encode_msg("ACC", b"s", b"", [], b"", b""))]
 
 
 def test_client_urls_follow_the_connected_peers() -> None:

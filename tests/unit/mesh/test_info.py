@@ -48,15 +48,6 @@ def test_nodes_need_not_take_leaf_links_but_must_say_it_right(url: Any) -> None:
     assert decode_info(json.dumps(data).encode(), "").leaf_url == ""
 
 
-def test_nodes_tell_which_frames_they_understand_and_those_before_told_nothing() -> None:
-    assert decode_info(encode_info(replace(NODE, frames=19))[5:], "").frames == 19
-    data = json.loads(encode_info(NODE)[5:])
-    assert "frames" not in data and decode_info(json.dumps(data).encode(), "").frames == 0
-    for wrong in (-1, 256, True, "19", None):
-        with pytest.raises(FrameError):
-            decode_info(json.dumps(data | {"frames": wrong}).encode(), "")
-
-
 def test_nodes_tell_how_long_what_they_acknowledge_may_not_be_on_disk_and_those_before_told_nothing() -> None:
     for seconds in (0.0, 10.0):
         assert decode_info(encode_info(replace(NODE, sync_interval=seconds))[5:], "").sync_interval == seconds

@@ -278,20 +278,6 @@ def test_a_stranger_closes_nothing() -> None:
     assert pair.b.counters.strangers == 2
 
 
-def test_a_node_of_before_understands_what_it_is_told() -> None:
-    pair = Pair()
-    heard: list[tuple[bool, int]] = []
-    old = pair.network.mesh("old", "CCCCCCCC")
-    old.on_notice("valve", lambda peer, payload: heard.append(struct.unpack_from("!?H", payload)))
-    old.start_now()
-    pair.time.advance(0.05)
-    pair.told.closed_for([b"orders.>"])
-    pair.time.advance(0.05)
-    pair.told.closed_for([])
-    pair.time.advance(0.05)
-    assert heard == [(True, len(ACCOUNT)), (False, len(ACCOUNT))]
-
-
 def test_what_is_no_notice_does_no_harm() -> None:
     pair = Pair()
     pair.a.notify(None, "valve", b"")

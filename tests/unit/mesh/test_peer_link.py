@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.mesh import peer_link
-from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import MAX_DELIVER_BYTES, MSG, MSGS, decode_deliver, decode_msg, decode_msgs
 from jetcluster.mesh.peer_link import MAX_GATHERED_BYTES, MeshCounters, PeerLink, RouteTraffic, Traffic
 
@@ -38,9 +37,6 @@ class Link(PeerLink):
 
     def end_turn(self) -> None:
         self._seal()
-
-    def understands(self, kind: int) -> None:
-        self.info = NodeInfo("AAAAAAAA", "a", "BBBBBBBB", "", "", frames=kind)
 
     def accepts_msgs(self) -> bool:
         return self.takes
@@ -82,7 +78,6 @@ def test_many_messages_go_in_order_in_frames_that_raft_need_not_wait_for() -> No
 
 def test_the_messages_of_a_turn_go_as_one_frame_whose_bytes_count_from_the_first_on() -> None:
     link = Link()
-    link.understands(MSGS)
     messages = [(b"s%d" % number, b"r", b"NATS/1.0\r\n\r\n", b"%d" % number) for number in range(100)]
     for subject, reply, headers, payload in messages:
         link.send_msg("ÄCC", subject, reply, [], headers, payload)
@@ -99,7 +94,6 @@ def test_the_messages_of_a_turn_go_as_one_frame_whose_bytes_count_from_the_first
 
 def test_gathered_messages_keep_their_place_among_all_that_is_sent() -> None:
     link = Link()
-    link.understands(MSGS)
     link.send_msg("A", b"1", b"", [], b"", b"")
     link.send_msg("A", b"2", b"", [b"q"], b"", b"")
     link.send_msg("A", b"3", b"", [], b"", b"")
@@ -117,7 +111,6 @@ def test_gathered_messages_keep_their_place_among_all_that_is_sent() -> None:
 
 def test_a_frame_of_gathered_messages_is_no_longer_than_raft_may_wait_for() -> None:
     link = Link()
-    link.understands(MSGS)
     for number in range(500):
         link.send_msg("ACC", b"s%d" % number, b"", [], b"", b"x" * 1_000)
     link.end_turn()
@@ -127,17 +120,8 @@ def test_a_frame_of_gathered_messages_is_no_longer_than_raft_may_wait_for() -> N
     assert sum(map(len, link.frames)) == link.expected
 
 
-def test_a_node_of_a_version_before_gets_each_message_in_a_frame_of_its_own() -> None:
-    link = Link()
-    link.understands(0)
-    for _ in range(3):
-        link.send_msg("ACC", b"s", b"", [], b"", b"")
-    assert [frame[HEAD - 1] for frame in link.frames] == [MSG] * 3
-
-
 def test_messages_that_are_not_taken_are_not_gathered() -> None:
     link = Link()
-    link.understands(MSGS)
     link.takes = False
     link.send_msg("ACC", b"s", b"", [], b"", b"")
     link.end_turn()
