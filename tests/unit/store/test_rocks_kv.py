@@ -48,11 +48,12 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
 @contextmanager
 def after_a_power_failure(kv: RocksKv, path: Path) -> Iterator[RocksKv]:
     """The files as they are now, opened elsewhere."""
+    folder = kv._path
     while True:
-        before = _files(kv._path)
+        before = _files(folder)
         with suppress(shutil.Error):
-            shutil.copytree(kv._path, path)
-            if _files(kv._path) == before:
+            shutil.copytree(folder, path)
+            if _files(folder) == before:
                 break
         shutil.rmtree(path)  # a compaction has replaced some meanwhile: no moment had these files
     copy = RocksKv(path)
