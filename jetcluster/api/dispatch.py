@@ -159,7 +159,7 @@ class JetStreamApi:
             self._bus.publish(reply, headers=NO_RESPONDERS)
 
     def _run_more(self) -> None:
-        """Begins requests as the loop has time for them: what they cost comes with the loop's next turn."""
+        """Begins queued requests while the loop has time for them; their cost shows in the loop's next turn."""
         if self._queue and self._starting is None and len(self._running) < MAX_RUNNING:
             try:
                 steps, account = self._start_some(), self._bus.account

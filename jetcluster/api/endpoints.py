@@ -207,6 +207,8 @@ Reply = dict[str, Any] | bytes
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
+    """One endpoint of the JetStream API."""
+
     name: str
     """Tokens after `$JS.API.`."""
     args: tuple[int, int]

@@ -23,6 +23,8 @@ NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
 
 class ObjectClaims:
+    """The subscriptions that claim the object API's subjects (`$OBJ`) on each node."""
+
     def __init__(self, cluster: JetStream, bus: Bus) -> None:
         self._cluster = cluster
         self._bus = bus

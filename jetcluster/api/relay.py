@@ -7,10 +7,9 @@ comes back by the interest in its reply subject. While no peer has JetStream the
 503.
 
 The requester's connection does not cross, so its permissions are checked here: a request that makes the server publish
-where the client may not is answered with the refusal that it would get there.
-A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
-members hand over requests of the system account and those about the cluster itself: such requests are for the clients
-of a node with JetStream.
+where the client may not is answered with the refusal that it would get there. A node without JetStream is no member of
+the cluster, and a process with the routes' password looks like one. So only members hand over requests of the system
+account and those about the cluster itself: such requests are for the clients of a node with JetStream.
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 @dataclass(slots=True)
 class Request:
+    """One API request."""
+
     account: str
     subject: bytes
     """The subject as the client wrote it, a domain's prefix included."""
@@ -87,8 +89,8 @@ class Request:
         return self._fields
 
     def may_deliver_to(self, subject: str) -> bool:
-        """Returns False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, which the
-        client may not publish to: the server would publish deliveries there in its place. `subject` may be a filter
+        """Returns False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, if the
+        client may not publish there: deliveries to it would bypass the client's permissions. `subject` may be a filter
         of all deliver subjects. A client of another account is judged by what its account exports."""
         if GUARDED in self.headers and self.bus.is_guarded(subject.encode("utf-8", "replace")):
             return False
@@ -172,6 +174,8 @@ class RestoreRoom:
 
 @dataclass(slots=True)
 class ApiContext:
+    """The services that handlers use; one per account."""
+
     cluster: JetStream
     clock: Clock
     rng: Rng

@@ -165,7 +165,8 @@ class Administration:
 
     async def _assign_to_leader(self, assignment: Assignment) -> None:
         """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
-        down to a leader that was lost, or moved. Without a leader it stays theirs: only they had the data."""
+        down to a leader that was lost, or moved. Without a leader the assignment stays: only those servers had the
+        data."""
         leader = self._network.leaders.get(assignment.gid)
         if leader is None:
             return

@@ -29,7 +29,7 @@ SILENT_SECONDS: Final = 3.0
 """Time after which a silent node with an open link does not count: it may stand still."""
 _GID = struct.Struct("<I")
 _ANSWER = struct.Struct("<IBB")
-"""Group, its voters without the asker, those of them that are connected and caught up; 0 voters when not led here."""
+"""Group id; number of its voters without the asker, 0 if it is not led here; how many of them are caught up."""
 
 
 class Risk(NamedTuple):

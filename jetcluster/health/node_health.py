@@ -1,15 +1,12 @@
 """`NodeHealth`: the promises that a node may make now, given the troubles of its parts.
 
-| aspect | reported by, and when | may lead | may vote | may answer reads |
-|---|---|---|---|---|
-| JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
-| SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
-| STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
-| DATA | `cluster.store_care`: files of the data store are damaged, new data may not begin | no | yes | yes |
-| DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
-| CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
-| LOOP | `raft.node`: the event loop is blocked for half of the time | no | yes | yes |
-| MEMORY | `memory`: hardly any memory is left | no | yes | yes |
+| aspect | reported by, and when | may lead | may vote | may answer reads | |---|---|---|---|---| | JOURNAL |
+`raft.node`: age of the oldest unfinished write | no | no | no | | SPACE | `raft.node`: the disk takes no publishes | no
+| yes | yes | | STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no | |
+DATA | `cluster.store_care`: files of the data store are damaged, new data may not begin | no | yes | yes | |
+DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes | | CLOCK | `cluster_clock`: the wall clock
+disagrees with the cluster's time | no | yes | yes | | LOOP | `raft.node`: the event loop is blocked for half of the
+time | no | yes | yes | | MEMORY | `memory`: hardly any memory is left | no | yes | yes |
 
 *May lead: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
 may, the present leader stays: a slow stream is better than one without a leader. *Votes* are promises that the journal

@@ -63,7 +63,7 @@ class SubjectTransform:
         self._pieces: list[bytes | Piece] = []
         self._tail = False
         self._fixed = self._growth = 0
-        """A subject of n bytes needs at most `_fixed + n * _growth` bytes, read ones and those of the result."""
+        """Bytes that are read and written for a subject of n bytes: at most `_fixed + n * _growth`."""
         self._literal: bytes | None = None
         self.random = b"{{" in destination and b"andom" in destination
         """Equal subjects may have different results."""

@@ -26,6 +26,8 @@ MAX_NAMED_RISKS = 10
 
 @dataclass(slots=True)
 class Problem:
+    """One reason why the server is not healthy, as /healthz?details shows it."""
+
     type: str
     error: str
     account: str = ""

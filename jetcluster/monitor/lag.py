@@ -25,6 +25,8 @@ IDLE_SECONDS = 300.0
 
 
 class Lag(NamedTuple):
+    """The entries and messages that a replica lacks, and the seconds by which it is late."""
+
     entries: int
     messages: int
     seconds: float
@@ -92,8 +94,8 @@ class LagNotes:
 
 
 def _at(notes: Sequence[_Note], entry: int, now: float, newest: int) -> tuple[float, int]:
-    """(when, newest message) as of `entry`: between two notes it is taken to have grown evenly, before the first one
-    nothing is known. Without notes: now."""
+    """(when, newest message) as of `entry`. Between two notes, entries are assumed to grow linearly; before the first
+    one nothing is known. Without notes: now."""
     behind = bisect_right(notes, entry, key=lambda note: note.entry)
     if not notes:
         return now, newest

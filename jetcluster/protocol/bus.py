@@ -127,11 +127,15 @@ BulkCallback = Callable[[list[Outgoing], Origin], None]
 
 
 class Subscription(Protocol):
+    """A subscription of the server itself."""
+
     subject: bytes
     queue: bytes | None
 
 
 class Bus(Protocol):
+    """The messages of one account, as the rooms below the router see them."""
+
     account: str
 
     def subscribe(

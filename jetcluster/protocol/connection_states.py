@@ -35,6 +35,8 @@ from typing import Final
 
 
 class ConnectionState(Enum):
+    """The states of a connection."""
+
     NEW = auto()
     GREETED = auto()
     OPEN = auto()
@@ -52,6 +54,8 @@ class ConnectionState(Enum):
 
 
 class ConnectionEvent(Enum):
+    """The events that change a connection's state."""
+
     GREET = auto()
     """INFO goes out before the connection is made."""
     MAKE = auto()

@@ -55,6 +55,8 @@ class RemotePeer(Protocol):
 
 
 class InterestListener(Protocol):
+    """A callback for changes of this node's interest."""
+
     def __call__(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
         """This node's interest in (account, subject, queue) is now `count` (0: gone). Plain interest is reported as 1
         or 0, when it begins and ends; a queue's at every change of its member count. `local_only` subscriptions are

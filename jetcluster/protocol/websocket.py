@@ -44,6 +44,8 @@ class HandshakeError(PeerError):
 
 @dataclass(slots=True, frozen=True)
 class UpgradeRequest:
+    """A client's request to upgrade HTTP to WebSocket (RFC 6455, section 4.1)."""
+
     path: str
     headers: Mapping[str, str]
     """Names in lower case; a name's values joined with ", "."""

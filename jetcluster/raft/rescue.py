@@ -44,9 +44,9 @@ EMPTY_LOG = "raft: log is empty"
 
 
 def is_lone(me: str, config: Config, *, damaged: bool, joining: bool) -> bool:
-    """True for a damaged replica that no other can heal, since by what is left of its log no other node ever had a
-    vote. `config`: the newest one left in the log. A replica that is being added must get the group's content from the
-    others and never goes on with its own.
+    """True for a damaged replica that no other can heal, if the rest of its log shows no other node as a voter, now or
+    earlier. `config`: the newest one left in the log. A replica that is being added must get the group's content from
+    the others and never goes on with its own.
 
     The lost entries may be those by which others became voters, and these may lead the group, and commit, without this
     replica. The meta group proves nothing either: while a stream shrinks to one replica its assignment names only that

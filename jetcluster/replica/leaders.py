@@ -26,6 +26,8 @@ MAX_ENTRIES_PER_NOTICE = 4096
 
 
 class Hint(NamedTuple):
+    """A peer's word about a group: its newest leader known there, and that leader's term."""
+
     term: int
     leader: str
 

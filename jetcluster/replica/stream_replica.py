@@ -406,7 +406,7 @@ class StreamReplica(ReplicaState):
         if bool(known) == bool(reason):
             return
         if reason:
-            self.runtime.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=reason)
+            self.runtime.log.warning("replica differs from its leader", stream=self.assignment.name, disputed=reason)
             self.reads.abort()
         self.consumers.refresh()
 

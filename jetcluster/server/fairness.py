@@ -40,7 +40,7 @@ CROWD_SIZE: Final = 16
 FLOOD_SECONDS: Final = 1.0
 """A crowd that lasts this long is a flood."""
 LIGHT_TURNS: Final = 4
-"""One of so many turns goes to a connection that has sent much, however many have sent little."""
+"""One turn of this number is reserved for connections that have sent much."""
 STRANGER_SECONDS: Final = 1.0
 """Silence after which a connection that has sent no CONNECT may be closed to make room."""
 LOG_SECONDS: Final = 10.0

@@ -157,6 +157,8 @@ class SystemRequestError(CallerError):
 
 
 class SystemAnswers:
+    """Answers to requests at `$SYS.REQ`."""
+
     def __init__(self, node: Node, block: ServerBlock, reload: Callable[[], str]) -> None:
         self._node = node
         self._block = block

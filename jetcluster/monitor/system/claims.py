@@ -40,6 +40,8 @@ _COMPARE = "$SYS.JETCLUSTER.CLAIMS.COMPARE"
 
 
 class ClaimsRequest(NamedTuple):
+    """One request about account JWTs."""
+
     kind: str
     account: str
     """The account in the subject; "" without one."""
@@ -48,6 +50,8 @@ class ClaimsRequest(NamedTuple):
 
 
 class ClaimsRequests:
+    """Requests about account JWTs (`$SYS.REQ.CLAIMS`, `$SYS.ACCOUNT.*.CLAIMS`), one after the other."""
+
     def __init__(self, node: Node, block: ServerBlock, operator: NodeOperator) -> None:
         self.dropped = 0
         self._node = node

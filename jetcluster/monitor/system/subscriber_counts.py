@@ -29,6 +29,8 @@ MAX_OPEN_COUNTS = 64
 
 
 class SubscriberCounts:
+    """The number of subscribers of a subject on all nodes, and their answers to each other."""
+
     def __init__(self, node: Node) -> None:
         self._node = node
         self._subscriptions: list[Subscription] = []

@@ -1,8 +1,9 @@
 """Counters (ADR-49): a message carries an increment, and is stored with the total of its subject.
 
 Numbers are integers of up to MAX_DIGITS digits, read, added and written in linear time. Python's own integers are
-binary: reading and printing one of 4,000 digits takes 0.4 ms, for every message of a counter that any client may have
-made so long. So only short numbers are `int`, which is faster for them; others are `Decimal`. Both are exact.
+binary: reading and printing one of 4,000 digits takes 0.4 ms. Any client can make a counter that long, and every later
+message would pay for it. So only short numbers are `int`, which is faster for them; others are `Decimal`. Both are
+exact.
 
 `Nats-Counter-Sources` has a counter's totals by source: {"stream": {"subject": "total"}}. Every message of a counter
 fed by sources carries it, so that the newest one has the totals counted so far, and only the difference to a source's
