@@ -127,10 +127,12 @@ class Applying:
     def _tell_all(self) -> None:
         """Notify reads and consumers at the end of a turn that applied commands."""
         self._untold = False
-        replica = self._replica
-        self._commits.end_of_turn()
+        replica, commits = self._replica, self._commits
+        if not commits.waiting or commits.writes.pressing:
+            commits.end_of_turn()
         try:
-            self._reads.applied(replica.machine.applied_index)
+            if any(self._reads.queues):
+                self._reads.applied(replica.machine.applied_index)
             if self._consumers.running and self._store.last_seq > self._told_seq:
                 self._tell_consumers()
         except FAULTS as error:

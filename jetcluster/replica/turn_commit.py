@@ -28,14 +28,14 @@ class TurnCommit:
 
     def __init__(self, kv: RocksKv, timers: Timers, log: Log, turns: Turns | None = None) -> None:
         self.kv = kv
-        self._writes = kv.writes
+        self.writes = kv.writes
         self._timers = timers
         self._log = log
         self._scheduled = False
         self._held = False
         """A commit happened within the last HOLD_SECONDS."""
-        self._waiting = False
-        """A command was applied since that commit."""
+        self.waiting = False
+        """A command was applied since that commit: another comes by itself, or at once if `writes` are pressing."""
         self._stopped = False
         self.failing = ""
         """Why the last commit failed, "" if it succeeded. New writes should be refused while commits fail."""
@@ -64,8 +64,8 @@ class TurnCommit:
         """Note that the ending turn applied a command."""
         if self._scheduled:
             return
-        if self._held and not self._writes.pressing:
-            self._waiting = True
+        if self._held and not self.writes.pressing:
+            self.waiting = True
         else:
             if not self._held:
                 self._hold()
@@ -96,12 +96,12 @@ class TurnCommit:
 
     def _end_of_hold(self) -> None:
         self._held = False
-        if self._waiting and not self._scheduled:
+        if self.waiting and not self._scheduled:
             self._hold()  # else the next turn would commit again at once, for itself alone
             self._commit()
 
     def _commit(self) -> None:
-        self._scheduled = self._waiting = False
+        self._scheduled = self.waiting = False
         if self._stopped:
             return
         try:

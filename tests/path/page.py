@@ -19,11 +19,8 @@ with Python alone: [compiled loops](mechanisms.md#compiled-loops) take the place
 indentation shows who calls; a line at the margin is called by the event loop or by a thread. A function that is called
 several times in a row stands there once.
 
-Files are many because each holds one noun. A publish with one replica passes the connection and the parser (4 files),
-the stream's ingest and its command (6), Raft's group, engine, log, journal and disk (8), the state machine and its
-publish checks (6), the store's blocks, index and open writes (6), and the parts that are notified (2): fewer would be
-files of more than one thing. What a way does not need is not called: a flag or a limit that was worked out before is
-looked at.
+With three replicas the disk, the sockets and the cutting of their bytes into frames are twins of the tests and are not
+counted (`FileDisk`, `TcpLink`, `FrameReader`).
 
 | way | calls | files | bound |
 |---|---|---|---|

@@ -70,9 +70,8 @@ class ReadWaits:
 
     def clear(self) -> None:
         """Give up on all reads now."""
-        waiting, self.waiting = self.waiting, deque()
-        for _, _, _, give_up in waiting:
-            give_up()
+        for _ in range(len(self.waiting)):
+            self.waiting.popleft()[3]()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

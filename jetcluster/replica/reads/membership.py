@@ -138,6 +138,7 @@ class Membership:
         self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(runtime.clock, runtime.timers, asked.confirmed, asked.reached)
+        self.queues = self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting
         self._requests = 0
 
     # ---- joining and leaving
@@ -427,6 +428,8 @@ class Reads:
         if upstream is not None:
             self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
+        self.queues = [queue for member in self.memberships for queue in member.queues]
+        """The reads that wait; `applied` must be called while there are any."""
 
     @property
     def unsettled(self) -> bool:
@@ -467,9 +470,7 @@ class Reads:
     def applied(self, index: int) -> None:
         """Answer the reads that waited for `index`, which is applied."""
         for member in self.memberships:
-            if member.arrivals.waiting:
-                member.arrivals.applied(index)
-            if member.waits.waiting:
-                member.waits.applied(index)
+            member.arrivals.applied(index)
+            member.waits.applied(index)
             if member.confirmations.waits.waiting:
                 member.confirmations.advanced()

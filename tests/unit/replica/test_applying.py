@@ -246,17 +246,15 @@ async def test_consumers_hear_once_per_turn_of_what_was_stored_and_after_the_ans
 
 
 @virtual_time
-async def test_what_says_something_about_this_machine_stops_the_replica_also_at_the_end_of_a_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_says_something_about_this_machine_stops_the_replica_also_at_the_end_of_a_turn() -> None:
     async with Cluster("A", clustered=False) as cluster:
         await cluster.create("S", 1)
         replica = cluster["A"].replica("S")
 
-        def fail(index: int) -> None:
+        def fail() -> None:
             raise KvError("corruption")
 
-        monkeypatch.setattr(replica.reads, "applied", fail)
+        replica.reads.own.waits.hold(0, fail, fail)
         assert (await cluster["A"].publish(b"s", b"x"))["seq"] == 1
         await cluster.until(lambda: bool(replica.failed), what="it stops")
         assert "corruption" in replica.failed
