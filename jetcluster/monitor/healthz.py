@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.replica.stream_replica import StreamReplica
 
-MAX_LAG = 1000
+MAX_LAG_ENTRIES = 1000
 """Committed entries that a current replica may still have to apply: under load there are always some."""
 UNWELL = "HEALTH"
 """Type of a problem that nats-server does not know: `health.node_health`."""
@@ -177,7 +177,7 @@ def _meta_problem(engine: JetStream) -> Problem | None:
     group = engine.meta.group
     if group is None or group.leader is None:
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
-    if group.commit_index - group.applied_index > MAX_LAG:
+    if group.commit_index - group.applied_index > MAX_LAG_ENTRIES:
         return Problem("JETSTREAM", "JetStream is not current with the meta leader")
     return None
 
@@ -198,4 +198,4 @@ def _replica_error(replica: StreamReplica) -> str:
         return f"is not the one that others have: {group.refused}"
     if group.leader is None:
         return "has no leader"
-    return "is not current" if group.commit_index - group.applied_index > MAX_LAG else ""
+    return "is not current" if group.commit_index - group.applied_index > MAX_LAG_ENTRIES else ""

@@ -33,7 +33,7 @@ OUT_OF_TOUCH_SECONDS = 2.0
 """Time without a live leader after which owners stop."""
 LEAVE_SECONDS = 2.0
 """Time between two notices that this node can own nothing."""
-MAX_UNUSED = 1024
+MAX_UNUSED_CONSUMERS = 1024
 MAX_WOKEN_OWNERS = 8
 """Up to this many owners are all woken by new messages; of more, only those that match a message."""
 START_SECONDS = 0.005
@@ -422,7 +422,7 @@ class ConsumerHost:
         return ConsumerOwner(state, around)
 
     def _unused(self, state: ConsumerState) -> None:
-        if len(self.unused) < MAX_UNUSED:  # the owner of a consumer without room asks again
+        if len(self.unused) < MAX_UNUSED_CONSUMERS:  # the owner of a consumer without room asks again
             self.unused[state.cid] = state
             self._tell_unused(self.replica.assignment.gid)
 

@@ -17,7 +17,6 @@ from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.reads.confirm import confirmed_last
-from jetcluster.replica.reads.membership import MAX_LAG
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
@@ -29,6 +28,8 @@ from jetcluster.stream.rules import StreamRules, short_hash
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link that make it omit or change messages of the upstream."""
+MAX_LAG_MESSAGES = 8192
+"""Messages that a mirror may lack before it leaves its upstream's group."""
 
 
 class MirrorHost:
@@ -146,7 +147,7 @@ class MirroredStream:
         if here is not None and here.answers_reads:
             return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.lag < (MAX_LAG if joined else CURRENT_MESSAGES)
+        return cursor is not None and cursor.lag < (MAX_LAG_MESSAGES if joined else CURRENT_MESSAGES)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         return self._upstream is not None and not self._has(payload)

@@ -39,7 +39,7 @@ CROWD_SIZE: Final = 16
 """Connections waiting for a turn that count as a crowd, until half as many or fewer wait."""
 FLOOD_SECONDS: Final = 1.0
 """A crowd that lasts this long is a flood."""
-LIGHT_TURNS: Final = 4
+TURNS_PER_HEAVY: Final = 4
 """One turn of this number is reserved for connections that have sent much."""
 STRANGER_SECONDS: Final = 1.0
 """Silence after which a connection that has sent no CONNECT may be closed to make room."""
@@ -150,7 +150,7 @@ class Governor:
     def _next(self, valve: Valve) -> OrderedDict[Waiter, None]:
         if not valve.first or not valve.waiting or valve.closed:
             return valve.first or valve.waiting
-        return valve.first if self._turns_given % LIGHT_TURNS else valve.waiting
+        return valve.first if self._turns_given % TURNS_PER_HEAVY else valve.waiting
 
 
 class Crowd:

@@ -16,7 +16,7 @@ from jetcluster.spark.stream_state import DataLossError, StreamState
 
 SMALL_TASK_SEQUENCES: Final = 10_000
 """Below this number of sequences a task costs more to start than to read."""
-MAX_SEQ: Final = (1 << 63) - 1
+MAX_SIGNED_SEQ: Final = (1 << 63) - 1
 LAST_CHUNK_SUBJECTS: Final = 512
 """Subjects in one request for last messages; the server accepts up to 1024."""
 
@@ -64,7 +64,7 @@ def lowest(state: StreamState) -> int:
 
 
 def end_of(state: StreamState) -> int:
-    if state.last >= MAX_SEQ:
+    if state.last >= MAX_SIGNED_SEQ:
         raise OverflowError(f"{state.name}: sequences beyond 2^63-1 do not fit Spark's bigint")
     return state.last + 1
 

@@ -29,7 +29,7 @@ LAST = "LAST"
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
-MAX_LAG = 8192
+MAX_LAG_ENTRIES = 8192
 """Log entries that a follower may lag before it leaves the group."""
 LEADERLESS_SECONDS = 10.0
 """A follower that is connected with a majority and has had no leader for this time leaves the group: elections take
@@ -185,7 +185,7 @@ class Membership:
             if not self.joined and group.applied_index >= group.told_index:
                 self._join()  # the leader had left because a read waited too long for its disk: see `_hand_on`
             return
-        if self.joined and group.commit_index - group.applied_index > MAX_LAG:
+        if self.joined and group.commit_index - group.applied_index > MAX_LAG_ENTRIES:
             self.leave()
         elif not self.joined:
             self._join_when_current()

@@ -24,7 +24,7 @@ log = logging.getLogger("jetcluster.server")
 
 MAX_DIRECT_REMOVALS: Final = 256
 """Subscriptions removed at once, without steps."""
-MAX_MARKED: Final = 16_384
+MAX_MARKED_SUBSCRIPTIONS: Final = 16_384
 """Subscriptions of a gone owner marked as closed at once, in 1 ms; with more, the router remembers the owner."""
 REMOVALS_PER_STEP: Final = 32
 RETRY_SECONDS: Final = 0.01
@@ -57,7 +57,7 @@ class Removals:
     def of_client(self, router: Router, client: object, subscriptions: dict[bytes, ClientSubscription]) -> None:
         """Removes all `subscriptions`, a dict that this object owns from now on."""
         # Shadows are in routes of other accounts, which do not leave out the owners that are gone here.
-        marked = len(subscriptions) <= MAX_MARKED or router.shadows is not None
+        marked = len(subscriptions) <= MAX_MARKED_SUBSCRIPTIONS or router.shadows is not None
         if marked:
             for subscription in subscriptions.values():
                 subscription.closed = True

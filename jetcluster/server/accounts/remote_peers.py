@@ -21,7 +21,7 @@ ASK_BYTES: Final = 256 * 1024
 """Bytes sent since the last answer after which a peer is asked, and the backlog up to which it is not asked again."""
 MAX_FLOWS: Final = 4096
 """Tracked pairs of peer and subject; beyond it the least recently sent to is dropped."""
-MAX_WANTED = 1 << 22
+MAX_WANTED_SUBJECTS = 1 << 22
 """Largest interest of one peer, in subjects and queue groups."""
 Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
 """Interest in an account: (peer or None for this node, subject, queue, number of members)."""
@@ -163,7 +163,7 @@ class RemotePeers:
                 known.set_valve(closed=False)
                 self._local.note(subject, ended=True)
             return max(count, 0) - before
-        accepted = count > 0 and len(wants) < MAX_WANTED
+        accepted = count > 0 and len(wants) < MAX_WANTED_SUBJECTS
         if not accepted or not subjects.is_valid(subject):
             return 0
         interest = kind(peer, subject, queue, count)

@@ -23,7 +23,7 @@ from jetcluster.stream.log.commands import Firing
 
 MAX_FIRINGS: Final = 512
 """Schedules per command; the next command has the rest."""
-MAX_WORK: Final = 10_000
+MAX_WORK_MICROSECONDS: Final = 10_000
 """Approximate cost of a command, microseconds, both for the leader that plans it and a replica that applies it."""
 _FIRING_COST: Final = 10
 _KIB_COST: Final = 4
@@ -68,7 +68,7 @@ class Scheduler:
         self._work = 0
         for due, seq in self._schedules.index.due(now, MAX_FIRINGS):
             firings.append(self._firing(due, seq, now))
-            if self._work > MAX_WORK:
+            if self._work > MAX_WORK_MICROSECONDS:
                 break
         return commands.encode_fire(now, firings) if firings else None
 

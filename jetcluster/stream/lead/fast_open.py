@@ -32,8 +32,8 @@ COMMIT_EOB: Final = 3
 """Ends the batch without storing this message."""
 PING: Final = 4
 
-DEFAULT_FLOW: Final = 10
-MAX_FLOW: Final = 65_535
+DEFAULT_FLOW_MESSAGES: Final = 10
+MAX_FLOW_MESSAGES: Final = 65_535
 MAX_STEM_BYTES: Final = 512
 """Bytes of a stem (our own limit): each batch's is kept in memory and in every replica's store."""
 _MAX_SEQ: Final = (1 << 64) - 2
@@ -76,9 +76,9 @@ def parse(reply: bytes) -> FastMark | None:
 
 def _flow(text: bytes) -> int:
     if len(text) > _MAX_DIGITS and text.isdigit():
-        return MAX_FLOW
+        return MAX_FLOW_MESSAGES
     wanted = _number(text)
-    return min(wanted, MAX_FLOW) if wanted > 0 else DEFAULT_FLOW
+    return min(wanted, MAX_FLOW_MESSAGES) if wanted > 0 else DEFAULT_FLOW_MESSAGES
 
 
 def _number(text: bytes) -> int:

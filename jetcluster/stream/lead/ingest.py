@@ -54,7 +54,7 @@ from jetcluster.stream.log.commands import encode_fast, encode_publish
 from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
-MAX_UNITS: Final = 100_000
+MAX_TURN_UNITS: Final = 100_000
 """Units of one turn, about 0.5 us each."""
 MAX_TOKENS: Final = 2048
 """Tokens of a wildcard, as of a subject in a configuration."""
@@ -98,7 +98,7 @@ class ExpectedWildcards:
             subjects += place - self._places.get(key, 0)
         units = UNITS_PER_WILDCARD + subjects * (1 + len(tokens) // TOKENS_PER_UNIT)
         alone = not self.spent and len(tokens) < TOKENS_PER_UNIT
-        if width > MAX_UNITS or (self.spent + units > MAX_UNITS and not alone):
+        if width > MAX_TURN_UNITS or (self.spent + units > MAX_TURN_UNITS and not alone):
             return TOO_WIDE
         self.spent += units
         self._searches.add(search)

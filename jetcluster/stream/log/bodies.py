@@ -63,7 +63,7 @@ _U32: Final = struct.Struct("<I")
 _COUNTS: Final = struct.Struct("<HH")
 _GUARD: Final = struct.Struct("<QH")
 _LENGTH: Final = struct.Struct("<H")
-MAX_LAG: Final = 0xFFFFFFFF
+MAX_LAG_MESSAGES: Final = 0xFFFFFFFF
 
 LATEST_TIME: Final = (1 << 62) - 1
 """Unix nanoseconds, in 2116. Times from elsewhere are at most as far from 1970, so that any two fit into a block."""
@@ -161,7 +161,7 @@ def encode_sourced(
     batch: bytes = b"",
 ) -> bytes:  # fmt: skip
     """Encodes a body of SOURCED; `batch` is an encoded batch of one message per `seqs`, or b""."""
-    head = _SOURCED.pack(len(key), len(identity), min(lag, MAX_LAG), after, upto) + key + identity
+    head = _SOURCED.pack(len(key), len(identity), min(lag, MAX_LAG_MESSAGES), after, upto) + key + identity
     if not batch:
         return head + encode_runs(runs)
     return head + _U32.pack(len(seqs)) + array("Q", seqs).tobytes() + batch

@@ -83,7 +83,7 @@ async def test_without_a_proof_of_the_commit_index_nobody_joins() -> None:
 
 @virtual_time
 async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "MAX_LAG", 10)
+    monkeypatch.setattr(membership, "MAX_LAG_ENTRIES", 10)
     async with Cluster() as cluster:
         await filled(cluster)
         node = cluster.followers("S")[0]

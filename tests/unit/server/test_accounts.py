@@ -47,7 +47,7 @@ def test_names_that_a_peer_makes_up_are_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_interest_of_one_peer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_peers, "MAX_WANTED", 5)
+    monkeypatch.setattr(remote_peers, "MAX_WANTED_SUBJECTS", 5)
     own, peer = Accounts(SeededRng(1)), Peer()
     for number in range(20):
         own.set_remote_interest(peer, "$G", b"s.%d" % number, None, 1)  # type: ignore[arg-type]

@@ -16,10 +16,10 @@ from jetcluster.server.fairness import (
     CROWD_SIZE,
     FLOOD_SECONDS,
     HEAVY_READ,
-    LIGHT_TURNS,
     MAX_QUANTUM,
     MIN_QUANTUM,
     STRANGER_SECONDS,
+    TURNS_PER_HEAVY,
     Governor,
 )
 from testkit.server_rig import Bench, FakePeer, FakeTransport, Peer
@@ -137,7 +137,7 @@ class TestValves:
 
     def test_those_that_had_sent_little_go_first_but_not_for_ever(self) -> None:
         bench, taker = Taker.closed()
-        heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * LIGHT_TURNS)]
+        heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * TURNS_PER_HEAVY)]
         for peer in heavy:
             flood(peer, b"h", 10)
         for peer in light:
@@ -155,7 +155,7 @@ class TestValves:
         taker.open()
         heavies = {peer.connection.cid for peer in heavy}
         first = next(at for at, cid in enumerate(order) if cid in heavies)
-        assert 0 < first <= LIGHT_TURNS
+        assert 0 < first <= TURNS_PER_HEAVY
 
     def test_a_valve_that_closes_again_is_met_by_the_first_and_spares_the_others(self) -> None:
         bench, taker = Taker.closed()

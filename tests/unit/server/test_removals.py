@@ -66,7 +66,7 @@ def with_many(bench: Bench, count: int = MANY, queue: bytes = b"") -> Peer:
 
 @pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
 def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
-    monkeypatch.setattr(accounts, "MAX_MARKED", marked)
+    monkeypatch.setattr(accounts, "MAX_MARKED_SUBSCRIPTIONS", marked)
     bench = RealTime()
     client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
     member = with_many(bench, 600, b" q")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.stream.lead.fast_open import MAX_FLOW, SUFFIX, FastMark, parse
+from jetcluster.stream.lead.fast_open import MAX_FLOW_MESSAGES, SUFFIX, FastMark, parse
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.fast_bench import WRONG, Bench
 from tests.unit.stream.test_ingest import CLIENT
@@ -140,7 +140,14 @@ def test_a_mark_tells_batch_flow_gap_mode_sequence_and_operation() -> None:
 
 @pytest.mark.parametrize(
     ("flow", "messages"),
-    [(b"0", 10), (b"x", 10), (b"-3", 10), (b"65535", MAX_FLOW), (b"70000", MAX_FLOW), (b"9" * 400, MAX_FLOW)],
+    [
+        (b"0", 10),
+        (b"x", 10),
+        (b"-3", 10),
+        (b"65535", MAX_FLOW_MESSAGES),
+        (b"70000", MAX_FLOW_MESSAGES),
+        (b"9" * 400, MAX_FLOW_MESSAGES),
+    ],
 )
 def test_a_flow_that_is_none_means_ten_and_has_a_limit(flow: bytes, messages: int) -> None:
     mark = parse(b"p.id.%b.ok.1.0.$FI" % flow)
@@ -172,4 +179,4 @@ def test_the_highest_sequence_leaves_room_for_the_next_one() -> None:
 def test_anything_at_all_is_a_mark_or_none(tokens: list[bytes]) -> None:
     reply = b".".join(tokens) + SUFFIX
     mark = parse(reply)
-    assert mark is None or (reply.startswith(mark.stem) and mark.seq >= 1 and 1 <= mark.flow <= MAX_FLOW)
+    assert mark is None or (reply.startswith(mark.stem) and mark.seq >= 1 and 1 <= mark.flow <= MAX_FLOW_MESSAGES)

@@ -17,7 +17,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.stream.lead.answers import FIRST_WINDOW_BYTES
 from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_UNITS, OPEN_INDEX, Ingest
+from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_TURN_UNITS, OPEN_INDEX, Ingest
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
@@ -272,7 +272,7 @@ def expecting(key: bytes) -> bytes:
 
 def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log(bench: Bench) -> None:
     asked: list[bytes] = []
-    bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_UNITS + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_TURN_UNITS + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
     for key in (b"a.literal", b"k.*", b"*.wide"):
         bench.publish(headers=expecting(key))
     bench.end_turn()

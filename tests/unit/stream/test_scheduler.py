@@ -162,7 +162,7 @@ def test_only_so_many_and_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     for n in range(5):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}")
     assert [tick(stream, 10 * (n == 0)) for n in range(3)] == [3, 2, 0]
-    monkeypatch.setattr(scheduler, "MAX_WORK", 5)
+    monkeypatch.setattr(scheduler, "MAX_WORK_MICROSECONDS", 5)
     for n in range(3):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}", payload=b"x" * 200)
     assert [tick(stream, 0) for _ in range(4)] == [1, 1, 1, 0]
