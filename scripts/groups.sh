@@ -12,6 +12,8 @@ command -v go >/dev/null 2>&1 || go="needs Go"
 docker info >/dev/null 2>&1 || say "tests/deploy/test_containers.py: no docker daemon answers"
 [ -x "$top/.tools/bin/toxiproxy-server" ] || command -v toxiproxy-server >/dev/null 2>&1 ||
   say "chaos on links between nodes: no toxiproxy-server ($go)"
+[ -n "$(ls "$top"/jetcluster/native/*.so 2>/dev/null)" ] ||
+  say "tests/unit/native: no compiled loops (they need a C compiler and Python's headers; run \`make install\` again then)"
 command -v cc >/dev/null 2>&1 || say "chaos with clocks and power cuts: no C compiler (cc)"
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 "$java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' ||

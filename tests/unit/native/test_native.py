@@ -19,7 +19,7 @@ TOP = Path(native.__file__).parents[2]
 def described(folder: Path, **env: str) -> str:
     code = "from jetcluster import native; print(native.described)"
     words = [sys.executable, "-c", code]
-    env = {**os.environ, "PYTHONPATH": str(folder), **env}
+    env = {**os.environ, "JETCLUSTER_PURE": "", "PYTHONPATH": str(folder), **env}
     done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True)
     return done.stdout.strip()
 
