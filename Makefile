@@ -28,7 +28,7 @@ help: ## this list
 
 install: $(STAMP) ## virtual environment in .venv with everything for use and development
 
-$(STAMP): pyproject.toml scripts/hatch_build.py $(wildcard jetcluster/native/*.pyx)
+$(STAMP): pyproject.toml scripts/hatch_build.py scripts/native.py $(wildcard jetcluster/native/*.pyx jetcluster/native/*.pxd)
 	@test -n "$(PYTHON)" || { echo "install: no python3 on PATH; Python 3.11 or newer is needed"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "install: $(PYTHON) is older than Python 3.11"; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
@@ -57,7 +57,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== without compiled loops"; JETCLUSTER_PURE=1 $(BIN)/pytest -q -n $(WORKERS) \
-	  tests/unit/native tests/unit/protocol tests/unit/server tests/unit/mesh tests/transcripts || missed "without compiled loops"; \
+	  tests/unit/native tests/unit/protocol tests/unit/server tests/transcripts || missed "without compiled loops"; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \

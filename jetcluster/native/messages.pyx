@@ -9,15 +9,8 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.string cimport memchr, memcmp
 
+from jetcluster.native.source cimport SOURCE_DIGEST
 from jetcluster.native.writing cimport digits, put, put_number, put_u32
-
-cdef extern from *:
-    """
-    #ifndef SOURCE_DIGEST
-    #define SOURCE_DIGEST ""
-    #endif
-    """
-    const char *SOURCE_DIGEST
 
 SOURCE = SOURCE_DIGEST.decode()
 """`native.source_digest` of the sources it was compiled from."""

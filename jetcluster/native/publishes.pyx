@@ -8,15 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.list cimport PyList_GET_SIZE
 from libc.string cimport memchr, memcmp
 
+from jetcluster.native.source cimport SOURCE_DIGEST
 from jetcluster.native.writing cimport put
-
-cdef extern from *:
-    """
-    #ifndef SOURCE_DIGEST
-    #define SOURCE_DIGEST ""
-    #endif
-    """
-    const char *SOURCE_DIGEST
 
 SOURCE = SOURCE_DIGEST.decode()
 """`native.source_digest` of the sources it was compiled from."""
@@ -309,5 +302,7 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
                 or client.valve is not None or client.close_reason:
             portion.over = True
             break
+        if client.session.careful:
+            break  # a callback has changed the client's rights: Python checks the rest
     portion.in_msgs, portion.in_bytes = totals.messages, totals.bytes
     parser.skip(at)

@@ -72,7 +72,7 @@ async def test_the_missing_authorization_is_warned_of_once(start: Start, caplog:
 async def test_a_node_of_another_cluster_of_this_name_is_refused(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever of the two decides, and also when it turns out later."""
+    """Either side may decide, and it may turn out later."""
     for low, high in (("X", "Y"), ("Y", "X")):
         caplog.clear()
         a = await start(node("a" + low, me=info("a" + low, LOW[:-1] + low, cluster_id=low)))

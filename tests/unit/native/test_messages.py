@@ -47,7 +47,7 @@ def test_columns(some: list[Outgoing]) -> None:
 
 
 def answered(answers: list[tuple[bytes, bytes]]) -> object:
-    """What becomes of answers to an inbox of one client, and to subjects of another."""
+    """Output and counters of two clients after answers to an inbox of one and to subjects of the other."""
     bench = Bench()
     inbox, other = bench.client(b"SUB _INBOX.a.* 1"), bench.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2")
     bench.router.publish(b"_INBOX.a.0", b"first")  # caches the routes

@@ -221,3 +221,18 @@ def test_compiled_and_python_agree_on_random_input(part: int, caplog: pytest.Log
             for place, (one, other) in enumerate(zip(compiled.seen, python.seen, strict=True)):
                 assert one == other, f"seed {seed}, observation {place}"
         caplog.clear()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_a_callback_changes_for_the_client_counts_from_the_next_message_on(compiled: bool) -> None:
+    bench = Bench()
+    client = bench.client()
+    session = client.connection.session
+
+    def change(*_: object) -> None:
+        session.verbose = True
+        session.set_permissions(None)
+
+    bench.router.subscribe(b"go", change)
+    with portions_of(1, compiled=compiled):
+        assert client.ask(b"PUB a 0", b"", b"PUB go 0", b"", b"PUB a 0", b"", b"PUB a 0", b"") == b"+OK\r\n+OK\r\n"
