@@ -217,6 +217,9 @@ class MetaReplica:
             self._log.error(text, error=str(error))
             return None
 
+    def on_contradicted(self) -> None:
+        """Keep using the state until the leader's replaces it."""
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         if leader == self._network.me:
             self._log.error("no other node has the part of the meta log that this one lacks")

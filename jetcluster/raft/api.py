@@ -83,6 +83,9 @@ class StateMachine(Protocol):
         and at each change; `RaftNode.create_group` needs it at the next start. No replica may count a majority by a
         configuration older than its state, so a fetched state is flushed together with its own."""
 
+    def on_contradicted(self) -> None:
+        """Read the state no more: a leader lacks a committed entry of this replica, so another state replaces it."""
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         """Fetch the state of at least `index` from a peer, then call `RaftGroup.install`: the entries that this replica
         lacks are no longer in the leader's journal, or its own state was lost."""

@@ -222,9 +222,11 @@ class StreamReplica(ReplicaState):
             self.keep_members(members)
             self.commits.mark()
 
+    def on_contradicted(self) -> None:
+        self.reads.abort()
+        self.reads.leave()
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
-        if self.group.contradicted:
-            self.reads.abort()
         self.reads.leave()
         if leader == self.network.me:
             # Only this replica could give the state that it lacks. A transfer from itself would wipe the rest, so the

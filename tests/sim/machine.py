@@ -66,5 +66,8 @@ class SimMachine:
     def on_dropped(self, first_index: int) -> None:
         self.waiting = {i: c for i, c in self.waiting.items() if i < first_index}
 
+    def on_contradicted(self) -> None:
+        self.node.world.log(self.node.name, "contradicted", self.gid)
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.node.world.fetch_snapshot(self.node, self.gid, leader, index)

@@ -167,6 +167,9 @@ class Owner:
     def dropped(self, first_index: int) -> None:
         self.call(self._machine.on_dropped, first_index)
 
+    def contradicted(self) -> None:
+        self.call(self._machine.on_contradicted)
+
     def needs_snapshot(self, leader: str, index: int, term: int) -> None:
         self.call(self._machine.on_snapshot_needed, leader, index, term)
 

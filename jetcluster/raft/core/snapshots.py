@@ -44,10 +44,11 @@ class Snapshots:
 
     def contradict(self, index: int) -> None:
         """Give way to a leader that lacks committed entry `index`: its state replaces this one."""
-        if not self.contradicted:
+        news, self.contradicted = not self.contradicted, index
+        if news:
+            self._owner.contradicted()
             why = f"{self._state.leader} does not have committed entry {index}, which a loss of power may take"
             self._state.report(f"{why}: its state counts")
-        self.contradicted = index
         self.require()
 
     def ask(self) -> None:

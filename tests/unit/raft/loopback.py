@@ -26,6 +26,7 @@ class Recorder:
         self.roles: list[tuple[Role, int, str | None]] = []
         self.dropped: list[int] = []
         self.snapshots: list[tuple[str, int, int]] = []
+        self.contradictions = 0
         self.keep_members: Callable[[Members], None] = lambda members: None
         self.fail_on: bytes | None = None
 
@@ -42,6 +43,9 @@ class Recorder:
 
     def on_members(self, members: Members) -> None:
         self.keep_members(members)
+
+    def on_contradicted(self) -> None:
+        self.contradictions += 1
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.snapshots.append((leader, index, term))
