@@ -153,7 +153,7 @@ async def what_anybody_may_ask(cluster: ProcessCluster) -> None:
         rogue.writer.write(encode_notice(relay.NOTICE.encode(), request))
         while True:
             kind, body = await rogue.read()
-            if kind in (Kind.MSG, Kind.DELIVER) and b"answer" in body:
+            if kind in (Kind.MSG, Kind.MSGS, Kind.DELIVER) and b"answer" in body:
                 break
         assert (b"no member of the cluster" in body) is (account == "$SYS"), body
         assert (b"stream_info_response" in body) is (account == "$G"), body
