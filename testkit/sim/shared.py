@@ -113,6 +113,14 @@ class VirtualLoop(SimLoop):
         finally:
             asyncio._set_running_loop(before)
 
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs to its end, in this turn, what waits for nothing."""
+        try:
+            self.within(work.send, None)
+        except StopIteration:
+            return
+        raise AssertionError("it waits for something")
+
     def advance(self, seconds: float) -> None:
         """Runs all that is due within `seconds`."""
         self.scheduler.run(self.scheduler.now + seconds)
@@ -164,11 +172,7 @@ class SimMesh(NodeMesh):
 
     def start_now(self) -> None:
         """Dials all that run. The mesh waits for nothing when it starts."""
-        try:
-            self.network.loop.within(self.start().send, None)
-        except StopIteration:
-            return
-        raise AssertionError("the mesh waits for something when it starts")
+        self.network.loop.finish(self.start())
 
     async def start(self) -> None:
         others = self.network.meshes
@@ -197,6 +201,11 @@ class SimMesh(NodeMesh):
         await super().stop()
 
     @property
+    def expected_nodes(self) -> int:
+        """As the network says: the routes are those to nodes that ran when it started."""
+        return self.network.expected
+
+    @property
     def settled(self) -> bool:
         """Linked to all that run and can be reached."""
         mine, network = self.me.peer_id, self.network
@@ -206,8 +215,12 @@ class SimMesh(NodeMesh):
 class MeshNetwork:
     """The simulated network with the meshes on it, by peer id."""
 
-    def __init__(self, loop: VirtualLoop, *, rng: Rng | None = None, max_frame: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, loop: VirtualLoop, *, rng: Rng | None = None, max_frame: int = MAX_FRAME_BYTES, expected: int = 0
+    ) -> None:
+        """`expected`: the nodes that routes name."""
         self.loop = loop
+        self.expected = expected
         self.rng = rng or SeededRng(0)
         self.max_frame = max_frame
         self.tcp = Network(loop.scheduler, Random(1))

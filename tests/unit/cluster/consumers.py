@@ -6,7 +6,7 @@ from typing import Any
 
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.replica.consumer_host import ConsumerHost
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Message, Node
+from testkit.sim.nodes import ACCOUNT, Cluster, Message, Node
 
 SECOND = 1_000_000_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 
 
 async def ask(node: Node, kind: str, **body: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.stream.fake_store import block
 
 

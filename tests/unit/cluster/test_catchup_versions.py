@@ -11,8 +11,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import OPEN, RANGES, REPEAT_SECONDS, TROUBLE_SECONDS, Opened
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
+from testkit.twins.log import ListLog
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
 
 OTHER = "a state waits until both nodes run the same version"

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop
-from tests.unit.cluster.nodes import ListLog
+from testkit.twins.log import ListLog
 
 
 def make(cluster_id: str = "") -> tuple[SimMesh, ClusterId, list[tuple[str, bool]]]:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from jetcluster.errors import ApiError
+from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import SECOND, Puller, ask, consumer, filled, host, state
-from tests.unit.cluster.nodes import Cluster, Node, NoRespondersError
 
 NAMES = ("c0", "c1")
 MESSAGES = 120

@@ -14,6 +14,7 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply.restoring import each_run
 from jetcluster.stream.log.bodies import encode_runs
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -25,7 +26,6 @@ from tests.unit.cluster.consumers import (
     owner,
     state,
 )
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 
 @virtual_time

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.cluster.every_node import EveryNode
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog
 
 
 @virtual_time

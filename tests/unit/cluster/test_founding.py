@@ -13,8 +13,8 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
+from testkit.sim.nodes import ACCOUNT, NO_LIMITS, Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
 from tests.unit.cluster.test_moves import tag
 
 

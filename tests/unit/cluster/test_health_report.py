@@ -15,8 +15,9 @@ from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
+from testkit.twins.log import ListLog
 
 HOUR = 3600.0
 
@@ -229,6 +230,7 @@ async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> No
         await cluster.create("S")
         await cluster["A"].publish(b"s", b"1")
         await cluster.all_read("S")
+        await cluster.equal("S")
         left = cluster.followers("S")[0]
         cluster.isolate(left.name)
         await asyncio.sleep(30)

@@ -13,8 +13,8 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
 from tests.unit.cluster.transfers import whole
 
 

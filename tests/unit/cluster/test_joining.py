@@ -11,8 +11,8 @@ import pytest
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 
 
 class Mesh:

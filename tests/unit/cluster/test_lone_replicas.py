@@ -9,8 +9,8 @@ import pytest
 
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.recovery import scan
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.test_jetstream import whole
 from tests.unit.cluster.test_moves import tag
 

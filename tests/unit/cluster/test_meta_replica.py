@@ -9,11 +9,12 @@ import pytest
 
 from jetcluster.cluster.meta_replica import LOST_KEY, MEMBERS_KEY, STATE_KEY
 from jetcluster.mesh.api import MeshError
+from jetcluster.node.node_jetstream import StorageError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.store.shipping import steps
 
 
@@ -226,7 +227,7 @@ async def test_a_node_alone_makes_its_state_anew_or_says_that_nobody_has_it() ->
         await asyncio.sleep(1.0)  # the journal has it, too
         cluster.crash("A")
         rot(cluster["A"], "short")
-        with pytest.raises(ValueError, match=r"no other server has it.*backup"):
+        with pytest.raises(StorageError, match=r"no other server has it.*backup"):
             cluster.restart("A")
 
 

@@ -9,8 +9,8 @@ import pytest
 from jetcluster.cluster.meta_rescue import LEADERLESS_SECONDS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 BY = "sys ops 127.0.0.1"
 
@@ -96,6 +96,12 @@ def told(cluster: Cluster, *names: str) -> dict[str, list[str]]:
     return heard
 
 
+def rescued(node: Node, quorum: int) -> dict[str, Any]:
+    """The answer of a node of which `quorum` were a majority before, with one less."""
+    assert node.mesh.me.server_id
+    return {"server_id": node.mesh.me.server_id, "prev_quorum": quorum, "new_quorum": quorum - 1}
+
+
 @virtual_time
 async def test_two_of_five_go_on() -> None:
     async with Cluster("ABCDE") as cluster:
@@ -105,7 +111,7 @@ async def test_two_of_five_go_on() -> None:
         await crashed(cluster, "CDE")
         await cluster.never(lambda: cluster.meta_leader() is not None, 5)
         answers = await rescue(cluster["B"], 2)
-        assert answers == {name: {"server_id": "", "prev_quorum": 3, "new_quorum": 2} for name in "AB"}
+        assert answers == {name: rescued(cluster[name], 3) for name in "AB"}
         await cluster.until(lambda: cluster.meta_leader() is not None, 2, "a meta leader")
         for node in cluster:
             await cluster.until(lambda node=node: bool(node.js.meta.machine.rescues), what="all know of it")
@@ -174,7 +180,7 @@ async def test_a_single_survivor() -> None:
         await cluster.create("S", 3)
         await cluster.create("R", 1, ask="A")
         await crashed(cluster, "BC")
-        assert list((await rescue(cluster["A"], 1)).values()) == [{"server_id": "", "prev_quorum": 2, "new_quorum": 1}]
+        assert list((await rescue(cluster["A"], 1)).values()) == [rescued(cluster["A"], 2)]
         await cluster.until(lambda: cluster.meta_leader() is cluster["A"], what="it leads")
         await cluster.create("NEW", 1)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from jetcluster.raft.config import JournalOptions
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster
 
 WHOLE_LOG = JournalOptions(segment_bytes=1 << 20, reserve_bytes=0, sync_interval=3600.0)
 RELAXED = {"whole log": WHOLE_LOG, "short log": replace(SMALL_LOG, sync_interval=3600.0)}

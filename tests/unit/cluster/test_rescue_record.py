@@ -7,7 +7,7 @@ import pytest
 
 from jetcluster.cluster import rescue_record
 from jetcluster.cluster.rescue_record import RecordError, RescueRecord
-from tests.unit.cluster.nodes import ListLog
+from testkit.twins.log import ListLog
 
 RECORD = RescueRecord("A", "S", 7, 1, 10**18, "ops@host", "n1", ("n1", "n2", "n3"), "log to entry 9", ("all of n2",))
 

@@ -17,8 +17,8 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import SimMesh, virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 OTHER = NodeKey(b"x" * 32)
 OTHER_KEY = OTHER.public

@@ -16,10 +16,10 @@ from jetcluster.raft.membership import Config
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.test_meta_rescue import _leaderless
 from tests.unit.cluster.test_meta_rescue import rescue as rescue_meta
 

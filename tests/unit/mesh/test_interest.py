@@ -14,10 +14,10 @@ from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, AnnouncedValv
 from jetcluster.mesh.peer_link import Traffic
 from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.accounts.accounts import Accounts
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import FakeSwitchboard
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 

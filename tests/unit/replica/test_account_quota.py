@@ -21,8 +21,8 @@ from jetcluster.replica.account_quota import (
     QuotaShare,
 )
 from jetcluster.stream.lead.answers import RefusedError
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ListLog
 
 
 class FakeMesh:

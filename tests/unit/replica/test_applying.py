@@ -14,9 +14,9 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.lead.ingest import Ingest
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
-from tests.unit.cluster.nodes import Cluster
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:

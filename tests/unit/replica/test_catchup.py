@@ -16,9 +16,10 @@ from jetcluster.replica.catchup import FULL_SECONDS, RESUME_SECONDS
 from jetcluster.replica.exports import EXPORT_IDLE_SECONDS
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
+from testkit.twins.mem_kv import CrashKv
 from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Node
 from tests.unit.cluster.transfers import GID, Owner, Pair, begun
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from jetcluster.replica.consumer_exchange import TURN_NOTICE
+from testkit.sim.nodes import Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -17,7 +18,6 @@ from tests.unit.cluster.consumers import (
     owned_by,
     state,
 )
-from tests.unit.cluster.nodes import Cluster, NoRespondersError
 
 
 @virtual_time

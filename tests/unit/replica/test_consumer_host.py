@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.store.api import DamagedError
+from testkit.sim.nodes import SMALL_LOG, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -16,7 +17,6 @@ from tests.unit.cluster.consumers import (
     owned_by,
     state,
 )
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster
 
 
 @virtual_time

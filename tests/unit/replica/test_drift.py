@@ -15,8 +15,8 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 
 def corrupt(node: Node, stream: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.replica.leadership import LOST_SECONDS, REPEAT_SECONDS, SUBJECTS_AT_ONCE, Listening
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 
 
 def listen(node: Node, kind: str) -> list[dict[str, Any]]:

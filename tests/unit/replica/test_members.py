@@ -14,6 +14,7 @@ import pytest
 from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
 from jetcluster.raft.membership import Config
 from jetcluster.replica.members import carried_without, follow_assignment, may_go, may_retire
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -26,7 +27,6 @@ from tests.unit.cluster.consumers import (
     owner,
     state,
 )
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 
 class FakeGroup:

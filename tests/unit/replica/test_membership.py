@@ -16,8 +16,8 @@ from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.search import kept_filters
+from testkit.sim.nodes import Cluster, Message, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
 
 GET = b"$JS.API.DIRECT.GET.S"
 

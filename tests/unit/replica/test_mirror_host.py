@@ -15,9 +15,9 @@ from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.log import bodies, commands
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 
 def serve_api(node: Node) -> JetStreamApi:

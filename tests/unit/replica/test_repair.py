@@ -13,8 +13,9 @@ import pytest
 from jetcluster.cluster.scrubber import PASS_SECONDS
 from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, ListLog, Node
+from testkit.twins.log import ListLog
 
 MESSAGES = 40
 

@@ -15,9 +15,9 @@ import pytest
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
 from jetcluster.replica.rounds import MAX_REST_SECONDS, STANDSTILL_SECONDS, TICK, Background, Pulse, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import consumer, owned_by
-from tests.unit.cluster.nodes import Cluster, Node
 
 LATE = TICK + 0.1
 SECOND = 1_000_000_000

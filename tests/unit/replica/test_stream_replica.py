@@ -11,8 +11,8 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import ACCOUNT, Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, NoRespondersError
 from tests.unit.store.shipping import steps
 
 
