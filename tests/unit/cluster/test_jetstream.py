@@ -487,7 +487,7 @@ async def test_a_founder_that_forgot_that_others_vote_asks_them_before_it_goes_o
             founder.disk.corrupt(place.segment, place.offset, bytes(8))
         assert scan(founder.disk).groups[gid].alone
         other = next(node for node in cluster if node is not founder)
-        await cluster.until(lambda: any(n.replica("S").leading for n in cluster), what="one of the others leads")
+        await cluster.led("S")
         await other.publish(b"s", b"2")
         back = cluster.restart(founder.name)
         await cluster.until(lambda: back.has("S"), what="it knows who else is to have the stream")

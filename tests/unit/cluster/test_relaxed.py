@@ -20,6 +20,7 @@ async def lose(cluster: Cluster, kept: str) -> None:
     others = [name for name in "ABC" if name != kept]
     cluster.isolate(kept)
     for name in others:
+        cluster[name].disk.lose_unsynced()
         cluster.crash(name)
     await asyncio.sleep(1)
     for name in others:
