@@ -30,7 +30,7 @@ def digest(data: bytes) -> str:
     return "sha-256=" + urlsafe_b64encode(sha256(data).digest()).decode()
 
 
-class Bench:
+class Rig:
     def __init__(self, *subjects: str, limits: ObjectLimits | None = None, **config: object) -> None:
         self.time = ManualTime()
         self.store = NaiveStore()
