@@ -154,7 +154,7 @@ async def test_a_leader_without_its_majority_says_so(server: str) -> None:
         ear.close()
 
 
-async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -> None:
+async def test_pauses_are_published_when_they_begin_and_end(single: ProcessCluster) -> None:
     def at(seconds: float) -> str:
         return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 

@@ -90,7 +90,7 @@ def test_a_killed_process_runs_no_more_and_a_paused_one_later(deployment: Deploy
     assert seen == ["a"]
 
 
-def test_work_in_a_thread_ends_later_and_its_errors_are_told(deployment: Deployment, machine: Machine) -> None:
+def test_work_in_a_thread_ends_later_and_its_errors_are_raised(deployment: Deployment, machine: Machine) -> None:
     loop = machine.loop
     assert loop is not None
 

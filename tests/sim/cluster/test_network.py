@@ -183,7 +183,7 @@ def test_a_process_that_stands_still_takes_nothing_until_it_goes_on(rig: Rig) ->
     assert there.data == b"wait" and len(rig.accepted) == 2 and second.lost == []
 
 
-def test_a_forgotten_connection_leads_nowhere_and_nobody_is_told(rig: Rig) -> None:
+def test_a_forgotten_connection_leads_nowhere_and_neither_end_notices(rig: Rig) -> None:
     here, there = rig.connect()
     here.transport.forget()
     here.transport.write(b"gone")
@@ -216,7 +216,7 @@ def test_a_segment_is_cut_anywhere(rig: Rig) -> None:
     assert found == {0, 1, 2, 3, 4}
 
 
-def test_who_is_reset_while_it_connects_is_told_of_the_connection_and_of_its_end(rig: Rig) -> None:
+def test_who_is_reset_while_it_connects_notices_the_connection_and_its_end(rig: Rig) -> None:
     """Its SYN comes, the answer is held up, the other end is aborted, and both come together."""
     rig.listen()
     rig.links()[1].cut()

@@ -228,7 +228,7 @@ def test_other_kinds_of_connections(cases: Cases, auth: OperatorAuthenticator) -
         auth.check(user.connect(NONCE), NONCE, HERE, "STANDARD")
 
 
-def test_nothing_secret_is_told(cases: Cases, auth: OperatorAuthenticator) -> None:
+def test_nothing_secret_is_shown(cases: Cases, auth: OperatorAuthenticator) -> None:
     for name, case in REFUSED.items():
         connect = case(cases, NONCE)
         with pytest.raises(AuthError) as error:

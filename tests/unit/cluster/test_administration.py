@@ -40,7 +40,7 @@ async def emptied(cluster: Cluster, node: Node, ask_at: Node) -> None:
 
 
 @virtual_time
-async def test_the_meta_leader_steps_down_to_whom_it_is_told() -> None:
+async def test_the_meta_leader_steps_down_to_the_one_it_is_asked_for() -> None:
     async with Cluster() as cluster:
         for preferred in "ABCB":
             leader = cluster.meta_leader()

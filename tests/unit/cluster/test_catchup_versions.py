@@ -72,7 +72,7 @@ async def test_what_is_no_answer_of_this_version_costs_nothing(answer: bytes) ->
 
 
 @virtual_time
-async def test_a_giver_that_announces_nothing_costs_nothing_and_is_told_when_it_lasts() -> None:
+async def test_a_giver_that_announces_nothing_costs_nothing_and_is_logged_when_it_lasts() -> None:
     """Also one whose protocol changed behind the first request."""
     owner = Owner(3, b"mine")
     receiver = Receiver(owner)

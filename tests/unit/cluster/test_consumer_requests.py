@@ -153,7 +153,7 @@ async def test_a_deleted_consumer_tells_who_waits_and_is_found_nowhere() -> None
 
 @virtual_time
 @pytest.mark.parametrize("whole_stream", [False, True])
-async def test_thousands_who_wait_are_all_told(whole_stream: bool) -> None:
+async def test_thousands_who_wait_are_all_answered(whole_stream: bool) -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
         await consumer(cluster["A"], "c", max_waiting=5000)
@@ -299,7 +299,7 @@ async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None
 
 
 @virtual_time
-async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_told_once() -> None:
+async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_published_once() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
         told: list[bytes] = []

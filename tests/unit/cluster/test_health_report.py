@@ -241,7 +241,7 @@ async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> No
         assert left.replica("S").reads.own.joined
 
 
-def test_servers_that_differ_are_told_of_once() -> None:
+def test_servers_that_differ_are_logged_once() -> None:
     time, log = VirtualLoop(), ListLog()
     network = MeshNetwork(time)
     meshes = [network.mesh(name, sync_interval=seconds) for name, seconds in (("A", 0.0), ("B", 0.0), ("C", 10.0))]

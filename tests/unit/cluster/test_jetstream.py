@@ -352,7 +352,7 @@ async def test_more_replicas_than_nodes_are_refused() -> None:
 
 
 @virtual_time
-async def test_a_failing_flush_keeps_the_journal_and_is_told_once() -> None:
+async def test_a_failing_flush_keeps_the_journal_and_is_logged_once() -> None:
     async with Cluster("A", clustered=False, options=SMALL_LOG) as cluster:
         await cluster.create("S", 1)
         node = cluster["A"]

@@ -41,7 +41,9 @@ def knows_the_key(mesh: NodeMesh, *voters: str) -> None:
 
 @pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
 @pytest.mark.parametrize("dials", ["the one left out", "the other one"])
-async def test_a_node_that_was_left_out_is_refused_and_told(start: Start, ids: tuple[str, str], dials: str) -> None:
+async def test_a_node_that_was_left_out_is_refused_with_the_reason(
+    start: Start, ids: tuple[str, str], dials: str
+) -> None:
     member, old = info("member", ids[0], key=MEMBER_KEY.public), info("old", ids[1])
     said: list[tuple[int, str]] = []
     never: list[tuple[int, str]] = []

@@ -12,7 +12,7 @@ from testkit.twins.log import ListLog
 RECORD = RescueRecord("A", "S", 7, 1, 10**18, "ops@host", "n1", ("n1", "n2", "n3"), "log to entry 9", ("all of n2",))
 
 
-def test_it_is_told_once_and_by_what_the_journal_says(tmp_path: Path) -> None:
+def test_it_is_logged_once_and_by_what_the_journal_says(tmp_path: Path) -> None:
     rescue_record.add(tmp_path, RECORD)
     rescue_record.add(tmp_path, replace(RECORD, stream="T", gid=8))
     assert rescue_record.read(tmp_path) == [RECORD, replace(RECORD, stream="T", gid=8)]

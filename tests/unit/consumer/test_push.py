@@ -501,7 +501,7 @@ def test_another_owner_goes_on_where_the_log_stands(policy: str) -> None:
     assert numbers(rig.got(client)) == [(1, 3, 3, 0)], "what the log does not know is delivered again"
 
 
-def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
+def test_an_unused_consumer_is_reported_once_its_threshold_has_passed() -> None:
     rig, client = pushing(inactive_threshold=SECOND)
     rig.advance(5)
     assert rig.unused == 0

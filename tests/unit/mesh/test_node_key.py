@@ -279,7 +279,7 @@ async def test_two_members_that_dial_each_other_at_once_have_one_link(a_id: str,
             assert not a.mesh.counters.malformed and not b.mesh.counters.malformed
 
 
-async def test_a_refusal_of_a_link_that_is_up_here_is_told() -> None:
+async def test_a_refusal_of_a_link_that_is_up_here_is_sent() -> None:
     async with members(HIGH, LOW) as (a, b):
         a.mesh.links[LOW].send(encode_refused(Reason.NAME, "taken"))
         link = b.mesh.links[HIGH]

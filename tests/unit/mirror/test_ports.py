@@ -110,7 +110,7 @@ def test_many_lines_become_one_with_a_number() -> None:
     assert lines[1:] == ["links failed or began again U moved 1"]
 
 
-def test_after_a_quiet_time_lines_are_told_at_once_again() -> None:
+def test_after_a_quiet_time_lines_are_logged_at_once_again() -> None:
     time, lines = ManualTime(), Lines()
     log = LinkLog(lines, time, "S")  # type: ignore[arg-type]
     for _ in range(LINES_AT_ONCE):

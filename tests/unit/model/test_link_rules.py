@@ -81,7 +81,7 @@ def test_mirror_direct_is_the_upstreams_allow_direct() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("A", False), ("B", True)])
-def test_a_pedantic_request_is_told(name: str, given: bool) -> None:
+def test_a_pedantic_request_is_refused(name: str, given: bool) -> None:
     with pytest.raises(ApiError, match="origin stream has direct get set"):
         inherited(wire("M", mirror={"name": name}), KNOWN.get, given=given)
     assert inherited(wire("M", mirror={"name": name}), KNOWN.get, given=not given)["mirror_direct"] is not given
@@ -103,7 +103,7 @@ def old_check_repeated(config: dict[str, Any], find: Any) -> bool:
     return False
 
 
-def test_lists_that_lead_to_themselves_are_told_as_by_walking_from_each_link() -> None:
+def test_lists_that_lead_to_themselves_are_found_as_by_walking_from_each_link() -> None:
     rng = random.Random(5)
     told = 0
     for _ in range(2000):

@@ -47,7 +47,7 @@ def test_all_nodes_count(nodes: Nodes) -> None:
     assert asked(nodes, "B", b"a..b") == b"0"
 
 
-def test_an_account_is_told_of_itself_whatever_it_claims(nodes: Nodes) -> None:
+def test_an_account_gets_its_own_numbers_whatever_it_claims(nodes: Nodes) -> None:
     nodes.client("C", b"SUB a.b 1")
     client = nodes.client("B", b"SUB in 9")
     block = b'NATS/1.0\r\nNats-Request-Info: {"acc":"C"}\r\n\r\n'

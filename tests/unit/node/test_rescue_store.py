@@ -234,7 +234,7 @@ def full_at(*hits: int) -> Callable[[], None]:
     return write
 
 
-def test_a_store_without_room_is_told_of_and_the_next_run_finishes(tmp_path: Path) -> None:
+def test_a_store_without_room_is_reported_and_the_next_run_finishes(tmp_path: Path) -> None:
     """The stores that can be marked are, and what a further store brings to light is added to the record."""
     stopped = five(tmp_path, "n1", "n2", "n3")
     for name in ("n1", "n3"):

@@ -25,7 +25,7 @@ class Publisher:
         valve.waiting[self] = None
 
 
-def test_only_changes_are_told() -> None:
+def test_only_changes_are_reported() -> None:
     told: list[bool] = []
     valve = Valve(told.append)
     valve.open()

@@ -294,7 +294,7 @@ def test_nobody_stands_for_election_beyond_the_bound() -> None:
     assert not group.may_campaign()
 
 
-def test_frames_of_members_that_are_no_frames_are_told() -> None:
+def test_frames_of_members_that_are_no_frames_are_reported() -> None:
     """The link is closed by whoever called; whatever the bytes are, nothing raises and no group stops."""
     net = running(after=0.5)
     node, group = net["B"].node, net["B"].group()

@@ -72,7 +72,7 @@ def owner() -> tuple[GroupState, Recorder, list[BaseException | str], Owner]:
     return group, machine, failures, Owner(group, machine, failures.append)
 
 
-def test_a_role_is_told_once() -> None:
+def test_a_role_is_reported_once() -> None:
     state, machine, _, told = owner()
     told.tell_role(Role.LEADER, "A")
     told.tell_role(Role.LEADER, "A")
@@ -87,7 +87,7 @@ def test_a_group_that_has_stopped_tells_no_role() -> None:
     assert machine.roles == []
 
 
-def test_members_are_told_when_they_are_others_and_after_a_snapshot() -> None:
+def test_members_are_reported_when_they_are_others_and_after_a_snapshot() -> None:
     state, machine, _, told = owner()
     heard: list[int] = []
     machine.keep_members = lambda members: heard.append(members.state_index)

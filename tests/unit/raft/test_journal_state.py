@@ -36,7 +36,7 @@ def test_a_segment_counts_once_something_was_appended_to_it() -> None:
     assert (state.open_seq, state.newest_segment) == (7, 3)
 
 
-def test_ids_come_back_as_they_were_told() -> None:
+def test_ids_come_back_as_they_were_given() -> None:
     for gids in ([], [7], [2, 3, 4, 9, 11, 12, 4_294_967_295]):
         found = decode_removed(RemovedGroups(gids, 5).encode())
         assert [gid for gid in [*range(20), 4_294_967_295] if gid in found] == gids
@@ -91,7 +91,7 @@ def test_a_journal_remembers_groups_that_left_when_their_records_are_gone(rig: R
     assert not rig.journal.groups[5].damaged
 
 
-def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment(rig: Rig) -> None:
+def test_a_removal_whose_record_is_lost_is_known_from_the_next_segment(rig: Rig) -> None:
     for gid in (2, 3):
         fill(rig.log(gid), 3)
     rig.settle(1.0)

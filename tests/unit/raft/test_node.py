@@ -33,7 +33,7 @@ def test_a_follower_refuses_proposals_and_names_the_leader() -> None:
     assert caught.value.leader == "A"
 
 
-def test_the_role_is_told_after_the_noop_is_applied() -> None:
+def test_the_role_is_reported_after_the_noop_is_applied() -> None:
     net, leader = led(after=0.1)
     assert net["A"].machine().roles[-1] == (Role.LEADER, leader.term, "A")
     assert net["B"].machine().roles[-1] == (Role.FOLLOWER, leader.term, "A")

@@ -34,7 +34,7 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> Non
     assert net["C"].machine().commands() == net["A"].machine().commands()
 
 
-def test_what_was_told_as_committed_stays_told() -> None:
+def test_what_was_reported_as_committed_stays_committed() -> None:
     """A new leader does not know at first how far its predecessor had committed; clients do."""
     net, leader = led(commands=5, after=0.2)
     follower = net["C"].group()

@@ -275,7 +275,7 @@ def listen(node: Node) -> list[dict[str, Any]]:
 
 
 @virtual_time
-async def test_without_the_third_nobody_is_rebuilt_and_it_is_told_until_it_is_back() -> None:
+async def test_without_the_third_nobody_is_rebuilt_and_it_is_reported_until_it_is_back() -> None:
     async with Cluster() as cluster:
         leader = await filled(cluster)
         one, away = cluster.followers("S")

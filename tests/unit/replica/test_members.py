@@ -173,7 +173,7 @@ def test_a_replica_retires_only_when_nothing_that_may_be_in_force_names_it() -> 
 
 
 @virtual_time
-async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_told() -> None:
+async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_answered() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 10)
         leader = await cluster.led("S")

@@ -364,7 +364,7 @@ async def test_on_a_node_the_streams_own_replica_goes_before_a_mirror() -> None:
 
 
 @virtual_time
-async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> None:
+async def test_a_mirror_shows_its_clients_what_was_acknowledged_to_them() -> None:
     """Publish and Direct Get on one connection to a node that has only the mirror."""
     async with Cluster("ABCD") as cluster:
         apis = with_api(cluster)

@@ -144,7 +144,7 @@ async def test_a_replica_alone_keeps_what_it_has() -> None:
         assert replica.damaged and replica.store.messages == MESSAGES and replica.leading
 
 
-def test_a_failure_is_told_with_where_it_came_from() -> None:
+def test_a_failure_is_logged_with_where_it_came_from() -> None:
     log = ListLog()
     failures = Failures(log, "S")
     try:
@@ -157,7 +157,7 @@ def test_a_failure_is_told_with_where_it_came_from() -> None:
     assert "of a link" in line["error"] and "test_a_failure_is_told" in line["error"]
 
 
-def test_of_many_failures_some_are_told_and_all_are_counted() -> None:
+def test_of_many_failures_some_are_logged_and_all_are_counted() -> None:
     log = ListLog()
     failures = Failures(log, "S")
     for _ in range(2_000):

@@ -178,7 +178,7 @@ async def test_a_wall_clock_that_is_set_wakes_what_waits_for_its_time() -> None:
 
 
 @virtual_time
-async def test_a_lost_quorum_is_told_when_it_was_before() -> None:
+async def test_a_lost_quorum_is_logged_as_soon_as_before() -> None:
     async with Cluster() as cluster:
         await cluster.create("S", 3)
         await resting(cluster, "S")
@@ -303,7 +303,7 @@ async def test_a_task_is_kept_until_it_ends() -> None:
     assert not background.tasks and lines == []
 
 
-async def test_what_a_task_raises_is_told() -> None:
+async def test_what_a_task_raises_is_logged() -> None:
     lines = Lines()
     background = Background(lines)  # type: ignore[arg-type]
     task = background.spawn(fail())

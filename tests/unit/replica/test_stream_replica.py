@@ -157,7 +157,7 @@ async def test_old_messages_expire_by_the_leaders_clock_on_all_replicas() -> Non
 
 
 @virtual_time
-async def test_elections_are_told_when_somebody_listens() -> None:
+async def test_elections_are_published_when_somebody_listens() -> None:
     async with Cluster() as cluster:
         events: list[dict[str, object]] = []
         for node in cluster:

@@ -59,7 +59,7 @@ def test_under_load_there_is_one_commit_per_hold() -> None:
     assert 10 <= kv.commits <= 11
 
 
-def test_a_failed_commit_is_repeated_and_told_once() -> None:
+def test_a_failed_commit_is_repeated_and_logged_once() -> None:
     time, kv, log = ManualTime(), CrashKv(), ListLog()
     commit = TurnCommit(kv, time, log)
     kv.broken = True

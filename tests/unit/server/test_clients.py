@@ -135,7 +135,7 @@ def test_the_first_info_and_a_later_one() -> None:
     assert (later["connect_info"], later["remote_account"]) == (True, "$G")
 
 
-def test_without_a_user_it_is_not_told_to_log_in_where_there_is_one_for_it() -> None:
+def test_without_a_user_it_is_not_asked_to_log_in_where_there_is_one_for_it() -> None:
     assert ServerRig(Nobody()).server.new_client().info(first=True)["auth_required"] is True
     assert "auth_required" not in ServerRig(Nobody(), no_auth_user="u").server.new_client().info(first=True)
 

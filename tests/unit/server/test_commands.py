@@ -294,7 +294,7 @@ class TestPortions:
         assert reader.read().count(b"\r\nx\r\n") == 3 * MAX_QUANTUM
         assert writer.closed == "Client Closed"
 
-    def test_an_error_is_told_behind_what_came_before_it(self, rig: ServerRig) -> None:
+    def test_an_error_is_sent_behind_what_came_before_it(self, rig: ServerRig) -> None:
         reader, writer = rig.client(b"SUB n 1"), rig.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (MAX_QUANTUM + 1) + b"NONSENSE\r\n")
         assert not writer.closed

@@ -103,7 +103,7 @@ def test_publisher_is_stalled_at_three_quarters() -> None:
     assert not slow.closed
 
 
-def test_no_publisher_is_stalled_when_told_so() -> None:
+def test_no_publisher_is_stalled_when_configured_so() -> None:
     rig = ServerRig(max_pending=MIB, no_fast_producer_stall=True)
     slow, publisher = rig.client(b"SUB foo 1"), rig.client()
     slow.transport.jammed = True

@@ -398,7 +398,7 @@ def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once(rig: 
     assert b.closed
 
 
-def test_a_heavy_read_is_told_by_its_size() -> None:
+def test_a_heavy_read_is_known_by_its_size() -> None:
     assert len(b"PUB n 5\r\na0000\r\n") * MAX_QUANTUM >= HEAVY_READ, "or the tests above would not be about heavy reads"
 
 
@@ -432,7 +432,7 @@ def crowded_bench() -> ServerRig:
     return rig
 
 
-def test_who_comes_when_descriptors_are_short_is_refused_and_told(
+def test_who_comes_when_descriptors_are_short_is_refused_with_an_error(
     next_descriptor: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, "jetcluster.server")

@@ -56,7 +56,7 @@ def measured(nodes: Nodes, frame: bytes) -> dict[str, object]:
     return dict(json.loads(frame[frame.index(b"{") :]))
 
 
-def test_latency_is_told_to_the_exporter() -> None:
+def test_latency_is_sent_to_the_exporter() -> None:
     export = ExportOptions("service", "req.>", latency=LatencyOptions("lat"), response_threshold=5.0)
     nodes = Nodes(1, account("A", export), B)
     server, watcher = nodes.client("A", b"SUB req.> 1"), nodes.client("A", b"SUB lat 2")

@@ -72,7 +72,7 @@ def test_what_is_mapped_does_not_go_back_to_the_link_it_came_by() -> None:
 # Messages forwarded over a leaf link, and the mark of those that arrived on one.
 
 
-def test_what_is_told_on_a_link() -> None:
+def test_what_is_sent_on_a_link() -> None:
     hub: Any = SimpleNamespace(spoke=False, remote_cluster=b"X")
     same: Any = SimpleNamespace(spoke=False, remote_cluster=b"X")
     other: Any = SimpleNamespace(spoke=False, remote_cluster=b"Y")

@@ -105,7 +105,7 @@ async def test_what_is_wanted_must_be_a_subject() -> None:
     assert end.link.wanted == 2
 
 
-async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
+async def test_violations_are_logged_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
     leaf_rig = limited()
     end = leaf_rig.leaf()
     end.read()

@@ -65,7 +65,7 @@ async def test_the_connecting_end_answers_without_lang() -> None:
         ("nats://u:p@h", None, {"tls_required": True, "tls_verify": True}, "wants a certificate of this one"),
     ],
 )
-async def test_nothing_is_told_to_who_has_not_the_tls_that_is_wanted(
+async def test_nothing_is_sent_to_who_has_not_the_tls_that_is_wanted(
     url: str, tls: TlsOptions | None, offer: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     leaf_rig = LeafRig()
@@ -236,7 +236,7 @@ async def test_what_comes_from_the_hub_stays_on_this_node() -> None:
     assert up.read() == b""  # the other node has its own link
 
 
-async def test_leaves_are_told_of_the_other_nodes(leaf_rig: LeafRig) -> None:
+async def test_leaves_get_the_urls_of_the_other_nodes(leaf_rig: LeafRig) -> None:
     end = leaf_rig.leaf()
     leaf_rig.leafnodes.set_neighbours(("b:7422", "c:7422"))
     verb, _, text = end.read().partition(b" ")
@@ -345,7 +345,7 @@ def wanted_by(lines: bytes) -> dict[bytes, bytes]:
     return found
 
 
-async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_very_much_that_is_wanted_is_sent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 999)
     leaf_rig = LeafRig(rig=RealTime())
     client = leaf_rig.rig.client()
@@ -380,7 +380,7 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
     assert not leaf_rig.router.leaf_links
 
 
-async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_ends_before_it_has_sent_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 999)
     leaf_rig = LeafRig()
     client = leaf_rig.rig.client(*[b"SUB a.%d %d" % (number, number) for number in range(2000)])
@@ -403,7 +403,7 @@ async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.Monke
     assert len(wanted_by(told)) == 2000
 
 
-async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
+async def test_a_link_that_ends_while_another_one_is_served_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Interest that passes from one link to the other is judged as it was when the other one joined."""
@@ -425,7 +425,7 @@ async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
     end.link.connection_lost(None)
 
 
-async def test_a_link_that_ends_does_not_disturb_what_is_being_told() -> None:
+async def test_a_link_that_ends_does_not_disturb_what_is_being_sent() -> None:
     leaf_rig = LeafRig(max_pending=1000)
     told: list[tuple[bytes, int]] = []
     leaf_rig.rig.server.accounts.listener = lambda account, subject, queue, count: told.append((subject, count))

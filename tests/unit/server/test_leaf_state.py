@@ -72,7 +72,7 @@ def test_addresses_that_a_hub_tells_take_its_credentials_and_are_bounded() -> No
     assert id(other) not in leaf.found
 
 
-def test_its_own_address_is_told_once_the_port_is_open() -> None:
+def test_its_own_address_is_sent_once_the_port_is_open() -> None:
     leaf = state(LeafOptions(host="10.0.0.1"))
     assert leaf.own_url == "" and leaf.tls_if_any is None
     leaf.port = 7422

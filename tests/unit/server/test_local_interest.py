@@ -100,7 +100,7 @@ def made() -> tuple[LocalInterest, Told]:
     return LocalInterest("A", lambda *what: told.append(what)), told
 
 
-def test_plain_interest_is_told_when_it_begins_and_ends_and_that_of_a_queue_each_time() -> None:
+def test_plain_interest_is_announced_when_it_begins_and_ends_and_that_of_a_queue_each_time() -> None:
     interest, told = made()
     for change in (1, 1, -1, -1):
         interest.count(b"s", None, change)
@@ -118,7 +118,7 @@ def test_more_than_there_are_cannot_go() -> None:
         interest.count(b"s", None, -1)
 
 
-def test_entries_are_told_as_they_are_when_their_turn_comes() -> None:
+def test_entries_are_announced_as_they_are_when_their_turn_comes() -> None:
     interest, _ = made()
     for subject, queue in ((b"a", None), (b"b", b"q"), (b"c", None)):
         interest.count(subject, queue, 2)
@@ -143,7 +143,7 @@ def test_leaf_links_hear_of_everything_and_the_mesh_of_what_is_of_this_node() ->
     assert not interest.offered() and b"mapped" not in link.told
 
 
-def test_who_waits_for_a_taker_or_for_its_end_is_told() -> None:
+def test_who_waits_for_a_taker_or_for_its_end_is_called() -> None:
     interest, _ = made()
     seen: list[str] = []
     end_watch = interest.watch(b"s", lambda: seen.append("changed"))

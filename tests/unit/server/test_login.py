@@ -79,7 +79,7 @@ async def test_one_that_has_said_no_connect_loses_nothing_meanwhile() -> None:
     assert told == [b"x", b"y"]
 
 
-async def test_a_client_that_is_settled_is_still_told_of_changes_while_its_next_connect_is_checked(slow: Slow) -> None:
+async def test_a_client_that_is_settled_still_gets_changes_while_its_next_connect_is_checked(slow: Slow) -> None:
     rig = ServerRig(slow)
     peer = rig.client(b"PING")
     assert peer.connection.state is SETTLED

@@ -101,7 +101,7 @@ def test_authorization_that_is_switched_on_closes_those_who_never_gave_credentia
     assert silent.closed == "Authentication Timeout"
 
 
-def test_a_smaller_max_payload_holds_at_once_and_is_told(rig: ServerRig) -> None:
+def test_a_smaller_max_payload_holds_at_once_and_is_sent(rig: ServerRig) -> None:
     peer = rig.client(b"PING")
     reload(rig, max_payload=10)
     info = peer.read()
@@ -109,7 +109,7 @@ def test_a_smaller_max_payload_holds_at_once_and_is_told(rig: ServerRig) -> None
     assert peer.ask(b"PUB x 11") == b"-ERR 'Maximum Payload Violation'\r\n"
 
 
-def test_nothing_is_told_when_nothing_changed_for_clients(rig: ServerRig) -> None:
+def test_nothing_is_sent_when_nothing_changed_for_clients(rig: ServerRig) -> None:
     peer = rig.client(b"PING")
     reload(rig, ping_max=5)
     assert peer.read() == b""
@@ -167,7 +167,7 @@ def test_subscriptions_of_a_connection_by_its_account() -> None:
     assert peer.ask(b"UNSUB 1", b"SUB b 2", b"PUB b 0", b"") == b"MSG b 2 0\r\n\r\n"
 
 
-def test_payload_of_an_account_is_told_in_the_second_info() -> None:
+def test_payload_of_an_account_is_in_the_second_info() -> None:
     rig = ServerRig(accounts=limited(max_payload=100))
     peer = rig.client()
     info = peer.ask(b"PING").split(b"\r\n")[1]

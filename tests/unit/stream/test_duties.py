@@ -121,7 +121,7 @@ def test_what_is_too_old_goes_in_time_and_leaves_its_marker() -> None:
     assert leader.stream.seqs() == [2], "the marker"
 
 
-def test_what_is_too_old_and_nobody_is_told_of_goes_with_what_follows() -> None:
+def test_what_is_too_old_and_leaves_no_marker_goes_with_what_follows() -> None:
     leader = Leader(Stream(max_age=SECOND))
     leader.duties.begin()
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_an_earlier_schedule_takes_the_place_of_the_timer_and_those_at_once_fire
 
 
 @pytest.mark.parametrize("error", [DamagedError(1, 1), KvError("input/output error")])
-def test_a_schedule_that_cannot_be_read_is_told_at_the_next_tick(
+def test_a_schedule_that_cannot_be_read_is_reported_at_the_next_tick(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     leader = Leader(scheduling())
@@ -321,7 +321,7 @@ def test_a_new_leader_goes_on_with_a_job_and_a_refused_piece_is_proposed_again()
     assert leader.tick(0) == []
 
 
-def test_trouble_with_republishing_is_told_and_does_not_get_into_apply() -> None:
+def test_trouble_with_republishing_is_reported_and_does_not_get_into_apply() -> None:
     leader = Leader(Stream(republish={"src": ">", "dest": "r.>"}))
     leader.duties.begin()
     broken = KeyError("cache")

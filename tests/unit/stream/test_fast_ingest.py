@@ -76,7 +76,7 @@ def test_a_batch_of_one_message(rig: Rig) -> None:
     assert rig.told() == [("end", "b", 1, 1)]
 
 
-def test_a_gap_is_told_at_once_and_the_batch_goes_on(rig: Rig) -> None:
+def test_a_gap_is_answered_at_once_and_the_batch_goes_on(rig: Rig) -> None:
     rig.send(1)
     rig.send(4)
     assert rig.told() == [("ack", 0, 2), ("gap", 2, 4)]
@@ -116,7 +116,7 @@ def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied(rig
 
 
 @pytest.mark.parametrize(("seq", "operation"), [(3, 3), (4, 1), (5, 4)], ids=["end", "gap", "ping"])
-def test_who_ends_a_batch_is_told_at_its_own_reply_subject(seq: int, operation: int, rig: Rig) -> None:
+def test_who_ends_a_batch_is_answered_at_its_own_reply_subject(seq: int, operation: int, rig: Rig) -> None:
     """Also when messages before it are not applied yet."""
     rig.send(1, gap="fail")
     rig.send(2, gap="fail")

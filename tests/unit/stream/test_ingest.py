@@ -151,7 +151,7 @@ def test_a_schedule_of_another_account_is_refused_by_every_replica() -> None:
     assert own == block(*schedule)
 
 
-def test_an_ack_subject_is_told_nothing_that_would_be_an_ack() -> None:
+def test_an_ack_subject_gets_nothing_that_would_be_an_ack() -> None:
     """An empty message there acknowledges: a delivery that came here is not this stream's to acknowledge."""
     ack = b"$JS.ACK.S.C.1.2.3.4.5"
     rig = Rig()
