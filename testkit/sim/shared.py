@@ -148,7 +148,7 @@ class VirtualLoop(SimLoop):
 
 def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Runs an async test in virtual time. It fails, too, when a callback raised or a task's exception was never
-    looked at: in production nobody would have been told either."""
+    looked at: in production nobody would have noticed either."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -183,7 +183,7 @@ class SimMesh(NodeMesh):
         await super().start()
 
     def stop_now(self) -> None:
-        """The process is gone: all peers are told, at once."""
+        """The process is gone: all peers notice at once."""
         self.network.loop.within(self._die)
 
     def _die(self) -> None:
@@ -258,7 +258,7 @@ class MeshNetwork:
         return frozenset((a, b)) in self._cut
 
     def cut(self, a: str, b: str) -> None:
-        """Both sides are told that the link is down, at once; frames under way are lost."""
+        """Both sides notice at once that the link is down; frames under way are lost."""
         self._cut.add(frozenset((a, b)))
         self.loop.within(self.tcp.sever, self.address(a), self.address(b))
 
@@ -295,7 +295,7 @@ class MeshNetwork:
 
     def hold(self, peer_id: str) -> None:
         """Keeps all that goes to the node, and comes from it, until `release`, as while its process stands still.
-        Nobody is told."""
+        No connection is closed."""
         mine = self.address(peer_id)
         for other in self._addresses.values():
             self.tcp.link(mine, other).cut()

@@ -63,7 +63,7 @@ async def test_pause_of_a_pull_consumer(jet: Jet) -> None:
     assert (await inbox.one()).data == b"2"
     await paused(jet, "C", wanted=False)
     while (await told.one()).json()["paused"]:
-        assert not jet.ours, "told twice"
+        assert not jet.ours, "published twice"
 
 
 async def test_the_answer_of_a_pause_always_tells_until_when(jet: Jet) -> None:

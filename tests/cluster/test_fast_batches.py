@@ -21,7 +21,7 @@ WAIT = 0.3
 
 
 class Publisher:
-    """One batch after the other, of payloads `<name> <batch> <sequence>`. `acked` are those that were told to be
+    """One batch after the other, of payloads `<name> <batch> <sequence>`. `acked` are those that were acknowledged as
     stored, `ended` how batches ended."""
 
     def __init__(self, client: Client, subject: str, gap: str, name: str) -> None:

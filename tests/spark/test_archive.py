@@ -1,4 +1,4 @@
-"""Archives: what is in them, that a crash between any two writes is mended, and that loss is told."""
+"""Archives: what is in them, that a crash between any two writes is mended, and that loss is reported."""
 
 from __future__ import annotations
 

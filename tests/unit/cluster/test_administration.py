@@ -202,7 +202,7 @@ def assigned(cluster: Cluster) -> tuple[str, ...]:
 
 @virtual_time
 async def test_a_stream_that_was_to_shrink_to_a_lost_server_stays_with_who_has_it() -> None:
-    """Its leader is lost while it is told to be the only one; the others have it, and would be without a place."""
+    """Its leader is lost while it is asked to be the only one; the others have it, and would be without a place."""
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster["A"].publish(b"s", b"kept")

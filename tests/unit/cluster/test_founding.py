@@ -105,7 +105,7 @@ async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has
         monkeypatch.setattr(MetaReplica, "had_state", lambda self: False)
         back = cluster.restart(old.name)
         cluster.isolate(old.name)
-        await cluster.until(lambda: gid in back.raft.groups, what="it is told of the stream once more")
+        await cluster.until(lambda: gid in back.raft.groups, what="it hears of the stream once more")
         await asyncio.sleep(5.0)
         group = back.raft.groups[gid]
         assert back.me not in group.peers and group.leader is None and not group.may_campaign()

@@ -1,4 +1,4 @@
-"""Replicas whose journals lost something, and who have to be told that nobody else has the stream
+"""Replicas whose journals lost something, and which need to hear that nobody else has the stream
 (cluster/lone_replicas.py)."""
 
 from __future__ import annotations

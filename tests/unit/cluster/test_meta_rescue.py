@@ -89,7 +89,7 @@ def _leaderless(cluster: Cluster) -> bool:
 
 
 def told(cluster: Cluster, *names: str) -> dict[str, list[str]]:
-    """Notes what the nodes are told when they are refused for good."""
+    """Notes what the nodes hear when they are refused for good."""
     heard: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         cluster[name].mesh.on_left_out = lambda age, text, name=name: heard[name].append(text)
@@ -148,7 +148,7 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
         for name in "CDE":
             cluster.restart(name)
         heard = told(cluster, *"CDE")
-        await cluster.until(lambda: all(heard.values()), what="all are told")
+        await cluster.until(lambda: all(heard.values()), what="all hear it")
         assert all("was rescued without" in texts[0] for texts in heard.values())
         survivors = (cluster["A"], cluster["B"])
         await cluster.never(lambda: any(lost & node.mesh.peers.keys() for node in survivors), 5)
@@ -161,7 +161,7 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
             cluster.restart(name)
         heard = told(cluster, *"CDE")
         cluster.heal()
-        await cluster.until(lambda: all(heard.values()), what="all are told again")
+        await cluster.until(lambda: all(heard.values()), what="all hear it again")
         for name in "CDE":
             cluster.crash(name)
             cluster.add(name)

@@ -141,7 +141,7 @@ async def test_a_node_that_was_away_finds_a_leader_that_joined_meanwhile() -> No
         for stream in streams:
             leader = cluster.leader(stream)
             assert late.services.network.leaders.get(leader.replica(stream).assignment.gid) == leader.me, (
-                "it was told again"
+                "it was sent again"
             )
             assert (await late.publish(stream.lower().encode()))["seq"] == 1
 

@@ -140,7 +140,7 @@ async def test_replicas_of_before_come_back_as_a_majority_and_are_given_up() -> 
         back = [cluster[node.name] for node in gone]
 
         def given_up(node: Node) -> bool:
-            """The meta log told it, or the rescued group itself before that: it has the forced configuration."""
+            """The meta log said so, or before that the rescued group itself: it has the forced configuration."""
             told = "was rescued elsewhere" in " ".join(node.log.events("warning"))
             return told or (node.has("S") and node.raft.rescues(node.replica("S").assignment.gid) == 1)
 

@@ -25,7 +25,7 @@ SIDE = keys.stream_prefix(keys.SIDE, GID)
 
 
 class Kv(MemKv):
-    """Fails when told so."""
+    """Fails when a test wants it."""
 
     def __init__(self) -> None:
         super().__init__()

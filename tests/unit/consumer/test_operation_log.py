@@ -19,7 +19,7 @@ ME = b"NODEAAAA"
 
 
 class Log:
-    """Takes turns and applies them when told, with the fencing of `consumer.state.table`."""
+    """Takes turns and applies them when a test says so, with the fencing of `consumer.state.table`."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

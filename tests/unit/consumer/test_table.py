@@ -24,7 +24,7 @@ SIDES = (SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_WAITING, SIDE_SESSIO
 
 
 class Notes:
-    """A `TableObserver` that remembers, and reads the table while it is told."""
+    """A `TableObserver` that remembers, and reads the table while it is called."""
 
     def __init__(self, node: Node) -> None:
         self.told: list[tuple[Any, ...]] = []

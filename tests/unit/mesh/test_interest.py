@@ -1,6 +1,6 @@
 """Interest and forwarded messages between routers (mesh/interest.py).
 
-Valves of other nodes: told, repeated, forgotten, and of no account while a node is silent (mesh/interest.py).
+Valves of other nodes: announced, repeated, forgotten, and of no account while a node is silent (mesh/interest.py).
 """
 
 from __future__ import annotations

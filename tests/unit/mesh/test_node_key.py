@@ -159,7 +159,7 @@ async def members(a_id: str, b_id: str, **options: Any) -> AsyncIterator[tuple[M
         await stop(a.mesh, b.mesh)
 
 
-SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "is told"])
+SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "follows"])
 """Which of the two says which connection is to be the link."""
 
 

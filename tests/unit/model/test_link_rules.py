@@ -141,6 +141,6 @@ def test_thousands_of_sources_from_streams_with_thousands_are_checked_quickly() 
 
 
 def test_a_mirror_without_a_name_inherits_nothing() -> None:
-    """That it has none is told by the other rules, after this."""
+    """That it has none is refused by the other rules, after this."""
     config = wire("M", mirror={})
     assert inherited(config, KNOWN.get) == config

@@ -1,4 +1,4 @@
-"""The lag of replicas, told from notes and from what a leader knows."""
+"""The lag of replicas, from notes and from what a leader knows."""
 
 from __future__ import annotations
 

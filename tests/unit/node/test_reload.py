@@ -1,4 +1,4 @@
-"""Reload of a running node: each row of what may change live is changed, seen to be in force, and told in the log with
+"""Reload of a running node: each row of what may change live is changed, seen to be in force, and logged with
 nats-server's words; a reload that is refused changes nothing."""
 
 from __future__ import annotations

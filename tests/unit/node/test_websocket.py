@@ -146,7 +146,7 @@ async def test_clients_get_an_info_when_the_server_goes_away(tmp_path: Path) -> 
 
 
 async def test_lame_duck_over_websocket(tmp_path: Path) -> None:
-    """WebSocket clients are told and closed like the others, with a close frame, and nobody new is let in."""
+    """WebSocket clients get an INFO and are closed like the others, with a close frame, and nobody new is let in."""
     text = """
     cluster { name: c, listen: "127.0.0.1:-1" }
     websocket { listen: "127.0.0.1:-1", no_tls: true }

@@ -127,7 +127,7 @@ def test_stock_d3_commits_its_own_divergent_tail(stock_clock: StockClock) -> Non
     a.flush()
     a.receive("B", {"type": "append_entries", "term": 5, "commit_index": 100, "serialized": None})
     a.doTick(0)
-    assert answers == [0], "the client was told success"
+    assert answers == [0], "the client got a success"
 
 
 def test_d3_only_verified_entries_are_committed() -> None:

@@ -293,7 +293,7 @@ def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
 
 @pytest.mark.parametrize("credit", [0, ALL_ON_CREDIT])
 def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
-    """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to be told."""
+    """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to hear it."""
     net, leader = led(commands=30, after=0.2)
     group = net["C"].group()
     group.log.set_credit(credit)

@@ -45,7 +45,7 @@ def test_what_was_reported_as_committed_stays_committed() -> None:
 
 
 def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
-    """It told a client of this node on the same link. This replica campaigns meanwhile, or leads without having
+    """It answered a client of this node on the same link. This replica campaigns meanwhile, or leads without having
     committed that entry again."""
     net, leader = led(commands=5, after=0.2)
     follower, told = net["C"].group(), leader.commit_index

@@ -355,7 +355,9 @@ def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk
     for _ in range(20):
         written(rig, busy, 1)
         flushed(rig, busy)
-    assert (quiet.damaged, quiet.unreadable, len(told)) == (False, 3, 1), "told once, and nothing that it vouched for"
+    assert (quiet.damaged, quiet.unreadable, len(told)) == (False, 3, 1), (
+        "reported once, and nothing that it vouched for"
+    )
     assert rig.journal.counters.read_failures == 1, "it is not tried again and again"
     assert rig.journal.retention.wants_compaction and min(rig.disk.segments()) <= quiet.first_segment()
     flushed(rig, quiet)

@@ -38,7 +38,7 @@ async def test_the_state_comes_whole_and_nothing_is_left() -> None:
     pair = Pair(source, target)
     await pair.pull()
     assert (target.values, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
-    await asyncio.sleep(0.01)  # the giver is told
+    await asyncio.sleep(0.01)  # the giver hears it
     assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 
@@ -103,7 +103,7 @@ async def test_trouble_of_the_receiver_ends_the_pull_and_says_so(error: Exceptio
     assert (target.log, target.index) == (["begin"], 0)
     assert len(pair.logs[1].events("error")) == 1
     await asyncio.sleep(0.01)
-    assert pair.sides[0].exports == 0, "the giver is told"
+    assert pair.sides[0].exports == 0, "the giver hears it"
     target.kv.error = None
     await pair.pull()
     assert target.values == [b"1", b"2"] and target.index == 9

@@ -289,7 +289,7 @@ async def test_without_the_third_nobody_is_rebuilt_and_it_is_reported_until_it_i
             one.replica("S").snapshot_export()
         assert leader.replica("S").consumers.active, "the stream goes on"
         gid = leader.replica("S").assignment.gid
-        await cluster.until(lambda: leader.js.drift.votes.undecided == [gid], 30, "it is told")
+        await cluster.until(lambda: leader.js.drift.votes.undecided == [gid], 30, "it is reported")
         await asyncio.sleep(30)
         for node in (leader, one):
             assert node.replica("S").divergences == 0 and not node.replica("S").installing
@@ -317,7 +317,9 @@ async def test_where_all_three_differ_nothing_is_given_up() -> None:
                 node.replica("S").machine.hash = bytes([seq]) * 16  # the counts are equal: as if the sizes were not
         await leader.publish(b"s", b"6")
         gid = leader.replica("S").assignment.gid
-        await cluster.until(lambda: all(node.js.drift.votes.undecided == [gid] for node in cluster), 60, "it is told")
+        await cluster.until(
+            lambda: all(node.js.drift.votes.undecided == [gid] for node in cluster), 60, "it is reported"
+        )
         await asyncio.sleep(30)
         for node in cluster:
             replica = node.replica("S")

@@ -214,7 +214,7 @@ def test_a_long_trouble_is_logged_once_a_minute_for_each_peer() -> None:
     assert read == ["catch-up does not come on: 1 B"] * 2
     found.failed(2, "B", MeshError("lost"))
     found.failed(1, "C", MeshError("lost"))
-    assert read[2:] == ["catch-up does not come on: 1 C"], "of B it was told already"
+    assert read[2:] == ["catch-up does not come on: 1 C"], "of B it was logged already"
 
 
 def test_another_version_is_logged_at_once() -> None:

@@ -188,7 +188,7 @@ async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_answered() -> 
         await cluster.until(lambda: len(client.got) == 10, what="the rest")
         before = cluster.loop.time()
         cluster.crash(home.name)
-        await cluster.until(lambda: b"409 Leadership Change" in client.statuses, what="the client is told")
+        await cluster.until(lambda: b"409 Leadership Change" in client.statuses, what="the client is answered")
         assert cluster.loop.time() - before < 0.5
         assert owner(cluster) is not home
         info = await ask(leader, "S", "consumer_info", name="c")

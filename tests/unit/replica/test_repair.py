@@ -1,6 +1,6 @@
 """Damaged records are found by the scrub, and the replica is rebuilt (replica/repair.py, cluster/scrubber.py).
 
-What fails beside the stream is counted and told, and a flood of it does not fill the log (replica/repair.py).
+What fails beside the stream is counted and logged, and a flood of it does not fill the log (replica/repair.py).
 """
 
 from __future__ import annotations

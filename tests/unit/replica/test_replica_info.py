@@ -1,6 +1,6 @@
 """Other replicas in STREAM.INFO (replica/replica_info.py).
 
-Who leads a consumer, told and shown.
+Who leads a consumer, sent and shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Idle streams cost next to nothing, and nothing is later for it than where all are looked at in every tick.
 
-Background tasks: kept until they end, stopped together, their errors told.
+Background tasks: kept until they end, stopped together, their errors logged.
 """
 
 from __future__ import annotations

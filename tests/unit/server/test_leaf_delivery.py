@@ -97,7 +97,7 @@ def test_the_origin_of_a_message_goes_before_its_queues() -> None:
     assert is_marked(ORIGIN + b"X") and is_marked(FORWARDED) and not is_marked(b"q")
 
 
-# Imports and mappings of an account that leaf links belong to: the other end is told of them, and served.
+# Imports and mappings of an account that leaf links belong to: the other end gets their subjects, and is served.
 
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))

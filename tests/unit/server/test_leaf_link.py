@@ -1,4 +1,4 @@
-"""Leaf links: the handshake, what is told, who gets messages, and what must not cross."""
+"""Leaf links: the handshake, what is sent, who gets messages, and what must not cross."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:
     seen: list[bytes] = []
     for subject in (b"$JS.API.>", b"$KV.>", b"$JS.edge.API.STREAM.>"):
         leaf_rig.router.subscribe(subject, lambda subject, *_: seen.append(subject))
-    assert end.read() == b""  # told already with the API's parts
+    assert end.read() == b""  # sent already with the API's parts
     end.send(b"LS+ >\r\nLS+ $JS.API.>\r\nLS+ $JS.hub.API.STREAM.>\r\n")
     for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$OBJ.b.x", b"$JS.edge.API.INFO", b"$JS.hub.API.STREAM.NAMES"):
         leaf_rig.router.publish(subject, b"x")

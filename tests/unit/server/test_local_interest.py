@@ -1,5 +1,5 @@
-"""Interest of a node: counted by subject and queue, and told to those who have to know, among them watches of literal
-subjects, however these are subscribed to.
+"""Interest of a node: counted by subject and queue, and announced to those who have to know, among them watches of
+literal subjects, however these are subscribed to.
 """
 
 from __future__ import annotations

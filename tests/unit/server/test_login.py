@@ -263,7 +263,7 @@ async def test_leafs_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: b
 
 
 class Logins:
-    """Checks that wait until they are told to go on, and what has been checked in which order."""
+    """Checks that wait until a test lets them go on, and what has been checked in which order."""
 
     def __init__(self) -> None:
         self.logins = SlowLogins()

@@ -135,7 +135,7 @@ def test_interest_is_replaced_and_ends_with_a_count_of_zero() -> None:
     assert own.peers.wanted_by(peer) == 1
     own.peers.set_interest(peer, b"s", b"q", 0)
     assert own.index.count == own.peers.wanted_by(peer) == 0
-    assert not own.told, "what a node wants is not told to the others"
+    assert not own.told, "what a node wants is not sent to the others"
 
 
 def test_a_peer_that_is_gone_leaves_nothing() -> None:
@@ -170,7 +170,7 @@ def test_the_hub_s_end_of_a_leaf_link_counts_as_this_node() -> None:
     assert own.peers.set_leaf_interest(link, b"s", b"q", 3) == 0
     assert own.peers.set_leaf_interest(link, b"p", None, 7) == 1
     assert own.told[1:] == [(b"s", b"q", 3), (b"p", None, 1)], "plain interest counts once"
-    assert sorted(own.peers.add_leaf(other)) == [(link, b"p", None, 1), (link, b"s", b"q", 3)], "it is told whose it is"
+    assert sorted(own.peers.add_leaf(other)) == [(link, b"p", None, 1), (link, b"s", b"q", 3)], "it hears whose it is"
     own.peers.drop_leaf(link)
     assert own.index.count == 0 and not own.local.counts() and own.local.leaf_links == [other]
 

@@ -64,7 +64,7 @@ def with_many(rig: ServerRig, count: int = MANY, queue: bytes = b"") -> Peer:
     return client
 
 
-@pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
+@pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is called"])
 def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
     monkeypatch.setattr(accounts, "MAX_MARKED_SUBSCRIPTIONS", marked)
     rig = RealTime()
@@ -76,7 +76,7 @@ def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pyt
     member.connection.close("Client Closed")
     assert rig.router.index.count > MANY, "nearly all are still to be taken out"
     for subject in (b"a.0", b"a.7", b"a.599"):
-        assert other.ask(b"PUB %b r 1" % subject, b"x").startswith(b"HMSG r 3 "), "it is told that nobody is there"
+        assert other.ask(b"PUB %b r 1" % subject, b"x").startswith(b"HMSG r 3 "), "it hears that nobody is there"
         assert not rig.router.publish(subject, b"x")
     # Who is still there has its messages, those of the queue as well.
     for subject, sid in ((b"a.8", 1), (b"a.9", 2)):
@@ -129,7 +129,7 @@ def test_a_leaf_link_that_is_gone_keeps_the_loop_as_little(spoke: bool) -> None:
     turns = rig.turns.run_out()
     assert len(turns) > 5 and max(turns) < LONGEST
     assert rig.router.index.count == 2 and not rig.router.peers.wanted_by(link)
-    assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have been told of the end"
+    assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have heard of the end"
     assert link not in rig.router.leaf_links and len(list(rig.router.local.entries())) == (1 if spoke else 2)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
 
