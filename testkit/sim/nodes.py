@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -288,12 +288,13 @@ class Cluster:
         node = self.nodes[name] = Node(self, name, disk, CrashKv())
         return node
 
-    def crash(self, name: str) -> None:
-        """Power failure: unsynced journal bytes and unflushed data are gone."""
-        node = self.nodes[name]
-        node.alive = False
-        node.disk.crash(SeededRng(next(self.seeds)))
-        self._vanish(node)
+    def crash(self, names: Iterable[str]) -> None:
+        """Power failure of one or more nodes: unsynced journal bytes and unflushed data are gone."""
+        for name in names:
+            node = self.nodes[name]
+            node.alive = False
+            node.disk.crash(SeededRng(next(self.seeds)))
+            self._vanish(node)
 
     def _vanish(self, node: Node) -> None:
         if isinstance(node.mesh, SimMesh):
@@ -311,12 +312,18 @@ class Cluster:
         node.raft.close()
         node.journal._closed = True
 
-    def restart(self, name: str) -> Node:
-        """After `crash` or `stop`, with the same store."""
-        old = self.nodes[name]
-        assert not old.alive
-        node = self.nodes[name] = Node(self, name, old.disk, old.kv.crashed())
+    def restart(self, names: Iterable[str]) -> Node:
+        """After `crash` or `stop`, with the same stores; the last of them."""
+        for name in names:
+            old = self.nodes[name]
+            assert not old.alive
+            node = self.nodes[name] = Node(self, name, old.disk, old.kv.crashed())
         return node
+
+    async def flush(self) -> None:
+        """Flushes the data of all running nodes."""
+        for node in self:
+            await node.js.flusher.flush()
 
     async def stop(self, name: str) -> None:
         """SIGTERM."""

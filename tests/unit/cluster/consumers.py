@@ -97,6 +97,15 @@ async def owned_by(cluster: Cluster, name: str, on: Node) -> None:
     assert owner(cluster, name) is on
 
 
+async def owned_by_a_follower(cluster: Cluster) -> tuple[Node, Node]:
+    """Makes the consumer c of S: the leader of S, and another node, which owns c."""
+    leader = await cluster.led("S")
+    await consumer(leader, "c")
+    home = cluster.followers("S")[0]
+    await owned_by(cluster, "c", home)
+    return leader, home
+
+
 async def filled(cluster: Cluster, messages: int, replicas: int = 3) -> None:
     await cluster.create("S", replicas)
     await cluster.led("S")

@@ -46,12 +46,10 @@ async def test_all_lose_power_before_the_group_is_made(
             assignment = await assigned(cluster, replicas)
             await cluster.until(lambda: all(n.js.assignment(ACCOUNT, "S") is not None for n in cluster))
             await asyncio.sleep(0.1)
-            for name in "ABC":
-                cluster.crash(name)
+            cluster.crash("ABC")
         knew = [name for name in "ABC" if assignment.gid in cluster[name].journal.groups]
         assert len(knew) == len(made) == begun
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.restart("ABC")
         await cluster.led("S")
         assert (await cluster["A"].publish_again(b"s"))["seq"] == 1
         await cluster.until(lambda: sum(node.has("S") for node in cluster) == replicas)
@@ -65,10 +63,8 @@ async def test_all_lose_power_right_after_a_stream_is_made(replicas: int) -> Non
     async with Cluster() as cluster:
         await cluster.create("S", replicas)
         await cluster["A"].publish(b"s", b"kept")
-        for name in "ABC":
-            cluster.crash(name)
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.crash("ABC")
+        cluster.restart("ABC")
         await cluster.led("S")
         assert (await cluster["A"].publish_again(b"s"))["seq"] == 2
 
@@ -189,12 +185,9 @@ async def test_a_stream_that_nobody_began_before_it_was_changed_is_founded_by_th
             patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
             await assigned(cluster, 3)
             await shrunk_to(cluster, cluster["C"].me)
-            for node in cluster:
-                await node.js.flusher.flush()
-            for name in "ABC":
-                cluster.crash(name)
-        for name in "BC":
-            cluster.restart(name)
+            await cluster.flush()
+            cluster.crash("ABC")
+        cluster.restart("BC")
         back = cluster["C"]
         await cluster.until(lambda: "A does not say" in str(back.log.lines), what="it waits for the third")
         assert not back.replica("S").leading

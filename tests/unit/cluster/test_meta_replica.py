@@ -22,12 +22,10 @@ from tests.unit.store.shipping import steps
 async def test_the_state_comes_back_from_the_store_and_the_rest_from_the_log() -> None:
     async with Cluster() as cluster:
         await cluster.create("OLD", 1, subjects=["old"])
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         await cluster.create("NEW", 1, subjects=["new"])
         digest = cluster["A"].js.meta.machine.digest
-        for name in "ABC":
-            cluster.crash(name)
+        cluster.crash("ABC")
         for name in "ABC":
             node = cluster.restart(name)
             assert node.js.assignment(ACCOUNT, "OLD") is not None
@@ -167,8 +165,7 @@ async def test_a_damaged_state_is_fetched_from_another_node(how: str, compacted:
             await cluster.create(f"X{number}", 1)
             await cluster.delete(f"X{number}")
         for _ in range(3):
-            for node in cluster:
-                await node.js.flusher.flush()
+            await cluster.flush()
         node = next(n for n in cluster if not n.js.meta.leading)
         assert bool(node.js.meta.group.log.base_index) == compacted  # type: ignore[union-attr]
         cluster.crash(node.name)
@@ -193,14 +190,11 @@ async def test_a_damaged_state_is_fetched_from_another_node(how: str, compacted:
 async def test_all_but_one_may_have_a_damaged_state() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
-        for node in cluster:
-            await node.js.flusher.flush()
-        for name in "ABC":
-            cluster.crash(name)
+        await cluster.flush()
+        cluster.crash("ABC")
         for name in "AB":
             rot(cluster[name], "checksum")
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.restart("ABC")
         for node in cluster:
             await cluster.until(lambda node=node: node.js.assignment(ACCOUNT, "S") is not None)  # type: ignore[misc]
         await cluster.led("S")
@@ -253,8 +247,7 @@ async def test_a_state_that_is_not_there_any_more_is_not_taken_for_one_that_neve
         await cluster.delete("GONE")
         await cluster.create("S")
         if told == "by the journal":
-            for node in cluster:
-                await node.js.flusher.flush()
+            await cluster.flush()
             await asyncio.sleep(0.1)
         node = next(n for n in cluster if not n.js.meta.leading)
         cluster.crash(node.name)

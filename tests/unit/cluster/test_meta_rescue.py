@@ -77,8 +77,7 @@ async def rescue(node: Node, quorum: int) -> dict[str, Any]:
 
 
 async def crashed(cluster: Cluster, names: str) -> None:
-    for name in names:
-        cluster.crash(name)
+    cluster.crash(names)
     await cluster.until(lambda: all(node.js.meta.group.leader is None for node in cluster), what="no leader")
     await cluster.until(lambda: _leaderless(cluster), what="no leader for long enough")
 
@@ -145,8 +144,7 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
         await rescue(cluster["A"], 2)
         await cluster.until(lambda: all(node.js.meta.machine.rescues for node in cluster), what="all know of it")
         lost = {cluster[name].me for name in "CDE"}
-        for name in "CDE":
-            cluster.restart(name)
+        cluster.restart("CDE")
         heard = told(cluster, *"CDE")
         await cluster.until(lambda: all(heard.values()), what="all hear it")
         assert all("was rescued without" in texts[0] for texts in heard.values())
@@ -157,8 +155,7 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
         # The same after everybody who knows has started again.
         for name in "AB":
             await cluster.stop(name)
-        for name in "AB":
-            cluster.restart(name)
+        cluster.restart("AB")
         heard = told(cluster, *"CDE")
         cluster.heal()
         await cluster.until(lambda: all(heard.values()), what="all hear it again")

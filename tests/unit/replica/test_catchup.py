@@ -497,8 +497,7 @@ async def test_the_source_dies_in_the_middle_and_the_new_leader_gives_its_state(
         await cluster.led("S")
         for number in range(200):
             await cluster["A" if cluster["A"].alive else "B"].publish(b"s", b"%d" % number + b"." * 200)
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         node = cluster.restart("C")
         await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
         cluster.crash(cluster.leader("S").name)

@@ -24,6 +24,7 @@ from tests.unit.cluster.consumers import (
     filled,
     host,
     owned_by,
+    owned_by_a_follower,
     owner,
     state,
 )
@@ -176,10 +177,7 @@ def test_a_replica_retires_only_when_nothing_that_may_be_in_force_names_it() -> 
 async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_answered() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 10)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         client = Puller(leader, "S", "c")
         got = await client.fetch(6)
         for message in got[:3]:

@@ -154,7 +154,7 @@ def test_a_failure_is_logged_with_where_it_came_from() -> None:
     ((_, event, line),) = log.lines
     assert event == "links fail"
     assert (line["stream"], line["index"], line["kind"], line["so_far"]) == ("S", 7, 8, 1)
-    assert "of a link" in line["error"] and "test_a_failure_is_told" in line["error"]
+    assert "of a link" in line["error"] and "test_a_failure_is_logged" in line["error"]
 
 
 def test_of_many_failures_some_are_logged_and_all_are_counted() -> None:
