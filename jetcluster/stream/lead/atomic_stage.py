@@ -20,8 +20,8 @@ from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, SUBJECT_TOO_LONG, early, refused_by
+from jetcluster.store.batch import Batch
+from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, early, refused_by
 from jetcluster.stream.fields import FIELD, KV_OPERATION
 from jetcluster.stream.lead.answers import Answers, Backlog
 from jetcluster.stream.log.commands import encode_atomic
@@ -372,12 +372,7 @@ class AtomicIngest:
         if self._backlog.full:
             self._answers.too_many((reply,))
             return
-        try:
-            batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
-        except (AssertionError, OverflowError):
-            assert not all(0 < len(subject) <= MAX_SUBJECT for subject in commit.subjects)
-            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
-            return
+        batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
         commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
         index = 0
         try:
