@@ -29,8 +29,9 @@ from jetcluster.consumer.state.turn import (
     SettledMessages,
     Value,
 )
+from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.stream.read.direct_get import level_is_met
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
@@ -247,7 +248,7 @@ class ConsumerOwner(DeliveryContext):
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def _on_next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
-        if block and reply and not level_is_met(block):
+        if block and reply and not level_is_met(header_block.get(block, REQUIRED_LEVEL)):
             self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
         elif self.replicated and self._around.when_known is not None and b"no_wait" in payload:
             # "No messages" is right only once this replica has all that was acked to the client.

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, Union
 
-from jetcluster import API_LEVEL
 from jetcluster.budget import Steps, at_once
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
@@ -23,6 +22,7 @@ from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]
@@ -89,7 +89,7 @@ class DirectGet:
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
         """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError."""
-        if headers and not level_is_met(headers):
+        if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
             return API_LEVEL_TOO_LOW
         if not payload:
             return EMPTY_REQUEST
@@ -119,7 +119,7 @@ class DirectGet:
     ) -> tuple[Frame]:
         """Answers the endpoint with an appended subject: its last message. `with_pending` is the LAST alias, which adds
         the number of older messages of the subject. Raises DamagedError."""
-        if headers and not level_is_met(headers):
+        if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
             return API_LEVEL_TOO_LOW
         no_headers = False
         if payload:
@@ -330,14 +330,6 @@ def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
     if is_literal(wanted) or wanted == b">":
         return None
     return store.queries.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
-
-
-def level_is_met(headers: bytes) -> bool:
-    """False when Nats-Required-Api-Level is above our API level, or no number."""
-    level = header_block.get(headers, b"Nats-Required-Api-Level")
-    if not level:
-        return True
-    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
 
 
 def _after(
