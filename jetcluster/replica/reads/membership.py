@@ -293,13 +293,13 @@ class Membership:
     # ---- requests that name this replica
 
     def _take_addressed(self) -> None:
-        """Subscribe to requests that name this replica, which it answers although it lags: they ask for what is stored
+        """Subscribe to requests that name this stream and replica, answered although it lags: they ask for what is stored
         here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
         sound = replica.trusted and replica.may_answer
         if not (self.allowed and self._known.current and sound) or replica.retiring:
             self._drop_addressed()
-        elif self._addressed is None and self._asked.name == replica.assignment.name:
+        elif self._addressed is None and self._ingest is not None:
             subject = ADDRESSED + f"{replica.assignment.name}.{self._network.name}".encode()
             self._addressed = replica.bus.subscribe(subject, self._on_addressed)
 
