@@ -293,7 +293,7 @@ class Membership:
     # ---- requests that name this replica
 
     def _take_addressed(self) -> None:
-        """Subscribe to requests that name this stream and replica, answered although it lags: they ask for what is stored
+        """Subscribe to requests that name stream and replica, answered although it lags: they ask for what is stored
         here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
         sound = replica.trusted and replica.may_answer
