@@ -125,7 +125,7 @@ class PullDelivery:
             return
         refusal = self._refusal(request, now)
         if refusal:
-            if refusal != statuses.MAX_WAITING or not request.heartbeat:
+            if refusal != statuses.MAX_WAITING or not request.heartbeat:  # as nats-server: it would ask again at once
                 self._dispatch.tell(reply, refusal)
             return
         if request.pin and self.priority.pins.get(request.group) == request.pin:

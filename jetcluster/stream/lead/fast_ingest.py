@@ -278,9 +278,7 @@ class FastIngest:
             batch.came_to(seq)
             if not batch.pending:
                 batch.settled = seq
-            if self._open.is_due(batch):
-                self._tell_ack(batch, reply)
-                return
+            self._open.is_due(batch)  # counts the ack
         self._tell_ack(batch, reply)
 
     def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:
