@@ -113,8 +113,8 @@ class Replicator:
         self.pinning = False
         """True while the log is kept for a peer that fetches the state, or has fetched it."""
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None
-        """The newest frame: previous index, last index of the log (of a beat: the previous index), commit index, context,
-        then what `_batch` returns. Equal numbers are equal frames: a beat at the log's end is the batch of no entries."""
+        """The newest frame: previous index, last index of the log (of a beat: the previous index), commit index,
+        context, what `_batch` returns. Equal numbers are equal frames: a beat at the log's end is an empty batch."""
 
     def start(self) -> None:
         """Begin as the new leader."""

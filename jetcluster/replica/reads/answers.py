@@ -88,8 +88,8 @@ class Answers:
         plain: Callable[[bytes, bytes], Frame | None],
         one: Callback,
     ) -> int:
-        """Answers those that `plain` does together, and others by `one`. Takes none after a message that cannot be
-        read, or RUN_BYTES of answers: the requester's connection gets no more in a portion of its input."""
+        """Answers together those that `plain` does, up to RUN_BYTES, and the next one by `one`. None after that, or
+        after a message that cannot be read: the requester's connection sees first how much it was sent."""
         answers: list[tuple[bytes, bytes, bytes]] = []
         size = taken = 0
         for subject, reply, headers, payload in messages:
@@ -102,9 +102,8 @@ class Answers:
                 return taken
             if frame is None:
                 self._publish(answers)
-                answers = []
                 one(subject, reply, headers, payload, origin)
-                continue
+                return taken
             answers.append((reply, *frame))
             size += len(frame[0]) + len(frame[1])
             if size >= RUN_BYTES:

@@ -364,8 +364,8 @@ class Membership:
         return receive
 
     def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
-        """Return `answer` wrapped like `one`, a callback of `_when_current`, which gets the first request if not all can
-        be answered at once."""
+        """Return `answer` wrapped like `one`, a callback of `_when_current`, which gets the first request if not all
+        can be answered at once."""
         group, links, ingest, asked = self._replica.group, self._links, self._ingest, self._asked
         monotonic = self._runtime.clock.monotonic
 

@@ -87,12 +87,11 @@ class DirectGet:
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
         """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError."""
-        if not headers:
-            plain = self.plain(payload)
-            if plain is not None:
-                return (plain,)
-        elif not level_is_met(headers):
-            return API_LEVEL_TOO_LOW
+        if headers:
+            if not level_is_met(headers):
+                return API_LEVEL_TOO_LOW
+        elif native.plain_get is not None and (plain := self.plain(payload)) is not None:
+            return (plain,)
         if not payload:
             return EMPTY_REQUEST
         try:
@@ -171,7 +170,7 @@ class DirectGet:
         """The stored block, then the metadata (ADR-31)."""
         seq, ts, subject, stored, _ = message
         start = _stored_fields(stored) + self._stream_line if stored else self._first_line
-        return message_head(start, subject, seq, ts, pending)
+        return (native.message_head or message_head)(start, subject, seq, ts, pending)
 
     def _proof(self) -> bytes:
         proof = b"Jc-Applied-Seq: %d\r\nJc-Stream: %b\r\nJc-Peer: %b\r\n"
@@ -305,13 +304,14 @@ class GetReply:
         pending, last = self._pending, self._last
         room, line, no_headers = self._room, self._first_line, self._no_headers
         size, begin = 0, len(frames)
+        head_of = native.message_head or message_head
         for seq, when, subject, stored, payload in zip(*columns, strict=True):
             pending -= 1
             if no_headers:
                 head = b""
             else:
                 start = self._fields(stored) + self._stream_line if stored else line
-                head = message_head(start, subject, seq, when, pending, last)
+                head = head_of(start, subject, seq, when, pending, last)
             frames.append((head, payload))
             last = seq
             size += len(head) + len(payload)
@@ -323,7 +323,7 @@ class GetReply:
         return size
 
 
-def _message_head(start: bytes, subject: bytes, seq: int, ts: int, pending: int = -1, last: int = -1) -> bytes:
+def message_head(start: bytes, subject: bytes, seq: int, ts: int, pending: int = -1, last: int = -1) -> bytes:
     """The header block of a stored message: `start`, its metadata, and the two fields that are not negative."""
     head = _MESSAGE_HEAD % (start, subject, seq, times.rfc3339_bytes(ts))
     if pending >= 0:
@@ -331,9 +331,6 @@ def _message_head(start: bytes, subject: bytes, seq: int, ts: int, pending: int 
     if last >= 0:
         head += b"Nats-Last-Sequence: %d\r\n" % last
     return head + b"\r\n"
-
-
-message_head: Final = native.message_head or _message_head
 
 
 def find_one(store: BlockStore, request: GetRequest) -> Msg | None:

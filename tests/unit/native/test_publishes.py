@@ -142,11 +142,15 @@ class World:
             )
         take = self._callback(filter)
 
-        def bulk(messages: list[Outgoing], origin: Origin) -> None:
-            for message in messages:
-                take(*message, origin)
+        most = self.rng.choice([1, 3, 1000])
 
-        return subscribe(filter, take, local_only=local_only, bulk=bulk)
+        def bulk(messages: list[Outgoing], origin: Origin) -> int:
+            for message in messages[:most]:
+                take(*message, origin)
+            return len(messages[:most])
+
+        queue = self.rng.choice([None, None, b"_sys_"])
+        return subscribe(filter, take, queue, local_only=local_only, bulk=bulk)
 
     def _callback(
         self, name: bytes, fails: bool = False, shuts: bool = False, goes: bool = False
