@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("gets", "messages", "publishes")
+_MODULES: Final = ("acks", "gets", "messages", "publishes")
 
 
 def source_digest(folder: Path) -> str:
@@ -60,6 +60,10 @@ plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else 
 """`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
 message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head
 """`gets.message_head`; its twin is in `stream.read.direct_get`."""
+read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pure else _found["acks"].read_acks
+"""`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
+ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
+"""`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
 """The loops that run, as `-v`, the log and /varz show it."""

@@ -22,6 +22,7 @@ cdef enum:
     RUN_MESSAGES = 256
     MAX_DIGITS = 9  # as in `parser._size`
     TRACE_BYTES = 15  # of `commands.TRACE_DEST`
+    ACK_TOKENS = 5  # as in `sublist`
 
 
 cdef struct Line:  # places and lengths in the input
@@ -242,18 +243,31 @@ cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals 
 
 cdef bint _takes(router, bytes subject, bulk) except -1:
     """True when `bulk` alone takes the subject, whose route is at hand."""
-    cdef dict literals = router.literals, prefixes
+    cdef dict literals = router.literals, shared
     cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
     cdef const char *name = PyBytes_AS_STRING(subject)
-    route = literals.get(subject)
+    cdef bint ack = size > 8 and memcmp(name, b"$JS.ACK.", 8) == 0
+    route = None if ack else literals.get(subject)
     if route is None:
+        size = _without(name, size, ACK_TOKENS if ack else 1)
+        if size < 1:
+            return False
+        shared = router.index.deep if ack else router.index.prefixes
+        route = shared.get(PyBytes_FromStringAndSize(name, size))
+    return route is not None and route.bulk is bulk
+
+
+cdef Py_ssize_t _without(const char *name, Py_ssize_t size, int tokens) noexcept nogil:
+    """The size without the last tokens; 0 when there are not so many, or one is empty."""
+    cdef Py_ssize_t end
+    for _ in range(tokens):
+        end = size
         while size and name[size - 1] != 46:
             size -= 1
-        if size < 2 or size == PyBytes_GET_SIZE(subject):
-            return False
-        prefixes = router.index.prefixes
-        route = prefixes.get(PyBytes_FromStringAndSize(name, size - 1))
-    return route is not None and route.bulk is bulk
+        if size == end or not size:
+            return 0
+        size -= 1
+    return size
 
 
 cdef inline bint _is(const Input *source, const Line *line, bytes subject) noexcept:
