@@ -254,7 +254,7 @@ class Ingest:
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
 
-    def on_messages(self, messages: list[Outgoing], origin: Origin) -> None:
+    def on_messages(self, messages: list[Outgoing], origin: Origin) -> int:
         """Takes published messages without headers, as `BulkCallback` of the stream's subscriptions."""
         subjects, replies, _, payloads = zip(*messages, strict=True)
         room = self.batch_messages - len(self._subjects)
@@ -263,13 +263,13 @@ class Ingest:
         if not plain or len(messages) >= room or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
             for subject, reply, headers, payload in messages:
                 self.on_message(subject, reply, headers, payload, origin)
-            return
+            return len(messages)
         if self.valve.closed:
             origin.wait_at(self.valve)
         if not self._subjects:
             if self._backlog.full:
                 self._answers.too_many(replies)
-                return
+                return len(messages)
             if not self._scheduled:
                 self._schedule()
         if self._headers:
@@ -278,6 +278,7 @@ class Ingest:
         self._payloads += payloads
         self._replies += replies
         self._open_bytes = size
+        return len(messages)
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
         """Refuses a message whose wildcard costs too much."""
