@@ -118,7 +118,7 @@ class Jet:
         return {"stream_name": self.stream, "config": {"ack_policy": "explicit", **config}, **more}
 
     async def consumer(self, name: str, *, durable: bool = True, **config: Any) -> dict[str, Any]:
-        """Creates or updates; explicit acks unless told otherwise. Returns the answer. Raises ClientError."""
+        """Creates or updates; explicit acks by default. Returns the answer. Raises ClientError."""
         named = {"durable_name": name} if durable else {"name": name}
         body = self.request({**named, **config})
         created = await self.client.api(f"CONSUMER.CREATE.{self.stream}.{name}", body)

@@ -33,7 +33,7 @@ START_TIMEOUT = 20.0
 
 
 class HarnessError(Exception):
-    """A server did not start, or did not do what it was told in time. Carries the end of its log."""
+    """A server did not start, or did not do in time what it was asked for. Carries the end of its log."""
 
 
 def find_server(kind: str) -> list[str] | None:

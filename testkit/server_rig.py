@@ -102,7 +102,7 @@ class Nobody(Authenticator):
         raise PermissionError("nobody comes in")
 
 
-class Bench:
+class ServerRig:
     """A server that never opens a port, on time that moves by `time.advance`."""
 
     def __init__(self, authenticator: Authenticator | None = None, **options: Any) -> None:
@@ -149,7 +149,7 @@ class Turns:
         return self.taken[first:]
 
 
-class RealTime(Bench):
+class RealTime(ServerRig):
     """Its server's clock is the machine's."""
 
     def __init__(self) -> None:
@@ -162,9 +162,9 @@ class RealTime(Bench):
 class Peer:
     """One client as its user sees it."""
 
-    def __init__(self, bench: Bench, *lines: bytes) -> None:
-        self.bench = bench
-        self.connection: Client = bench.server.new_client()
+    def __init__(self, rig: ServerRig, *lines: bytes) -> None:
+        self.rig = rig
+        self.connection: Client = rig.server.new_client()
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -178,7 +178,7 @@ class Peer:
 
     def read(self) -> bytes:
         """Everything written since the last read, after the loop's turn is over."""
-        self.bench.time.advance(0)
+        self.rig.time.advance(0)
         data = bytes(self.transport.written)
         self.transport.written.clear()
         return data

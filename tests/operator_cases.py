@@ -17,11 +17,11 @@ from tests.signer import Account, Key, Operator, User, part, preload, url_base64
 
 DAY = 24 * 3600
 Connect = dict[str, Any]
-Case = Callable[["World", bytes], Connect]
-"""(world, nonce of this connection) -> the fields of CONNECT."""
+Case = Callable[["Cases", bytes], Connect]
+"""(cases, nonce of this connection) -> the fields of CONNECT."""
 
 
-class World:
+class Cases:
     """An operator with a signing key, and accounts of every kind."""
 
     def __init__(self) -> None:
@@ -87,21 +87,21 @@ class World:
         return {"times": times, "times_location": zone}
 
 
-def _user(make: Callable[[World], User], **fields: str) -> Case:
+def _user(make: Callable[[Cases], User], **fields: str) -> Case:
     """The user that `make` makes. `fields`: those of CONNECT that are not its own."""
-    return lambda world, nonce: {**make(world).connect(nonce), **fields}
+    return lambda cases, nonce: {**make(cases).connect(nonce), **fields}
 
 
 def _plain(**claims: Any) -> Case:
-    return _user(lambda world: world.plain.user(**claims))
+    return _user(lambda cases: cases.plain.user(**claims))
 
 
-def _token(make: Callable[[World, User], str]) -> Case:
+def _token(make: Callable[[Cases, User], str]) -> Case:
     """A user of the account `plain` that comes with another token."""
 
-    def connect(world: World, nonce: bytes) -> Connect:
-        user = world.plain.user()
-        return {**user.connect(nonce), "jwt": make(world, user)}
+    def connect(cases: Cases, nonce: bytes) -> Connect:
+        user = cases.plain.user()
+        return {**user.connect(nonce), "jwt": make(cases, user)}
 
     return connect
 
@@ -117,97 +117,97 @@ def _tampered(user: User, **changes: Any) -> str:
     return f"{header}.{part(body)}.{signature}"
 
 
-def _with_payload_of_another(world: World, user: User) -> str:
-    header, _, signature = world.plain.user().jwt.split(".")
+def _with_payload_of_another(cases: Cases, user: User) -> str:
+    header, _, signature = cases.plain.user().jwt.split(".")
     return f"{header}.{user.jwt.split('.')[1]}.{signature}"
 
 
-def _version_1(world: World, user: User) -> str:
-    body = {"iss": world.plain.public, "sub": user.key.public, "name": "old", "iat": 1, "type": "user", "nats": {}}
-    signature = url_base64(world.plain.key.private.sign(part(body).encode()))
+def _version_1(cases: Cases, user: User) -> str:
+    body = {"iss": cases.plain.public, "sub": user.key.public, "name": "old", "iat": 1, "type": "user", "nats": {}}
+    signature = url_base64(cases.plain.key.private.sign(part(body).encode()))
     return f"{part({'typ': 'jwt', 'alg': 'ed25519'})}.{part(body)}.{signature}"
 
 
-def _self_signed(world: World, user: User) -> str:
-    body = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "issuer_account": world.plain.public}
+def _self_signed(cases: Cases, user: User) -> str:
+    body = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "issuer_account": cases.plain.public}
     return user.key.token(user.key.public, "me", body)
 
 
 def _with_header(typ: str, algorithm: str) -> Case:
-    return _token(lambda world, user: world.plain.key.sign(_body(user), {"typ": typ, "alg": algorithm}))
+    return _token(lambda cases, user: cases.plain.key.sign(_body(user), {"typ": typ, "alg": algorithm}))
 
 
 def _with_payload(payload: str) -> Case:
     signed = f"{part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{payload}"
-    return _token(lambda world, _: f"{signed}.{url_base64(world.plain.key.private.sign(signed.encode()))}")
+    return _token(lambda cases, _: f"{signed}.{url_base64(cases.plain.key.private.sign(signed.encode()))}")
 
 
-def _url_base64_signature(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
+def _url_base64_signature(cases: Cases, nonce: bytes) -> Connect:
+    user = cases.plain.user()
     return {"jwt": user.jwt, "sig": url_base64(user.key.private.sign(nonce))}
 
 
-def _nkey_only(world: World, nonce: bytes) -> Connect:
-    user = world.plain.user()
+def _nkey_only(cases: Cases, nonce: bytes) -> Connect:
+    user = cases.plain.user()
     return {"nkey": user.key.public, "sig": user.key.signature(nonce.decode()).decode()}
 
 
-def _scoped_user_without_a_name(world: World, nonce: bytes) -> Connect:
-    user = world.signing.scoped("u", world.scoped_key)
+def _scoped_user_without_a_name(cases: Cases, nonce: bytes) -> Connect:
+    user = cases.signing.scoped("u", cases.scoped_key)
     claims = _body(user)["nats"] | {"issuer_account": "nobody"}
-    return {**user.connect(nonce), "jwt": world.scoped_key.token(Key("user").public, "..", claims)}
+    return {**user.connect(nonce), "jwt": cases.scoped_key.token(Key("user").public, "..", claims)}
 
 
 ADMITTED: dict[str, Case] = {
     "plain": _plain(),
     "signature_in_url_base64": _url_base64_signature,
-    "account_by_the_operators_signing_key": _user(lambda world: world.by_signing_key.user()),
-    "bearer_without_signature": lambda world, _: {"jwt": world.plain.user(bearer_token=True).jwt},
-    "bearer_with_wrong_signature": _user(lambda world: world.plain.user(bearer_token=True), sig="xx"),
-    "not_expired_yet": _user(lambda world: world.plain.user(fields={"exp": world.now + DAY, "nbf": world.now - 100})),
-    "signing_key_of_the_account": _user(lambda world: world.signing.user(signer=world.signing_key)),
-    "scoped_user": _user(lambda world: world.signing.scoped("u", world.scoped_key, tags=["team:x", "team:y"])),
-    "revoked_before_it_was_issued": _user(lambda world: world.revoked_before),
-    "issued_after_all_were_revoked": _user(lambda world: world.revoking_all.user(fields={"iat": 101})),
+    "account_by_the_operators_signing_key": _user(lambda cases: cases.by_signing_key.user()),
+    "bearer_without_signature": lambda cases, _: {"jwt": cases.plain.user(bearer_token=True).jwt},
+    "bearer_with_wrong_signature": _user(lambda cases: cases.plain.user(bearer_token=True), sig="xx"),
+    "not_expired_yet": _user(lambda cases: cases.plain.user(fields={"exp": cases.now + DAY, "nbf": cases.now - 100})),
+    "signing_key_of_the_account": _user(lambda cases: cases.signing.user(signer=cases.signing_key)),
+    "scoped_user": _user(lambda cases: cases.signing.scoped("u", cases.scoped_key, tags=["team:x", "team:y"])),
+    "revoked_before_it_was_issued": _user(lambda cases: cases.revoked_before),
+    "issued_after_all_were_revoked": _user(lambda cases: cases.revoking_all.user(fields={"iat": 101})),
     "from_here": _plain(src=["10.0.0.0/8", "127.0.0.0/8"]),
     "from_here_as_a_text": _plain(src="10.0.0.0/8,127.0.0.1/32"),
-    "at_this_time": _user(lambda world: world.plain.user(**world.windows((2, 3), (-2, 2)))),
-    "over_midnight": _user(lambda world: world.plain.user(**world.windows((-11, 11)))),
+    "at_this_time": _user(lambda cases: cases.plain.user(**cases.windows((2, 3), (-2, 2)))),
+    "over_midnight": _user(lambda cases: cases.plain.user(**cases.windows((-11, 11)))),
     "standard_connection": _plain(allowed_connection_types=["standard", "NEW_KIND"]),
     "version_1": _token(_version_1),
-    "with_password_beside": _user(lambda world: world.plain.user(), **{"user": "u", "pass": "p"}),
+    "with_password_beside": _user(lambda cases: cases.plain.user(), **{"user": "u", "pass": "p"}),
 }
 REFUSED: dict[str, Case] = {
     "nothing": lambda _world, _nonce: {},
     "password_only": lambda _world, _nonce: {"user": "u", "pass": "p"},
     "nkey_only": _nkey_only,
-    "no_signature": lambda world, _: {"jwt": world.plain.user().jwt},
-    "empty_signature": _user(lambda world: world.plain.user(), sig=""),
-    "signature_of_another_nonce": lambda world, nonce: world.plain.user().connect(nonce[::-1] + b"x"),
-    "signature_by_another_user": _token(lambda world, _: world.plain.user().jwt),
-    "signature_that_is_no_base64": _user(lambda world: world.plain.user(), sig="!!!!"),
-    "expired": _user(lambda world: world.plain.user(fields={"exp": world.now - 100})),
-    "not_yet_valid": _user(lambda world: world.plain.user(fields={"nbf": world.now + DAY})),
-    "issued_by_a_key_the_account_does_not_know": _user(lambda world: world.signing.user(signer=world.strange_key)),
-    "issued_by_another_account": _user(lambda world: world.plain.user(signer=world.signing.key)),
-    "issued_by_the_operator": _user(lambda world: world.plain.user(signer=world.operator.key)),
+    "no_signature": lambda cases, _: {"jwt": cases.plain.user().jwt},
+    "empty_signature": _user(lambda cases: cases.plain.user(), sig=""),
+    "signature_of_another_nonce": lambda cases, nonce: cases.plain.user().connect(nonce[::-1] + b"x"),
+    "signature_by_another_user": _token(lambda cases, _: cases.plain.user().jwt),
+    "signature_that_is_no_base64": _user(lambda cases: cases.plain.user(), sig="!!!!"),
+    "expired": _user(lambda cases: cases.plain.user(fields={"exp": cases.now - 100})),
+    "not_yet_valid": _user(lambda cases: cases.plain.user(fields={"nbf": cases.now + DAY})),
+    "issued_by_a_key_the_account_does_not_know": _user(lambda cases: cases.signing.user(signer=cases.strange_key)),
+    "issued_by_another_account": _user(lambda cases: cases.plain.user(signer=cases.signing.key)),
+    "issued_by_the_operator": _user(lambda cases: cases.plain.user(signer=cases.operator.key)),
     "self_signed": _token(_self_signed),
     "signing_key_without_its_account": _user(
-        lambda world: User(world.signing_key, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}, {})
+        lambda cases: User(cases.signing_key, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}, {})
     ),
-    "account_unknown": _user(lambda world: world.unpreloaded.user()),
-    "account_by_another_operator": _user(lambda world: world.foreign.user()),
-    "account_self_signed": _user(lambda world: world.self_signed.user()),
-    "account_expired": _user(lambda world: world.expired.user()),
-    "account_not_yet_valid": _user(lambda world: world.not_yet.user()),
-    "revoked": _user(lambda world: world.revoked),
-    "all_revoked": _user(lambda world: world.revoking_all.user(fields={"iat": 100})),
-    "bearer_where_none_may_be": _user(lambda world: world.no_bearer.user(bearer_token=True)),
+    "account_unknown": _user(lambda cases: cases.unpreloaded.user()),
+    "account_by_another_operator": _user(lambda cases: cases.foreign.user()),
+    "account_self_signed": _user(lambda cases: cases.self_signed.user()),
+    "account_expired": _user(lambda cases: cases.expired.user()),
+    "account_not_yet_valid": _user(lambda cases: cases.not_yet.user()),
+    "revoked": _user(lambda cases: cases.revoked),
+    "all_revoked": _user(lambda cases: cases.revoking_all.user(fields={"iat": 100})),
+    "bearer_where_none_may_be": _user(lambda cases: cases.no_bearer.user(bearer_token=True)),
     "from_elsewhere": _plain(src=["10.0.0.0/8", "::1/128"]),
     "src_that_is_no_network": _plain(src=["127.0.0.1"]),
-    "at_another_time": _user(lambda world: world.plain.user(**world.windows((1, 2), (-3, -2)))),
+    "at_another_time": _user(lambda cases: cases.plain.user(**cases.windows((1, 2), (-3, -2)))),
     "in_no_time_zone": _user(
-        lambda world: world.plain.user(**{**world.windows((-2, 2)), "times_location": "Mars/Olympus"})
+        lambda cases: cases.plain.user(**{**cases.windows((-2, 2)), "times_location": "Mars/Olympus"})
     ),
     "time_that_is_none": _plain(times=[{"start": "25:00:00", "end": "26:00:00"}]),
     "other_connection_type": _plain(allowed_connection_types=["WEBSOCKET"]),
@@ -216,12 +216,12 @@ REFUSED: dict[str, Case] = {
     "permission_that_is_no_subject": _plain(pub={"allow": ["a..b"]}),
     "publish_permission_with_queue": _plain(pub={"allow": ["a q"]}),
     "scoped_user_with_permissions_of_its_own": _user(
-        lambda world: world.signing.scoped("u", world.scoped_key, pub={"allow": [">"]})
+        lambda cases: cases.signing.scoped("u", cases.scoped_key, pub={"allow": [">"]})
     ),
-    "scoped_user_with_limits_of_its_own": _user(lambda world: world.signing.user(signer=world.scoped_key)),
-    "scoped_user_as_bearer": _user(lambda world: world.signing.scoped("u", world.scoped_key, bearer_token=True)),
+    "scoped_user_with_limits_of_its_own": _user(lambda cases: cases.signing.user(signer=cases.scoped_key)),
+    "scoped_user_as_bearer": _user(lambda cases: cases.signing.scoped("u", cases.scoped_key, bearer_token=True)),
     "scoped_user_whose_name_is_no_token": _scoped_user_without_a_name,
-    "delegated_to_an_auth_callout": _user(lambda world: world.callout.user()),
+    "delegated_to_an_auth_callout": _user(lambda cases: cases.callout.user()),
     "tampered_payload": _token(lambda _, user: _tampered(user, bearer_token=True)),
     "payload_of_another": _token(_with_payload_of_another),
     "algorithm_none": _token(lambda _, user: f"{part({'typ': 'JWT', 'alg': 'none'})}.{user.jwt.split('.')[1]}."),
@@ -231,14 +231,14 @@ REFUSED: dict[str, Case] = {
     "of_a_newer_version": _plain(version=3),
     "without_a_version": _plain(version=0),
     "limits_that_are_no_numbers": _plain(subs="-1"),
-    "account_jwt": _token(lambda world, _: world.plain.jwt),
-    "operator_jwt": _token(lambda world, _: world.operator.jwt),
+    "account_jwt": _token(lambda cases, _: cases.plain.jwt),
+    "operator_jwt": _token(lambda cases, _: cases.operator.jwt),
     "activation_jwt": _token(
-        lambda world, user: world.plain.key.token(user.key.public, "U", {"type": "activation", "kind": "stream"})
+        lambda cases, user: cases.plain.key.token(user.key.public, "U", {"type": "activation", "kind": "stream"})
     ),
     "subject_that_is_an_account": _token(
-        lambda world, _: world.plain.key.token(
-            world.plain.public, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}
+        lambda cases, _: cases.plain.key.token(
+            cases.plain.public, "U", {"type": "user", "subs": -1, "data": -1, "payload": -1}
         )
     ),
     "truncated": _token(lambda _, user: user.jwt[:-5]),
@@ -248,9 +248,9 @@ REFUSED: dict[str, Case] = {
     "json_without_end": _with_payload(url_base64(b"[" * 500)),
 }
 OTHERWISE: dict[str, tuple[Case, str]] = {
-    "full_account": (_user(lambda world: world.full.user()), "maximum account active connections exceeded"),
+    "full_account": (_user(lambda cases: cases.full.user()), "maximum account active connections exceeded"),
     "account_without_limits": (
-        _user(lambda world: world.no_limits.user()),
+        _user(lambda cases: cases.no_limits.user()),
         "maximum account active connections exceeded",
     ),
     "user_without_subscriptions": (_plain(subs=0), "maximum subscriptions exceeded"),

@@ -34,7 +34,7 @@ from jetcluster.config.options import Options
 from jetcluster.server.permissions import ConnectionPermissions
 from testkit.certificates import Authority, subject
 from testkit.harness import Node, find_server, free_ports, resident
-from testkit.server_rig import QUIET, Bench, Peer
+from testkit.server_rig import QUIET, Peer, ServerRig
 
 LIMIT = 1_500_000_000
 """Bytes for 10,000 idle clients."""
@@ -197,7 +197,7 @@ def checks(messages: int = 20_000, rounds: int = 9) -> dict[str, Any]:
     batch = b"".join(b"PUB %b 2\r\nok\r\n" % subjects[number % 100] for number in range(1000))
 
     def peer(*, restricted: bool) -> Peer:
-        found = Bench(_Allowed(restricted=restricted)).client(connect=QUIET)
+        found = ServerRig(_Allowed(restricted=restricted)).client(connect=QUIET)
         found.ask(batch)
         return found
 
@@ -205,7 +205,7 @@ def checks(messages: int = 20_000, rounds: int = 9) -> dict[str, Any]:
         begun = time.perf_counter()
         for _ in range(messages // 1000):
             peer.send(batch)
-            peer.bench.time.advance(0)
+            peer.rig.time.advance(0)
         return (time.perf_counter() - begun) / messages
 
     free, bound = peer(restricted=False), peer(restricted=True)

@@ -99,7 +99,7 @@ class LoopClock(Protocol):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """`work` does what is for a thread, and calls back in a turn. `failed` is told of callbacks that raise and of
+    """`work` does what is for a thread, and calls back in a turn. `failed` is called for callbacks that raise and for
     exceptions that nobody looked at."""
 
     def __init__(

@@ -163,7 +163,7 @@ class SimPlatform:
 
 
 class Machine:
-    """`failed` is told of what must not happen."""
+    """`failed` is called for what must not happen."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Machine:
         """Factor by which a disk takes longer than usual; counts from the next `new_disk` on."""
         self.starts = 0
         self.vows: Vows | None = None
-        """Vows of servers: told of ends and beginnings."""
+        """Vows of servers: called at ends and beginnings."""
         self.power_failures: list[float] = []
         """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
@@ -322,7 +322,7 @@ class Machine:
         self.disk.kill_process()
 
     def lose_power(self) -> None:
-        """Nobody is told; what was not synced is gone."""
+        """No connection is closed; what was not synced is gone."""
         self._trace.add(self.name, "loses power")
         self.power_failures.append(self._scheduler.now)
         self.host.up = False

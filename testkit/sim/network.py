@@ -274,8 +274,8 @@ class SimTransport(asyncio.Transport):
             self._loop.from_outside(self._finish, None)
 
     def forget(self) -> None:
-        """The way to the other end is gone, as behind a firewall that forgot the connection: nobody is told, and what
-        is sent is lost."""
+        """The way to the other end is gone, as behind a firewall that forgot the connection: neither end notices, and
+        what is sent is lost."""
         self._forgotten = True
         if self.peer is not None:
             self.peer._forgotten = True
@@ -369,7 +369,7 @@ class SimTransport(asyncio.Transport):
     # ---- beginning and end
 
     def made(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Makes the connection, in the process's turn. As with asyncio, a protocol is told of its connection whatever
+        """Makes the connection, in the process's turn. As with asyncio, a protocol gets its connection whatever
         has become of it meanwhile, and of its end after that."""
         self.protocol = factory()
         self._made = True
@@ -478,11 +478,11 @@ class Network:
         self.segments = 0
         self.checksum = 0
         self.watch: Callable[[Address, Address, bytes], None] | None = None
-        """A function that is told of all bytes that come: from, to, data."""
+        """A function that gets all bytes that come: from, to, data."""
         self.awaited: list[tuple[re.Pattern[bytes], Callable[[str, str], None]]] = []
-        """Patterns, each with a function that is told once when bytes with it come: from which machine, to which."""
+        """Patterns, each with a function that is called once when bytes with it come: from which machine, to which."""
         self.overhear: Callable[[Address, Address, bytes], None] | None = None
-        """A function that is told of all that is written between servers: from, to, data."""
+        """A function that gets all that is written between servers: from, to, data."""
         self._rng = rng
         self._chance = Random(rng.getrandbits(64)).random
         self._links: dict[tuple[str, str], Link] = {}

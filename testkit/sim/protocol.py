@@ -39,7 +39,7 @@ def raft_of(machine: Machine) -> Any:
 
 
 class Protocol:
-    """`heard` is told of each Raft frame; what is against a rule goes to `broken(machine, group, what)`."""
+    """`heard` gets each Raft frame; what is against a rule goes to `broken(machine, group, what)`."""
 
     def __init__(self, deployment: Deployment, broken: Callable[[Key, str], None]) -> None:
         self.frames = 0
@@ -51,7 +51,7 @@ class Protocol:
         self._acks: dict[Key, dict[int, dict[str, int]]] = {}
         """Term -> voter -> the most that it has acknowledged."""
         self._committed: dict[Key, int] = {}
-        """The highest index that some leader told and might."""
+        """The highest index that some leader sent and might."""
         self._heads: dict[Key, int] = {}
         """The newest term whose leader was looked at."""
         self._lasts: dict[Key, deque[tuple[float, int]]] = {}

@@ -113,6 +113,14 @@ class VirtualLoop(SimLoop):
         finally:
             asyncio._set_running_loop(before)
 
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs to its end, in this turn, what waits for nothing."""
+        try:
+            self.within(work.send, None)
+        except StopIteration:
+            return
+        raise AssertionError("it waits for something")
+
     def advance(self, seconds: float) -> None:
         """Runs all that is due within `seconds`."""
         self.scheduler.run(self.scheduler.now + seconds)
@@ -140,7 +148,7 @@ class VirtualLoop(SimLoop):
 
 def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Runs an async test in virtual time. It fails, too, when a callback raised or a task's exception was never
-    looked at: in production nobody would have been told either."""
+    looked at: in production nobody would have noticed either."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -164,11 +172,7 @@ class SimMesh(NodeMesh):
 
     def start_now(self) -> None:
         """Dials all that run. The mesh waits for nothing when it starts."""
-        try:
-            self.network.loop.within(self.start().send, None)
-        except StopIteration:
-            return
-        raise AssertionError("the mesh waits for something when it starts")
+        self.network.loop.finish(self.start())
 
     async def start(self) -> None:
         others = self.network.meshes
@@ -179,7 +183,7 @@ class SimMesh(NodeMesh):
         await super().start()
 
     def stop_now(self) -> None:
-        """The process is gone: all peers are told, at once."""
+        """The process is gone: all peers notice at once."""
         self.network.loop.within(self._die)
 
     def _die(self) -> None:
@@ -197,6 +201,11 @@ class SimMesh(NodeMesh):
         await super().stop()
 
     @property
+    def expected_nodes(self) -> int:
+        """As the network says: the routes are those to nodes that ran when it started."""
+        return self.network.expected
+
+    @property
     def settled(self) -> bool:
         """Linked to all that run and can be reached."""
         mine, network = self.me.peer_id, self.network
@@ -206,8 +215,12 @@ class SimMesh(NodeMesh):
 class MeshNetwork:
     """The simulated network with the meshes on it, by peer id."""
 
-    def __init__(self, loop: VirtualLoop, *, rng: Rng | None = None, max_frame: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, loop: VirtualLoop, *, rng: Rng | None = None, max_frame: int = MAX_FRAME_BYTES, expected: int = 0
+    ) -> None:
+        """`expected`: the nodes that routes name."""
         self.loop = loop
+        self.expected = expected
         self.rng = rng or SeededRng(0)
         self.max_frame = max_frame
         self.tcp = Network(loop.scheduler, Random(1))
@@ -245,7 +258,7 @@ class MeshNetwork:
         return frozenset((a, b)) in self._cut
 
     def cut(self, a: str, b: str) -> None:
-        """Both sides are told that the link is down, at once; frames under way are lost."""
+        """Both sides notice at once that the link is down; frames under way are lost."""
         self._cut.add(frozenset((a, b)))
         self.loop.within(self.tcp.sever, self.address(a), self.address(b))
 
@@ -282,7 +295,7 @@ class MeshNetwork:
 
     def hold(self, peer_id: str) -> None:
         """Keeps all that goes to the node, and comes from it, until `release`, as while its process stands still.
-        Nobody is told."""
+        No connection is closed."""
         mine = self.address(peer_id)
         for other in self._addresses.values():
             self.tcp.link(mine, other).cut()

@@ -51,8 +51,8 @@ def _nobody(event: str, error: BaseException | None) -> None:
 
 
 class SimLog:
-    """The logger of a node: `jetcluster.logs.Logger`. `caught` is told of errors that the node did not expect and goes
-    on after."""
+    """The logger of a node: `jetcluster.logs.Logger`. `caught` is called for errors that the node did not expect and
+    goes on after."""
 
     is_trace = False
 

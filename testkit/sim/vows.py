@@ -39,8 +39,8 @@ class Vow(NamedTuple):
 
 
 class Vows:
-    """`overhear` is told of everything servers write to each other, `died` and `started` of their ends and beginnings.
-    A broken vow is told to `deployment.failed`."""
+    """`overhear` gets everything servers write to each other, `died` and `started` are called at their ends and
+    beginnings. A broken vow goes to `deployment.failed`."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.kept = 0
@@ -148,10 +148,12 @@ class Vows:
             if log.last_index < claim:
                 self._broken(key, f"starts with {log.last_index} entries and counted for {claim}, which are committed")
             if log.term < vow.term or (log.term == vow.term and log.last_index < vow.match):
-                self._broken(key, f"starts with {log.last_index} entries in term {log.term}, and told of {vow}")
+                self._broken(key, f"starts with {log.last_index} entries in term {log.term}, and acknowledged {vow}")
             forgotten = log.term == vow.vote_term and log.voted_for != vow.vote
             if vow.vote and (log.term < vow.vote_term or forgotten):
-                self._broken(key, f"starts in term {log.term} with its vote for {log.voted_for}, and told of {vow}")
+                self._broken(
+                    key, f"starts in term {log.term} with its vote for {log.voted_for}, and acknowledged {vow}"
+                )
 
     def _broken(self, key: tuple[str, int], what: str) -> None:
         self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {key[0]}, group {key[1]}: {what}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jetcluster.clock import Rng, Timers
 from jetcluster.raft.journal.disk import FileDisk
-from jetcluster.raft.journal.writer import Done, Job
+from jetcluster.raft.journal.writer import DiskWaits, Done, Job
 from testkit.twins.storage.sectors import SectorFile
 from testkit.twins.storage.sim_disk import SimDisk
 from testkit.twins.time import SeededRng
@@ -20,14 +20,22 @@ class JournalDisk(FileDisk):
     """`FileDisk` on a simulated disk. `crash` forgets what was not synced; a write under way may leave any of its
     sectors."""
 
-    def __init__(self, machine: SimDisk | None = None) -> None:
+    def __init__(self, machine: SimDisk | None = None, folder: Path = FOLDER) -> None:
         self.machine = machine or SimDisk(SeededRng(0), sector=SECTOR)
-        self.reported_free: int | None = None
-        """The answer of `free_bytes`, when a test wants a wrong one."""
+        self.folder = folder
         self._open()
 
     def _open(self) -> None:
-        super().__init__(FOLDER, files=self.machine.files)
+        super().__init__(self.folder, files=self.machine.files)
+
+    @property
+    def reported_free(self) -> int | None:
+        """The answer of `free_bytes`, when a test wants a wrong one."""
+        return self.machine.reported_free
+
+    @reported_free.setter
+    def reported_free(self, size: int | None) -> None:
+        self.machine.reported_free = size
 
     def close(self) -> None:
         """The process is over; the next one finds the same files."""
@@ -46,9 +54,6 @@ class JournalDisk(FileDisk):
     def used(self) -> int:
         return self.machine.used
 
-    def free_bytes(self) -> int:
-        return super().free_bytes() if self.reported_free is None else self.reported_free
-
     def crash(self, rng: Rng) -> None:
         """The power goes, and comes back."""
         self.machine.rng = rng
@@ -57,7 +62,7 @@ class JournalDisk(FileDisk):
 
     def copy(self) -> JournalDisk:
         """The disk as it is at this moment."""
-        return JournalDisk(copy.deepcopy(self.machine))
+        return JournalDisk(copy.deepcopy(self.machine), self.folder)
 
     @property
     def unsynced(self) -> list[int]:
@@ -102,6 +107,7 @@ class InlineWriter:
     """Test twin: does the job at once, reports in the next turn. From `hold` to `release` the disk does nothing."""
 
     def __init__(self, timers: Timers) -> None:
+        self.waits = DiskWaits()
         self._timers = timers
         self._held: list[tuple[Job, Done]] | None = None
 

@@ -1,4 +1,5 @@
-"""`MemKv`: the twin of `RocksKv` in memory. It never waits and never fails."""
+"""`MemKv`: the twin of `RocksKv` in memory, which never waits and never fails; and `CrashKv`, which does both when
+asked, and survives a loss of power as far as it was flushed."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 
 from jetcluster.store import keys
-from jetcluster.store.kv import Commits, KeyValue, MemSnapshot, chunked
+from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, KvFullError, MemSnapshot, chunked
 
 BUCKET = 1_000
 """A bucket is cut in two when it holds twice as many keys: insertion then moves at most 16 KB of pointers."""
@@ -228,3 +229,80 @@ class MemKv(Commits):
         self._values.clear()
         self._before.clear()
         self._keys = SortedKeys()
+
+
+class CrashKv(MemKv):
+    """A `MemKv` that remembers what was flushed: `crashed()` is what a restart after a power failure finds."""
+
+    def __init__(self, values: dict[bytes, bytes] | None = None, rotten: set[bytes] | None = None) -> None:
+        super().__init__()
+        self.rotten = set(rotten or ())
+        """Keys whose values on the disk fail their checksum."""
+        self.broken = False
+        """Commits and flushes fail, with `error`."""
+        self.error: KvError = KvFullError("IO error: No space left on device")
+        self.sick = False
+        """The disk below takes nothing."""
+        self.waiting = False
+        """Commits have to wait, and what piles up is too much."""
+        self.flushed: dict[bytes, bytes] = dict(values or {})
+        for key, value in self.flushed.items():
+            self._keys.add(key)
+            self._values[key] = value
+
+    def commit(self) -> int:
+        if self.broken:
+            self.unwritable = str(self.error)
+            self.on_held()
+            raise self.error
+        self.unwritable = ""
+        if self.waiting:
+            self.on_held()
+            return self.commits
+        return super().commit()
+
+    async def probe(self) -> None:
+        if self.sick:
+            raise KvError("IO error: Input/output error")
+
+    @property
+    def open_bytes(self) -> int:
+        return int(self.waiting)
+
+    @property
+    def overloaded(self) -> bool:
+        return self.waiting
+
+    def flush_now(self) -> None:
+        super().flush_now()
+        self.flushed = dict(self._values)
+
+    def crashed(self) -> CrashKv:
+        return CrashKv(self.flushed, self.rotten)
+
+    def get(self, key: bytes) -> bytes | None:
+        self._check(key)
+        return super().get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.rotten.discard(key)
+        super().put(key, value)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        for key in self.rotten:
+            if start <= key < end:
+                self._check(key)
+        return super().scan(start, end)
+
+    def _check(self, key: bytes) -> None:
+        if key in self.rotten:
+            self.damage = "Corruption: block checksum mismatch"
+            raise KvDamagedError(self.damage)
+
+    def compaction_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        if not self.broken:
+            self.flush_now()
+        self._values, self._keys = {}, SortedKeys()

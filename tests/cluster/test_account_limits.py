@@ -57,7 +57,7 @@ async def test_one_limit_wherever_the_streams_are_led(server: str) -> None:
     async with ProcessCluster(3, server, config=CONFIG) as nodes, await nodes[0].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         await create_stream(client, "T", ["t"], 1)
-        # Each of the three replicas counts. nats-server refuses when its servers have told each other their usage.
+        # Each of the three replicas counts. nats-server refuses when its servers have sent each other their usage.
         first = await fill(client, "s")
         assert (first == 6) if server == "jetcluster" else (6 <= first <= 19)
         await asyncio.sleep(1.5)

@@ -54,7 +54,9 @@ class Ear:
         return [event for at, where, event in self.heard if (at, where) == (account, subject)]
 
     async def wait(self, subject: str, count: int = 1, account: str = "A", within: float = 10.0) -> dict[str, Any]:
-        await eventually(lambda: len(self.of(subject, account)) >= count, within, f"{subject} is not told to {account}")
+        await eventually(
+            lambda: len(self.of(subject, account)) >= count, within, f"{subject} is not published in {account}"
+        )
         return self.of(subject, account)[count - 1]
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ async def test_stream_actions_and_audit(server: str) -> None:
             assert set(audit["client"]) == CLIENT, set(audit["client"]) ^ CLIENT
             assert (audit["client"]["acc"], audit["client"]["user"], audit["client"]["server"]) == ("A", "a", "n1")
             assert (audit["client"]["kind"], audit["client"]["client_type"]) == ("Client", "nats")
-        # A message that was found is not told: whoever listens would read the whole stream.
+        # A message that was found is not published: whoever listens would read the whole stream.
         in_order = sorted(audits, key=lambda audit: str(audit["timestamp"]))
         assert [(a["subject"].removeprefix("$JS.API.STREAM."), "error" in a["response"]) for a in in_order] == [
             ("CREATE.S", False), ("UPDATE.S", False), ("INFO.NONE", True),
@@ -154,7 +156,7 @@ async def test_a_leader_without_its_majority_says_so(server: str) -> None:
         ear.close()
 
 
-async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -> None:
+async def test_pauses_are_published_when_they_begin_and_end(single: ProcessCluster) -> None:
     def at(seconds: float) -> str:
         return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
@@ -164,7 +166,7 @@ async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -
         client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C", lambda msg: told.append(msg.json()))
 
         async def hears(paused: bool, until: str | None = None) -> None:
-            await eventually(lambda: bool(told), 5.0, "nothing was told")
+            await eventually(lambda: bool(told), 5.0, "nothing was published")
             event = told.pop(0)
             assert event["paused"] is paused and not told
             assert until is None or event["pause_until"].rstrip("Z")[:22] == until.rstrip("Z")[:22]

@@ -42,7 +42,7 @@ def test_every_endpoint_is_asked() -> None:
     assert missing == OURS
 
 
-def test_what_differs_is_told_with_its_place() -> None:
+def test_what_differs_is_reported_with_its_place() -> None:
     one = api_answers.shape({"a": 1, "b": {"c": "x"}, "l": [{"d": 1}, {"d": 1, "e": None}], "lag": 1})
     other = api_answers.shape({"b": {"c": 2, "f": 1}, "a": 1, "l": [{"e": None}]})
     assert api_answers.differences(one, one) == []

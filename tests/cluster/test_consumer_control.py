@@ -63,7 +63,7 @@ async def test_pause_of_a_pull_consumer(jet: Jet) -> None:
     assert (await inbox.one()).data == b"2"
     await paused(jet, "C", wanted=False)
     while (await told.one()).json()["paused"]:
-        assert not jet.ours, "told twice"
+        assert not jet.ours, "published twice"
 
 
 async def test_the_answer_of_a_pause_always_tells_until_when(jet: Jet) -> None:
@@ -268,7 +268,7 @@ async def test_nobody_uses_it_any_more(jet: Jet, shared: ProcessCluster) -> None
     assert {event["type"] for event in events} == {"io.nats.jetstream.advisory.v1.consumer_action"}
 
 
-async def test_a_created_and_deleted_consumer_is_told(jet: Jet) -> None:
+async def test_a_created_and_deleted_consumer_is_published(jet: Jet) -> None:
     told = Inbox(jet.client, f"$JS.EVENT.ADVISORY.CONSUMER.*.{jet.stream}.C")
     await jet.consumer("C")
     await jet.client.api(f"CONSUMER.DELETE.{jet.stream}.C")

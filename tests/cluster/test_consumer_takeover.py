@@ -128,7 +128,7 @@ async def test_an_owner_that_is_killed_is_replaced_in_time_and_nothing_is_skippe
         assert await owner(jet, "C") != victim.name
 
 
-async def test_who_waits_is_told_by_the_successor() -> None:
+async def test_who_waits_is_answered_by_the_successor() -> None:
     times = []
     async with ProcessCluster(3) as nodes, await nodes[0].connect() as client:
         jet = await Jet.start(client, "S", 3, "jetcluster")

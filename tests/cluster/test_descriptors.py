@@ -58,7 +58,7 @@ async def test_connections_do_not_take_the_stores_descriptors() -> None:
             one.close()
 
 
-async def test_a_client_that_cannot_be_taken_is_told() -> None:
+async def test_a_client_that_cannot_be_taken_gets_an_error() -> None:
     async with ProcessCluster(1) as cluster:
         node = cluster[0]
         limit_files(node)

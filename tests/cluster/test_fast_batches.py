@@ -21,7 +21,7 @@ WAIT = 0.3
 
 
 class Publisher:
-    """One batch after the other, of payloads `<name> <batch> <sequence>`. `acked` are those that were told to be
+    """One batch after the other, of payloads `<name> <batch> <sequence>`. `acked` are those that were acknowledged as
     stored, `ended` how batches ended."""
 
     def __init__(self, client: Client, subject: str, gap: str, name: str) -> None:
@@ -94,7 +94,7 @@ class Publisher:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize(("seq", "operation"), [(4, 3), (5, 1), (6, 4)], ids=["end", "gap", "ping"])
-async def test_who_ends_a_batch_is_told_at_its_own_reply_subject(
+async def test_who_ends_a_batch_is_answered_at_its_own_reply_subject(
     tidy: ProcessCluster, server: str, replicas: int, seq: int, operation: int
 ) -> None:
     """All in one write: what came before is not stored yet when the end comes."""

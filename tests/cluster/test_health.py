@@ -307,7 +307,7 @@ async def test_a_cold_start_at_which_one_clock_is_hours_off(tmp_path: Path, ahea
             for seq in (1, state["last_seq"]):
                 stored = (await client.api("STREAM.MSG.GET.S", {"seq": seq}))["message"]["time"]
                 assert abs(seconds_of(stored) - time.time()) < 60
-            await eventually(lambda: is_well(first, False), 5, "the wrong one is told")
+            await eventually(lambda: is_well(first, False), 5, "the wrong one is reported")
             assert "clock: the wall clock is 7200.0 s" in await reasons(first)
             await asyncio.sleep(2)
             assert await is_well(second) and await is_well(late)

@@ -122,7 +122,7 @@ async def test_a_slow_consumer_is_closed_and_counted(server: str) -> None:
         writer.close()
 
 
-async def test_a_client_on_the_cluster_port_is_told_so(cluster: ProcessCluster) -> None:
+async def test_a_client_on_the_cluster_port_gets_an_error(cluster: ProcessCluster) -> None:
     answer = await throw(
         cluster[0].cluster_port, b"CONNECT " + json.dumps({"lang": "python", "verbose": False}).encode() + b"\r\n", 1
     )

@@ -288,7 +288,7 @@ async def test_an_upstream_created_anew_is_not_mixed_in(shared: ProcessCluster) 
             error = (await info(client, name))["mirror"].get("error", {})
             return error.get("err_code") == 10029 and "created again" in error["description"]
 
-        await eventually(told, 20, "nothing told", every=0.2)
+        await eventually(told, 20, "no error is reported", every=0.2)
         assert [m.data for m in await stored(client, name)] == [b"old%d" % n for n in range(5)]
 
 
@@ -384,7 +384,7 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.ours("nats-server makes no such promise")
 async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, replicas: int) -> None:
-    """One connection publishes and reads what it was told is stored; a mirror answers for the stream, too."""
+    """One connection publishes and reads what was acknowledged to it; a mirror answers for the stream, too."""
     async with upstream(shared, ".>", replicas=replicas, allow_direct=True) as (client, up, name):
         await mirror(client, name, up, 3)
         await publish(client, f"{up}.a", b"first")

@@ -32,7 +32,7 @@ async def connected(*urls: str) -> AsyncIterator[NatsClient]:
 
 
 class Reader:
-    """An ordered consumer, and a publisher that goes on until it is told to stop."""
+    """An ordered consumer, and a publisher that goes on until it is stopped."""
 
     def __init__(self, reader: NatsClient, publisher: NatsClient) -> None:
         self.seen: list[int] = []

@@ -68,8 +68,8 @@ MISSING = {
     "wal.consumer_count": "nats-server's log is a stream, ours is not",
     "wal.first_ts": "log entries carry no time",
     "wal.last_ts": "as above",
-    "_meta_.leader_since": "told for streams only",
-    "name_tag": "told where /connz is asked for auth",
+    "_meta_.leader_since": "shown for streams only",
+    "name_tag": "shown where /connz is asked for auth",
 }
 """Parts of the path of what nats-server shows and we do not, and why."""
 EXTRA = {

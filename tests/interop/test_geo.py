@@ -66,7 +66,7 @@ async def read_all(client: NATS, last: int) -> list[tuple[int, bytes]]:
 
 
 class Orders:
-    """Publishes at the hub, one message after the other, until told to stop. The payload of sequence n is n."""
+    """Publishes at the hub, one message after the other, until stopped. The payload of sequence n is n."""
 
     def __init__(self, client: NATS) -> None:
         self._jetstream = client.jetstream()

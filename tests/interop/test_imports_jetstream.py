@@ -229,7 +229,7 @@ async def _mirrored(nc: Any) -> list[Any]:
 
 
 async def _system(nc: Any, owner: Any) -> list[Any]:
-    """Requests of the system account: each account is told of itself."""
+    """Requests of the system account: each account gets its own numbers."""
     seen: list[Any] = []
     for subject in ("my.connections", "$SYS.REQ.ACCOUNT.PING.CONNZ"):
         found = json.loads((await nc.request(subject, b"{}", timeout=5)).data)["data"]
@@ -252,7 +252,7 @@ async def _system(nc: Any, owner: Any) -> list[Any]:
 
 
 async def _without_jetstream(port: int) -> list[Any]:
-    """An account that has none uses another's API as if it were its own; one that imports nothing is told so."""
+    """An account that has none uses another's API as if it were its own; one that imports nothing gets an error."""
     seen: list[Any] = []
     for user in ("c", "d"):
         nc = await nats.connect(f"nats://{user}:p@127.0.0.1:{port}", max_reconnect_attempts=0)

@@ -258,7 +258,7 @@ async def test_a_cluster_is_one_hub(hub: Hub, kind: str, tmp_path: Path) -> None
         assert taken == [f"r3.{n}" for n in range(50)]
         pushed = await js.subscribe("r3.>", ordered_consumer=True)
         assert [(await pushed.next_msg(timeout=3)).subject for _ in range(50)] == taken
-        # The leaf was told of the other nodes: it goes to one of them when its own is away.
+        # The leaf was sent the URLs of the other nodes: it goes to one of them when its own is away.
         hub.nodes[0].kill9()
 
         async def moved() -> bool:

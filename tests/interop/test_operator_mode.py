@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client as NATS
 
 from testkit.harness import Node, find_server
-from tests.operator_cases import ADMITTED, OTHERWISE, REFUSED, World
+from tests.operator_cases import ADMITTED, OTHERWISE, REFUSED, Cases
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.server.wire import Wire, errors
 
@@ -40,15 +40,15 @@ async def running(kind: str, root: Path, config: str) -> AsyncIterator[Node]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_may_come(kind: str, tmp_path: Path) -> None:
-    world = World()
+    cases = Cases()
     expected: dict[str, list[str]] = {}
     found: dict[str, list[str]] = {}
-    async with running(kind, tmp_path, world.config) as node:
+    async with running(kind, tmp_path, cases.config) as node:
         for name, case in {**ADMITTED, **REFUSED, **{name: case for name, (case, _) in OTHERWISE.items()}}.items():
             wire = await Wire.open(node.port)
             assert wire.info["auth_required"] is True
             nonce = wire.info["nonce"].encode()
-            found[name] = errors(await wire.log_in(**case(world, nonce)))
+            found[name] = errors(await wire.log_in(**case(cases, nonce)))
             if name in OTHERWISE and not wire.over:
                 found[name] += await until_end(wire)  # nats-server may say it behind the PONG
             assert wire.over is (name not in ADMITTED), name

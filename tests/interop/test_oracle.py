@@ -41,7 +41,7 @@ async def test_a_configuration_that_is_refused_by_chance_starts(tmp_path: Path) 
     assert starts > rounds, "nothing was refused: the seed shows nothing with this nats-server"
 
 
-async def test_what_is_always_refused_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_always_refused_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "MOST_STARTS", 5)
     one = node(tmp_path, CIRCLE)
     with pytest.raises(HarnessError, match="import forms a cycle"):
@@ -49,7 +49,7 @@ async def test_what_is_always_refused_is_told(tmp_path: Path, monkeypatch: pytes
     assert one.log().count("import forms a cycle") == 5
 
 
-async def test_other_refusals_are_told_at_once(tmp_path: Path) -> None:
+async def test_other_refusals_are_reported_at_once(tmp_path: Path) -> None:
     one = node(tmp_path, "port: nonsense")
     with pytest.raises(HarnessError, match="interface conversion"):
         await oracle.started(one)

@@ -187,7 +187,7 @@ async def test_responses_are_open_as_often_and_as_long_as_at_nats_server(tmp_pat
 
 
 async def after_reload(port: int, reload: Any, file: Path, changed: list[dict[str, Any]]) -> list[Any]:
-    """Reloads with other permissions; returns what each connected user is told, keeps, and may do afterwards."""
+    """Reloads with other permissions; returns what each connected user is sent, keeps, and may do afterwards."""
     wires = [await user(port, f"u{at}", echo=False) for at in range(len(changed))]
     frees = [await user(port, f"f{at}") for at in range(len(changed))]
     before = file.read_text()

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster import native
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.path.counter import Call, Recorder
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.node.rig import running
 
 TIMES = 8

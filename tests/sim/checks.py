@@ -8,7 +8,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 
 if TYPE_CHECKING:
-    from tests.sim.world import SimNode, World
+    from tests.sim.simulation import SimNode, Simulation
 
 
 class Violation(Exception):
@@ -18,8 +18,8 @@ class Violation(Exception):
 
 
 class Checks:
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
         self.leaders: dict[tuple[int, int], str] = {}
         """(gid, term) -> leader."""
         self.votes: dict[tuple[int, int, str], str] = {}
@@ -84,7 +84,7 @@ class Checks:
             known = self.leaders.get((gid, term))
             if known is None:
                 self.leaders[(gid, term)] = node.name
-                self.world.stats["elections"] += 1
+                self.sim.stats["elections"] += 1
                 self.commit_seen[(gid, node.name, term)] = group.engine.commit
                 self._completeness(node, gid, term)
             elif known != node.name:
@@ -129,7 +129,7 @@ class Checks:
         # The newest configuration decides, committed or not; one may have been appended in this very event.
         for _, config in log.configs[-2:]:
             voters = config.electorate
-            holders = [p for p in voters if self._holds(self.world.nodes[p], gid, commit, entry_term)]
+            holders = [p for p in voters if self._holds(self.sim.nodes[p], gid, commit, entry_term)]
             if all(2 * len({*part} & {*holders}) > len(part) for part in (config.voters, config.outgoing) if part):
                 break
         else:
@@ -167,9 +167,9 @@ class Checks:
     # -- periodic
 
     def log_matching(self) -> None:
-        gids = {gid for node in self.world.nodes.values() for gid in node.journal.groups}
+        gids = {gid for node in self.sim.nodes.values() for gid in node.journal.groups}
         for gid in gids:
-            logs = [n.journal.groups[gid] for n in self.world.nodes.values() if gid in n.journal.groups]
+            logs = [n.journal.groups[gid] for n in self.sim.nodes.values() if gid in n.journal.groups]
             for i, one in enumerate(logs):
                 for other in logs[:i]:
                     _match(gid, one, other)
@@ -177,19 +177,19 @@ class Checks:
     # -- at the end
 
     def final(self) -> None:
-        for gid, acked in self.world.acks.items():
+        for gid, acked in self.sim.acks.items():
             committed = self.committed.get(gid, {})
             for index, command in acked.items():
                 if committed.get(index, (0, b""))[1] != command:
                     raise Violation("acked-lost", f"{gid}/{index} {command!r} was acked")
-            best = self.world.best_machine(gid)
+            best = self.sim.best_machine(gid)
             if best is None:
                 continue
             have = {index: command for index, _, command in best.entries}
             for index, command in acked.items():
                 if index <= best.index and have.get(index) != command:
                     raise Violation("acked-lost", f"{gid}/{index} {command!r} is gone after healing")
-                if index > best.index and self.world.healed_leader(gid):
+                if index > best.index and self.sim.healed_leader(gid):
                     raise Violation("acked-lost", f"{gid}/{index}: nobody applied it after healing")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.sim.checks import Violation
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.simulation import Simulation
 
 
 class Liveness:
@@ -15,9 +15,9 @@ class Liveness:
     another, is looked at twice more within the same time again: both times it must have the same leader, of one term.
     """
 
-    def __init__(self, world: World, healed_at: float) -> None:
-        self._world = world
-        self._looks = [healed_at + share * world.scenario.settle for share in (2.0, 1.5, 1.0)]
+    def __init__(self, sim: Simulation, healed_at: float) -> None:
+        self._world = sim
+        self._looks = [healed_at + share * sim.scenario.settle for share in (2.0, 1.5, 1.0)]
         self._leaders: dict[int, tuple[str, int] | None] = {}
         """Leader and term at the second look of each group that had no leader at the first."""
 
@@ -39,15 +39,15 @@ class Liveness:
 
     def judge(self) -> None:
         """Raises Violation."""
-        world = self._world
-        for gid in range(1, world.scenario.groups + 1):
+        sim = self._world
+        for gid in range(1, sim.scenario.groups + 1):
             leader = self._leader(gid)
             if leader is not None and self._leaders.get(gid, leader) == leader:
                 continue
             if not self.excused(gid):
-                world.log("NO LEADER", gid)
-                raise Violation("liveness", f"group {gid} has no leader that stays {world.now - 1000:.1f} s on")
-            world.stats["excused"] += 1
+                sim.log("NO LEADER", gid)
+                raise Violation("liveness", f"group {gid} has no leader that stays {sim.now - 1000:.1f} s on")
+            sim.stats["excused"] += 1
 
     def _leader(self, gid: int) -> tuple[str, int] | None:
         node = self._world.healed_leader(gid)

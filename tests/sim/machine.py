@@ -8,7 +8,7 @@ from jetcluster.raft.api import Role
 from jetcluster.raft.membership import Members
 
 if TYPE_CHECKING:
-    from tests.sim.world import SimNode
+    from tests.sim.simulation import SimNode
 
 Applied = tuple[int, int, bytes]
 """(index, term, command)"""
@@ -40,10 +40,10 @@ class SimMachine:
     def apply(self, index: int, term: int, command: bytes) -> None:
         self.entries.append((index, term, command))
         self.index, self.term = index, term
-        self.node.world.checks.applied(self.node, self.gid, index, term, command)
+        self.node.sim.checks.applied(self.node, self.gid, index, term, command)
         mine = self.waiting.pop(index, None)
         if mine is not None and mine == command:
-            self.node.world.acked(self.gid, index, command)
+            self.node.sim.acked(self.gid, index, command)
 
     def flush(self) -> int:
         """Makes the present state durable; returns its index."""
@@ -61,13 +61,13 @@ class SimMachine:
         self.members = members
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
-        self.node.world.log(self.node.name, "role", self.gid, role.name, term, leader)
+        self.node.sim.log(self.node.name, "role", self.gid, role.name, term, leader)
 
     def on_dropped(self, first_index: int) -> None:
         self.waiting = {i: c for i, c in self.waiting.items() if i < first_index}
 
     def on_contradicted(self) -> None:
-        self.node.world.log(self.node.name, "contradicted", self.gid)
+        self.node.sim.log(self.node.name, "contradicted", self.gid)
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
-        self.node.world.fetch_snapshot(self.node, self.gid, leader, index)
+        self.node.sim.fetch_snapshot(self.node, self.gid, leader, index)

@@ -12,19 +12,19 @@ import time
 import traceback
 
 from tests.sim.checks import Violation
-from tests.sim.world import Scenario, World
+from tests.sim.simulation import Scenario, Simulation
 
 
-def run_seed(seed: int, trace: bool = False, scenario: Scenario | None = None) -> tuple[World, str | None]:
-    """(world, None) or (world, what went wrong)."""
-    world = World(seed, scenario, trace)
+def run_seed(seed: int, trace: bool = False, scenario: Scenario | None = None) -> tuple[Simulation, str | None]:
+    """(simulation, None) or (simulation, what went wrong)."""
+    sim = Simulation(seed, scenario, trace)
     try:
-        world.run()
+        sim.run()
     except Violation as violation:
-        return world, str(violation)
+        return sim, str(violation)
     except Exception:
-        return world, traceback.format_exc()
-    return world, None
+        return sim, traceback.format_exc()
+    return sim, None
 
 
 def run_many(
@@ -41,9 +41,9 @@ def run_many(
             break
         if done % 20 == 19:
             gc.collect()
-        world, failure = run_seed(seed)
+        sim, failure = run_seed(seed)
         done += 1
-        stats.update(world.stats)
+        stats.update(sim.stats)
         if failure is not None:
             failures.append((seed, failure))
     gc.enable()
@@ -61,11 +61,11 @@ def main() -> int:
     parser.add_argument("--at-least", type=int, default=0, help="seeds, however long they take")
     args = parser.parse_args()
     if args.seed is not None:
-        world, failure = run_seed(args.seed, args.trace)
-        for line in world.trace or ():
+        sim, failure = run_seed(args.seed, args.trace)
+        for line in sim.trace or ():
             print(line)
-        print(world.scenario)
-        print(dict(world.stats))
+        print(sim.scenario)
+        print(dict(sim.stats))
         print(failure or "ok")
         return 1 if failure else 0
     began = time.monotonic()

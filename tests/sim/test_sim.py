@@ -20,7 +20,7 @@ from tests.sim.checks import Violation
 from tests.sim.liveness import Liveness
 from tests.sim.mutants import MUTANTS
 from tests.sim.run import run_seed
-from tests.sim.world import Scenario, World
+from tests.sim.simulation import Scenario, Simulation
 
 pytestmark = pytest.mark.sim
 
@@ -109,14 +109,14 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_only_a_group_without_a_sound_majority_is_excused_from_having_a_leader() -> None:
-    world = World(1, Scenario(voters=3, spares=1))
-    world.nodes["D"].create(1, ("A", "B", "C"))
-    assert world.nodes["D"].raft.groups[1].log.damaged, "it is being added"
-    judge = Liveness(world, 0.0)
+    sim = Simulation(1, Scenario(voters=3, spares=1))
+    sim.nodes["D"].create(1, ("A", "B", "C"))
+    assert sim.nodes["D"].raft.groups[1].log.damaged, "it is being added"
+    judge = Liveness(sim, 0.0)
     assert not judge.excused(1)
-    world.nodes["C"].raft.groups[1].log.mark_damaged()
+    sim.nodes["C"].raft.groups[1].log.mark_damaged()
     assert not judge.excused(1)
-    world.nodes["B"].raft.groups[1].log.mark_damaged()
+    sim.nodes["B"].raft.groups[1].log.mark_damaged()
     assert judge.excused(1)
 
 
@@ -124,18 +124,18 @@ def test_only_a_group_without_a_sound_majority_is_excused_from_having_a_leader()
 def test_a_leader_that_comes_late_has_to_stay(
     terms: list[int | None], stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(1, Scenario(voters=3))
+    sim = Simulation(1, Scenario(voters=3))
     seen = [None, *terms]  # at the first look, at the second, and when it is judged
 
     def leader(gid: int) -> object:
         term = seen.pop(0)
         return term and SimpleNamespace(name="A", raft=SimpleNamespace(groups={gid: SimpleNamespace(term=term)}))
 
-    monkeypatch.setattr(world, "healed_leader", leader)
-    judge = Liveness(world, world.now)
-    looks = [judge.next_look - world.now]
+    monkeypatch.setattr(sim, "healed_leader", leader)
+    judge = Liveness(sim, sim.now)
+    looks = [judge.next_look - sim.now]
     while not judge.look():
-        looks.append(judge.next_look - world.now)
+        looks.append(judge.next_look - sim.now)
     assert looks == pytest.approx([1.2, 1.8, 2.4])
     with contextlib.nullcontext() if stays else pytest.raises(Violation, match="no leader that stays"):
         judge.judge()

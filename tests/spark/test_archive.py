@@ -1,4 +1,4 @@
-"""Archives: what is in them, that a crash between any two writes is mended, and that loss is told."""
+"""Archives: what is in them, that a crash between any two writes is mended, and that loss is reported."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_crash_between_two_writes(
     ]
 
 
-def test_what_was_removed_before_it_was_archived_is_told(
+def test_what_was_removed_before_it_was_archived_is_reported(
     spark: Any, connection: Connection, servers: str, tmp_path: Path
 ) -> None:
     create(connection, "ARCLOSS")

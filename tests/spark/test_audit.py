@@ -1,5 +1,5 @@
 """Replicas and mirrors that hold the same pass; what one of them holds otherwise is found to the byte, and a replica
-that is behind or does not answer is told as that."""
+that is behind or does not answer is reported as that."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_replica_that_stands_still_is_no_damage(
 def test_a_replica_that_dies_while_it_is_read(
     spark: SparkSession, cluster: ProcessCluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had said how far it is. That it is gone is told, and is no damage; the others are compared."""
+    """It had said how far it is. That it is gone is reported, and is no damage; the others are compared."""
     filled(connection, "DIES")
     leader = asyncio.run(cluster.stream_leader("DIES"))
     node = next(one for one in cluster.nodes if one is not leader)

@@ -14,7 +14,7 @@ from jetcluster.clock import SystemClock
 from testkit.twins.time import SteppedTime
 
 
-class Bench:
+class Rig:
     def __init__(self) -> None:
         self.loop = SteppedTime()
         self.budget = LoopBudget(self.loop, self.loop)
@@ -42,29 +42,29 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()
 
 
-def test_a_short_job_is_done_at_once(bench: Bench) -> None:
-    bench.budget.start("a", bench.steps("a", 3, QUANTUM_SECONDS / 10), bench.results.append, bench.results.append)
-    assert bench.results == ["a"]
-    assert not bench.budget.jobs
+def test_a_short_job_is_done_at_once(rig: Rig) -> None:
+    rig.budget.start("a", rig.steps("a", 3, QUANTUM_SECONDS / 10), rig.results.append, rig.results.append)
+    assert rig.results == ["a"]
+    assert not rig.budget.jobs
 
 
-def test_all_jobs_together_have_one_slice_of_a_turn(bench: Bench) -> None:
+def test_all_jobs_together_have_one_slice_of_a_turn(rig: Rig) -> None:
     for name in range(10):
-        bench.start(name, 20)
-    start = bench.loop.now
+        rig.start(name, 20)
+    start = rig.loop.now
     assert start <= SLICE_SECONDS + QUANTUM_SECONDS, "what is begun at once has no more than the others"
-    while bench.budget.jobs:
-        bench.loop.turn()
-        assert bench.loop.now - start <= SLICE_SECONDS + QUANTUM_SECONDS
-        start = bench.loop.now
-    assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
+    while rig.budget.jobs:
+        rig.loop.turn()
+        assert rig.loop.now - start <= SLICE_SECONDS + QUANTUM_SECONDS
+        start = rig.loop.now
+    assert sorted(map(str, rig.results)) == sorted(map(str, range(10)))
 
 
-def test_a_step_may_speak_for_time_that_is_needed_elsewhere(bench: Bench) -> None:
+def test_a_step_may_speak_for_time_that_is_needed_elsewhere(rig: Rig) -> None:
     begun: list[int] = []
 
     def steps() -> Work[None]:
@@ -72,108 +72,108 @@ def test_a_step_may_speak_for_time_that_is_needed_elsewhere(bench: Bench) -> Non
             begun.append(number)
             yield SLICE_SECONDS / 4
 
-    bench.budget.start("a", steps(), bench.results.append, bench.results.append)
+    rig.budget.start("a", steps(), rig.results.append, rig.results.append)
     counts = [len(begun)]
-    while bench.budget.jobs:
-        bench.loop.turn()
+    while rig.budget.jobs:
+        rig.loop.turn()
         counts.append(len(begun))
     assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
     assert len(begun) == 20
 
 
-def test_keys_have_turns_alike_however_many_jobs_they_have(bench: Bench) -> None:
+def test_keys_have_turns_alike_however_many_jobs_they_have(rig: Rig) -> None:
     for _ in range(100):
-        bench.start("many", 5)
-    bench.start("one", 5)
-    bench.turns()
-    assert bench.worked.index("one") < 20
-    assert bench.results.index("one") < 5, "and it does not wait for the other's hundred"
+        rig.start("many", 5)
+    rig.start("one", 5)
+    rig.turns()
+    assert rig.worked.index("one") < 20
+    assert rig.results.index("one") < 5, "and it does not wait for the other's hundred"
 
 
-def test_a_short_job_of_a_key_does_not_wait_for_its_long_one(bench: Bench) -> None:
-    bench.start("long", 500, key="account")
-    bench.start("short", 2, key="account")
-    bench.turns()
-    assert bench.results == ["short", "long"]
+def test_a_short_job_of_a_key_does_not_wait_for_its_long_one(rig: Rig) -> None:
+    rig.start("long", 500, key="account")
+    rig.start("short", 2, key="account")
+    rig.turns()
+    assert rig.results == ["short", "long"]
 
 
-def test_an_error_is_for_whoever_waits_and_others_go_on(bench: Bench) -> None:
+def test_an_error_is_for_whoever_waits_and_others_go_on(rig: Rig) -> None:
     def breaks() -> Steps[None]:
-        yield from bench.steps("broken", 3)
+        yield from rig.steps("broken", 3)
         raise ValueError("broken")
 
-    bench.start("a", 5)
-    bench.budget.start("b", breaks(), bench.results.append, bench.results.append)
-    bench.turns()
-    assert "a" in bench.results
-    assert [str(found) for found in bench.results if isinstance(found, ValueError)] == ["broken"]
+    rig.start("a", 5)
+    rig.budget.start("b", breaks(), rig.results.append, rig.results.append)
+    rig.turns()
+    assert "a" in rig.results
+    assert [str(found) for found in rig.results if isinstance(found, ValueError)] == ["broken"]
 
 
-def test_a_callback_that_raises_does_not_stop_the_others(bench: Bench) -> None:
+def test_a_callback_that_raises_does_not_stop_the_others(rig: Rig) -> None:
     def raises(_: object) -> None:
         raise RuntimeError("a mistake")
 
-    bench.start("first", 4)
-    bench.budget.start("bad", bench.steps("bad", 2), raises, raises)
+    rig.start("first", 4)
+    rig.budget.start("bad", rig.steps("bad", 2), raises, raises)
     with pytest.raises(RuntimeError):
-        bench.turns()
-    bench.turns()
-    assert bench.results == ["first"]
+        rig.turns()
+    rig.turns()
+    assert rig.results == ["first"]
 
 
-def test_a_cancelled_job_ends_where_it_stands(bench: Bench) -> None:
-    job = bench.start("a", 50)
-    bench.loop.turn()
-    done = len(bench.worked)
+def test_a_cancelled_job_ends_where_it_stands(rig: Rig) -> None:
+    job = rig.start("a", 50)
+    rig.loop.turn()
+    done = len(rig.worked)
     job.cancel()
     job.cancel()
-    assert not bench.budget.jobs
-    bench.loop.turn()
-    assert len(bench.worked) == done
-    assert bench.results == []
+    assert not rig.budget.jobs
+    rig.loop.turn()
+    assert len(rig.worked) == done
+    assert rig.results == []
 
 
-def test_a_job_may_cancel_itself(bench: Bench) -> None:
+def test_a_job_may_cancel_itself(rig: Rig) -> None:
     found: list[Any] = []
 
     def steps() -> Steps[None]:
-        yield from bench.steps("a", 3)
+        yield from rig.steps("a", 3)
         found[0].cancel()
-        yield from bench.steps("a", 3)
+        yield from rig.steps("a", 3)
 
-    found.append(bench.budget.start("a", steps(), bench.results.append, bench.results.append))
-    bench.turns()
-    assert bench.results == []
-    assert bench.worked.count("a") <= 4
+    found.append(rig.budget.start("a", steps(), rig.results.append, rig.results.append))
+    rig.turns()
+    assert rig.results == []
+    assert rig.worked.count("a") <= 4
 
 
-def test_too_many_jobs_are_refused_those_of_others_are_not(bench: Bench) -> None:
+def test_too_many_jobs_are_refused_those_of_others_are_not(rig: Rig) -> None:
     for _ in range(MAX_PER_KEY):
-        bench.start("many", 5)
+        rig.start("many", 5)
     with pytest.raises(BusyError):
         for _ in range(10):
-            bench.start("many", 5)
-    bench.start("one", 5)
-    bench.turns()
-    assert "one" in bench.results
+            rig.start("many", 5)
+    rig.start("one", 5)
+    rig.turns()
+    assert "one" in rig.results
 
 
-def test_stop_cancels_all(bench: Bench) -> None:
+def test_stop_cancels_all(rig: Rig) -> None:
     for name in range(10):
-        bench.start(name, 50)
-    bench.budget.stop()
-    assert not bench.budget.jobs
-    assert bench.results == []
+        rig.start(name, 50)
+    rig.budget.stop()
+    assert not rig.budget.jobs
+    assert rig.results == []
 
 
-def test_connections_that_wait_have_half_of_the_time(bench: Bench) -> None:
-    bench.start("a", 50)
-    assert bench.budget.share == SLICE_SECONDS
-    bench.budget.connections_wait = True
-    assert bench.budget.share == SLICE_SECONDS / 2
-    start = bench.loop.now
-    bench.loop.turn()
-    assert bench.loop.now - start <= SLICE_SECONDS / 2 + QUANTUM_SECONDS
+def test_connections_that_wait_have_half_of_the_time(rig: Rig) -> None:
+    rig.start("a", 50)
+    assert rig.budget.share == SLICE_SECONDS
+    rig.budget.connections_wait = True
+    assert rig.budget.share == SLICE_SECONDS / 2
+    start = rig.loop.now
+    rig.loop.turn()
+    assert rig.loop.now - start <= SLICE_SECONDS / 2 + QUANTUM_SECONDS
 
 
 class TestAwaited:

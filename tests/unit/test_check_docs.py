@@ -48,7 +48,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("text", "problem"), PAGES)
-def test_a_page_is_told_of(tree: Tree, text: str, problem: str) -> None:
+def test_a_page_is_reported(tree: Tree, text: str, problem: str) -> None:
     (tree.top / "docs/page.md").write_text(f"# Title\n\n{text}\n")
     (found,) = page_problems("docs/page.md", tree)
     assert problem in found
@@ -82,7 +82,7 @@ CODE = [
 
 
 @pytest.mark.parametrize(("source", "problem"), CODE)
-def test_a_comment_is_told_of(tree: Tree, source: str, problem: str) -> None:
+def test_a_comment_is_reported(tree: Tree, source: str, problem: str) -> None:
     (tree.top / "jetcluster/raft/some.py").write_text(source + "\n")
     (found,) = code_problems("jetcluster/raft/some.py", tree)
     assert problem in found

@@ -118,7 +118,7 @@ def test_the_docstring_is_the_tree_of_exceptions() -> None:
     texts = re.split("|".join(branches), errors.__doc__)[1:]
     for (branch, direct), text in zip(branches.items(), texts, strict=True):
         named = set(re.findall(r"\b\w+(?:Error|Request)\b|\bRefused\b", text))
-        named -= {"EntryTooLargeError", "MembershipError"}  # told apart from the other RaftErrors
+        named -= {"EntryTooLargeError", "MembershipError"}  # distinguished from the other RaftErrors
         assert named == direct, branch
 
 

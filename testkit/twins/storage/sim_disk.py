@@ -59,6 +59,8 @@ class SimDisk:
         self.ballast = 0
         """Bytes that others have taken; may be changed."""
         self.used = 0
+        self.reported_free: int | None = None
+        """The bytes that `statvfs` finds free, when a test wants a wrong answer."""
         self.slowness = 0.0
         """Up to so many seconds are added to each piece of work."""
         self.hung = False

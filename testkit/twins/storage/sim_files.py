@@ -167,7 +167,7 @@ class SimFiles:
     def statvfs(self, path: Any) -> os.statvfs_result:
         disk = self._disk
         disk.find(path)
-        free = disk.free // disk.sector
+        free = (disk.free if disk.reported_free is None else disk.reported_free) // disk.sector
         return os.statvfs_result(
             (disk.sector, disk.sector, disk.capacity // disk.sector, free, free, 1 << 20, 1 << 20, 1 << 20, 0, 255)
         )

@@ -1,7 +1,7 @@
 """`SimWriter`: who does blocking work on a simulated machine, in simulated time and in no thread.
 
 One serves the journal (`jetcluster.raft.journal.writer.Writer`), others what the node hands to threads. A piece of work
-is done at once, as far as the running process sees it; that it is done it is told when the disk is through with it, and
+is done at once, as far as the running process sees it; it hears that it is done when the disk is through with it, and
 only then is it sure to outlive the power."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SimWriter:
         self._ended = True
 
     def abandon(self) -> None:
-        """The process is gone: nobody is told of anything, and what waits is not done."""
+        """The process is gone: nothing is reported, and what waits is not done."""
         self._ended = True
         self._under_way = None
         self._jobs.clear()

@@ -182,7 +182,7 @@ class Registers:
             self.learn(key, revision, text)
 
     def read_own(self, key: str, own: int, revision: int) -> None:
-        """A read on the connection that had been told of revision `own`."""
+        """A read on the connection that had got revision `own`."""
         require(revision >= own, f"{key}: {revision} was read on the connection that knew of {own}")
 
     def stored(self, where: str, key: str, history: Mapping[int, str]) -> None:
@@ -379,7 +379,7 @@ class Batches:
 
 class FastBatches:
     """Fast-ingest batches, whose parts count from 1: in their order, each once, and whole but for the gaps that were
-    told; where there may be none, up to the first that is missing."""
+    reported; where there may be none, up to the first that is missing."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
@@ -403,7 +403,7 @@ class FastBatches:
         self._missing[batch] |= set(range(first, end))
 
     def ended(self, batch: str, count: int) -> None:
-        """It is over at this part, and all are stored unless gaps were told."""
+        """It is over at this part, and all are stored unless gaps were reported."""
         self._counts[batch] = count
 
     def stored(self, where: str, texts: Sequence[str]) -> None:
@@ -422,7 +422,9 @@ class FastBatches:
             if not self._gaps_allowed[batch]:
                 require(parts == list(range(1, len(parts) + 1)), f"{where}: batch {batch} has a hole: {parts}")
             count = len(parts) if self._missing[batch] else self._counts.get(batch, len(parts))
-            require(count == len(parts), f"{where}: {len(parts)} of batch {batch} are stored, {count} were told")
+            require(
+                count == len(parts), f"{where}: {len(parts)} of batch {batch} are stored, {count} were acknowledged"
+            )
 
 
 class Sums:

@@ -15,7 +15,7 @@ from testkit.sim.protocol import raft_of
 from tests.sim.cluster.invariants import replicas
 
 MOMENTS = (
-    re.compile(rb'"seq":'),  # a client is told that its message is stored
+    re.compile(rb'"seq":'),  # a client gets the ack of its message
     re.compile(rb"\x09.{4}\x01\x02", re.DOTALL),  # a server tells another what it has on disk (raft.codec.ACK)
     re.compile(rb"\x09.{4}\x01\x07", re.DOTALL),  # it gives it its vote (raft.codec.VOTE_REPLY)
 )
@@ -316,7 +316,7 @@ async def narrow(deployment: Deployment, rng: Random) -> None:
 
 
 async def half_open(deployment: Deployment, rng: Random) -> None:
-    """Connections of one process lead nowhere any more, and neither end is told."""
+    """Connections of one process lead nowhere any more, and neither end notices."""
     machine = one(deployment, rng)
     if machine is None:
         return

@@ -26,7 +26,7 @@ ALWAYS = (
         ("liveness.settle", "replicas.settle"),
     ),
     Promise(
-        "what a server has told another it has on disk, and whom it voted for, it knows whenever it starts again",
+        "what a server has acknowledged as on disk, and whom it voted for, it knows whenever it starts again",
         "all",
         ("Vows",),
     ),

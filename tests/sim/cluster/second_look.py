@@ -1,5 +1,5 @@
-"""All servers start again once everything is done and judged, and tell what they told before: what only exams made, and
-nothing restarted since, is on disk as well.
+"""All servers start again once everything is done and judged, and report what they reported before: what only exams
+made, and nothing restarted since, is on disk as well.
 """
 
 from __future__ import annotations

@@ -12,17 +12,17 @@ from testkit.sim.machine import Machine
 
 
 @pytest.fixture
-def site() -> Deployment:
+def deployment() -> Deployment:
     return Deployment(1, ())
 
 
 @pytest.fixture
-def machine(site: Deployment) -> Machine:
-    site.client("a")
-    return site.clients["a"]
+def machine(deployment: Deployment) -> Machine:
+    deployment.client("a")
+    return deployment.clients["a"]
 
 
-def test_what_comes_in_a_turn_waits_for_the_next(site: Deployment, machine: Machine) -> None:
+def test_what_comes_in_a_turn_waits_for_the_next(deployment: Deployment, machine: Machine) -> None:
     loop, seen = machine.loop, []
     assert loop is not None
 
@@ -33,21 +33,21 @@ def test_what_comes_in_a_turn_waits_for_the_next(site: Deployment, machine: Mach
 
     loop.call_soon(first)
     loop.call_soon(lambda: seen.append(("second", loop.turns)))
-    site.run(1.0)
+    deployment.run(1.0)
     assert seen == [("first", 1), ("second", 1), ("soon", 1), ("turn", 2)]
 
 
-def test_timers_follow_the_machine_s_own_clock(site: Deployment, machine: Machine) -> None:
+def test_timers_follow_the_machine_s_own_clock(deployment: Deployment, machine: Machine) -> None:
     loop, at = machine.loop, []
     assert loop is not None
     machine.clock.set_rate(1.1)
-    loop.call_later(11.0, lambda: at.append((site.scheduler.now, machine.clock.now())))
-    site.run(20.0)
+    loop.call_later(11.0, lambda: at.append((deployment.scheduler.now, machine.clock.now())))
+    deployment.run(20.0)
     assert at == [(pytest.approx(10.0, abs=0.001), pytest.approx(111.0, abs=0.001))]
 
 
-def test_the_clock_goes_on_smoothly_when_its_rate_changes(site: Deployment, machine: Machine) -> None:
-    site.run(10.0)
+def test_the_clock_goes_on_smoothly_when_its_rate_changes(deployment: Deployment, machine: Machine) -> None:
+    deployment.run(10.0)
     before = machine.clock.now()
     machine.clock.set_rate(0.9)
     assert machine.clock.now() == pytest.approx(before)
@@ -57,7 +57,7 @@ def test_the_clock_goes_on_smoothly_when_its_rate_changes(site: Deployment, mach
     assert machine.clock.now() == pytest.approx(before)
 
 
-def test_looks_at_the_clock_take_time_so_that_long_jobs_give_way(site: Deployment, machine: Machine) -> None:
+def test_looks_at_the_clock_take_time_so_that_long_jobs_give_way(deployment: Deployment, machine: Machine) -> None:
     loop, turns = machine.loop, set()
     assert loop is not None
     budget = LoopBudget(machine.clock, loop)
@@ -70,44 +70,44 @@ def test_looks_at_the_clock_take_time_so_that_long_jobs_give_way(site: Deploymen
     async def work() -> None:
         await budget.run("key", steps())
 
-    site.run_until_done(site.spawn(loop, work()), 5.0)
+    deployment.run_until_done(deployment.spawn(loop, work()), 5.0)
     assert 3 < len(turns) < 100
 
 
-def test_a_killed_process_runs_no_more_and_a_paused_one_later(site: Deployment, machine: Machine) -> None:
+def test_a_killed_process_runs_no_more_and_a_paused_one_later(deployment: Deployment, machine: Machine) -> None:
     loop, seen = machine.loop, []
     assert loop is not None
     loop.call_later(1.0, seen.append, "a")
     machine.pause()
-    site.run(5.0)
+    deployment.run(5.0)
     assert seen == []
     machine.resume()
-    site.run(0.1)
+    deployment.run(0.1)
     assert seen == ["a"]
     loop.call_later(1.0, seen.append, "b")
     machine.kill()
-    site.run(5.0)
+    deployment.run(5.0)
     assert seen == ["a"]
 
 
-def test_work_in_a_thread_ends_later_and_its_errors_are_told(site: Deployment, machine: Machine) -> None:
+def test_work_in_a_thread_ends_later_and_its_errors_are_raised(deployment: Deployment, machine: Machine) -> None:
     loop = machine.loop
     assert loop is not None
 
     async def work() -> tuple[float, float]:
-        began = site.scheduler.now
+        began = deployment.scheduler.now
         with pytest.raises(ValueError, match="no"):
             await asyncio.to_thread(int, "no")
-        return await asyncio.to_thread(float, "3"), site.scheduler.now - began
+        return await asyncio.to_thread(float, "3"), deployment.scheduler.now - began
 
-    task = site.spawn(loop, work())
-    site.run_until_done(task, 5.0)
+    task = deployment.spawn(loop, work())
+    deployment.run_until_done(task, 5.0)
     value, took = task.result()
     assert value == 3.0 and took > 0.0005
 
 
-def test_a_callback_that_raises_is_a_failure_of_the_run(site: Deployment, machine: Machine) -> None:
+def test_a_callback_that_raises_is_a_failure_of_the_run(deployment: Deployment, machine: Machine) -> None:
     assert machine.loop is not None
     machine.loop.call_soon(lambda: 1 // 0)
-    site.run(1.0)
-    assert len(site.failures) == 1 and "ZeroDivisionError" in site.failures[0]
+    deployment.run(1.0)
+    assert len(deployment.failures) == 1 and "ZeroDivisionError" in deployment.failures[0]

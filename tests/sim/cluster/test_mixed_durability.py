@@ -16,7 +16,7 @@ from tests.sim.cluster.invariants import Replica, replicas
 from tests.sim.cluster.run import started
 
 
-class Site:
+class Rig:
     """Three servers, of which n1 alone waits for its disk, and a stream."""
 
     def __init__(self, seed: int) -> None:
@@ -68,37 +68,37 @@ async def publish(session: Session, texts: list[str]) -> int:
 @pytest.mark.parametrize("seed", [2, 3, 5])
 def test_a_server_that_waits_for_its_disk_follows_the_others_after_a_loss_of_power(seed: int) -> None:
     """n1 and n2 acknowledge; n2 loses its power, and goes on with n3, which had nothing of it."""
-    site = Site(seed)
-    deployment, session = site.deployment, site.session("n1")
-    site.do(session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3}))
+    rig = Rig(seed)
+    deployment, session = rig.deployment, rig.session("n1")
+    rig.do(session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3}))
     deployment.run(1.0)
     for _ in range(30):
-        if site.leader() == "n1":
+        if rig.leader() == "n1":
             break
-        site.do(session.api("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "n1"}}))
+        rig.do(session.api("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "n1"}}))
         deployment.run(1.0)
-    assert site.leader() == "n1"
+    assert rig.leader() == "n1"
     deployment.run(12.0)
-    from_n1, from_n2 = site.cut("n3", "n1"), site.cut("n3", "n2")
+    from_n1, from_n2 = rig.cut("n3", "n1"), rig.cut("n3", "n2")
     deployment.run(0.3)
-    assert site.do(publish(session, [f"x{i}" for i in range(5)])) == 5
+    assert rig.do(publish(session, [f"x{i}" for i in range(5)])) == 5
     deployment.machines["n2"].lose_power()
-    from_n1 += site.cut("n1", "n2")
+    from_n1 += rig.cut("n1", "n2")
     deployment.run(5.0)
     for cut in from_n2:
         cut.heal()
     deployment.run(1.0)
     deployment.machines["n2"].start()
     deployment.run(10.0)
-    assert site.do(publish(site.session("n2", "n3"), [f"y{i}" for i in range(8)])) > 0
-    ahead = site.of_stream()["n1"]
-    assert ahead.group.log.term_at(ahead.group.commit_index) != site.of_stream()["n3"].group.term
+    assert rig.do(publish(rig.session("n2", "n3"), [f"y{i}" for i in range(8)])) > 0
+    ahead = rig.of_stream()["n1"]
+    assert ahead.group.log.term_at(ahead.group.commit_index) != rig.of_stream()["n3"].group.term
     for cut in from_n1:
         cut.heal()
     deployment.run(30.0)
-    ends = {name: (one.group.applied_index, one.stream.store.last_seq) for name, one in site.of_stream().items()}
+    ends = {name: (one.group.applied_index, one.stream.store.last_seq) for name, one in rig.of_stream().items()}
     assert len(set(ends.values())) == 1, ends
-    assert not any(one.group.refused for one in site.of_stream().values())
+    assert not any(one.group.refused for one in rig.of_stream().values())
     lines = deployment.trace.lines
     assert any("servers differ in sync_interval" in line for line in lines)
     assert any("does not have committed entry" in line for line in lines), "nothing was lost: the case is not shown"

@@ -44,7 +44,7 @@ def test_all_rooms_have_some() -> None:
     assert {mutant.file.partition("/")[0] for mutant in mutants} >= ROOMS
 
 
-def test_one_that_does_not_apply_is_told(tmp_path: Path) -> None:
+def test_one_that_does_not_apply_is_reported(tmp_path: Path) -> None:
     mutant = load()[0]
     path = tmp_path / mutant.path
     path.parent.mkdir(parents=True)

@@ -46,19 +46,19 @@ class End(asyncio.Protocol):
         self.writes.append("resume")
 
 
-class Bench:
+class Rig:
     """Two machines without nodes, and a connection from `a` to `b` once `connect` has returned."""
 
     def __init__(self) -> None:
-        self.site = Deployment(1, ())
-        self.here: SimLoop = self.site.client("a")
-        self.there: SimLoop = self.site.client("b")
+        self.deployment = Deployment(1, ())
+        self.here: SimLoop = self.deployment.client("a")
+        self.there: SimLoop = self.deployment.client("b")
         self.a_ip, self.b_ip = "10.0.1.1", "10.0.1.2"
         self.accepted: list[End] = []
 
     def do(self, loop: SimLoop, work: Coroutine[Any, Any, Any], most: float = 300.0) -> Any:
-        task = self.site.spawn(loop, work)
-        self.site.run_until_done(task, most)
+        task = self.deployment.spawn(loop, work)
+        self.deployment.run_until_done(task, most)
         return task.result()
 
     def listen(self) -> None:
@@ -75,158 +75,158 @@ class Bench:
     def connect(self) -> tuple[End, End]:
         self.listen()
         here = self.dial()
-        self.site.run(0.1)
+        self.deployment.run(0.1)
         return here, self.accepted[-1]
 
     def links(self) -> tuple[Any, Any]:
-        return self.site.network.link(self.a_ip, self.b_ip), self.site.network.link(self.b_ip, self.a_ip)
+        return self.deployment.network.link(self.a_ip, self.b_ip), self.deployment.network.link(self.b_ip, self.a_ip)
 
     def kill_there(self, kill: Callable[[Any], None]) -> None:
-        kill(self.site.clients["b"])
+        kill(self.deployment.clients["b"])
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()
 
 
-def test_bytes_come_in_order_whatever_is_lost_on_the_way(bench: Bench) -> None:
-    here, there = bench.connect()
-    bench.links()[0].loss = 0.3
+def test_bytes_come_in_order_whatever_is_lost_on_the_way(rig: Rig) -> None:
+    here, there = rig.connect()
+    rig.links()[0].loss = 0.3
     sent = b""
     for number in range(200):
         sent += b"%d," % number
         here.transport.write(b"%d," % number)
-        bench.site.run(0.001)
-    bench.site.run(60.0)
+        rig.deployment.run(0.001)
+    rig.deployment.run(60.0)
     assert there.data == sent
 
 
-def test_what_a_cut_holds_up_comes_after_it(bench: Bench) -> None:
-    here, there = bench.connect()
-    bench.links()[0].cut()
+def test_what_a_cut_holds_up_comes_after_it(rig: Rig) -> None:
+    here, there = rig.connect()
+    rig.links()[0].cut()
     here.transport.write(b"held")
     there.transport.write(b"the other way")
-    bench.site.run(5.0)
+    rig.deployment.run(5.0)
     assert (there.data, here.data) == (b"", b"the other way")
-    bench.links()[0].heal()
+    rig.links()[0].heal()
     here.transport.write(b" and later")
-    bench.site.run(10.0)
+    rig.deployment.run(10.0)
     assert there.data == b"held and later"
 
 
-def test_a_writer_waits_for_a_reader_who_does_not_read(bench: Bench) -> None:
-    here, there = bench.connect()
+def test_a_writer_waits_for_a_reader_who_does_not_read(rig: Rig) -> None:
+    here, there = rig.connect()
     there.transport.pause_reading()
     for _ in range(40):
         here.transport.write(b"x" * 16_384)
-    bench.site.run(1.0)
+    rig.deployment.run(1.0)
     assert here.writes == ["pause"] and there.data == b""
     assert here.transport.get_write_buffer_size() > 64 << 10
     there.transport.resume_reading()
-    bench.site.run(1.0)
+    rig.deployment.run(1.0)
     assert here.writes == ["pause", "resume"] and len(there.data) == 40 * 16_384
     assert here.transport.get_write_buffer_size() == 0
 
 
-def test_a_close_sends_what_is_queued_and_an_abort_does_not_wait(bench: Bench) -> None:
-    here, there = bench.connect()
+def test_a_close_sends_what_is_queued_and_an_abort_does_not_wait(rig: Rig) -> None:
+    here, there = rig.connect()
     here.transport.write(b"last words")
     here.transport.close()
-    bench.site.run(1.0)
+    rig.deployment.run(1.0)
     assert there.data == b"last words" and there.eof and there.lost == [None] and here.lost == [None]
-    second = bench.dial()
-    bench.site.run(0.1)
+    second = rig.dial()
+    rig.deployment.run(0.1)
     second.transport.abort()
-    bench.site.run(1.0)
-    assert isinstance(bench.accepted[-1].lost[0], ConnectionResetError)
+    rig.deployment.run(1.0)
+    assert isinstance(rig.accepted[-1].lost[0], ConnectionResetError)
 
 
-def test_nobody_listens_or_nobody_is_there(bench: Bench) -> None:
+def test_nobody_listens_or_nobody_is_there(rig: Rig) -> None:
     with pytest.raises(ConnectionRefusedError):
-        bench.dial()
-    began = bench.site.scheduler.now
-    bench.site.clients["b"].lose_power()
+        rig.dial()
+    began = rig.deployment.scheduler.now
+    rig.deployment.clients["b"].lose_power()
     with pytest.raises(TimeoutError):
-        bench.dial()
-    assert bench.site.scheduler.now - began > 100
+        rig.dial()
+    assert rig.deployment.scheduler.now - began > 100
 
 
-def test_a_killed_process_is_heard_of_and_a_machine_without_power_is_not(bench: Bench) -> None:
-    here, _ = bench.connect()
-    bench.site.clients["b"].kill()
-    bench.site.run(1.0)
+def test_a_killed_process_is_heard_of_and_a_machine_without_power_is_not(rig: Rig) -> None:
+    here, _ = rig.connect()
+    rig.deployment.clients["b"].kill()
+    rig.deployment.run(1.0)
     assert here.lost == [None]
-    bench.site.clients["b"].begin()
-    bench.there = bench.site.clients["b"].loop  # type: ignore[assignment]
-    here, _ = bench.connect()
-    machine = bench.site.clients["b"]
+    rig.deployment.clients["b"].begin()
+    rig.there = rig.deployment.clients["b"].loop  # type: ignore[assignment]
+    here, _ = rig.connect()
+    machine = rig.deployment.clients["b"]
     machine.lose_power()
     here.transport.write(b"into the void")
-    bench.site.run(30.0)
+    rig.deployment.run(30.0)
     assert here.lost == []
     machine.begin()
     here.transport.write(b"again")
-    bench.site.run(1.0)
+    rig.deployment.run(1.0)
     assert isinstance(here.lost[0], ConnectionResetError), "who is back knows no such connection"
 
 
-def test_a_process_that_stands_still_takes_nothing_until_it_goes_on(bench: Bench) -> None:
-    here, there = bench.connect()
-    bench.site.clients["b"].pause()
+def test_a_process_that_stands_still_takes_nothing_until_it_goes_on(rig: Rig) -> None:
+    here, there = rig.connect()
+    rig.deployment.clients["b"].pause()
     here.transport.write(b"wait")
-    second = bench.dial()
-    bench.site.run(5.0)
-    assert there.data == b"" and len(bench.accepted) == 1, "its kernel has accepted"
-    bench.site.clients["b"].resume()
-    bench.site.run(0.1)
-    assert there.data == b"wait" and len(bench.accepted) == 2 and second.lost == []
+    second = rig.dial()
+    rig.deployment.run(5.0)
+    assert there.data == b"" and len(rig.accepted) == 1, "its kernel has accepted"
+    rig.deployment.clients["b"].resume()
+    rig.deployment.run(0.1)
+    assert there.data == b"wait" and len(rig.accepted) == 2 and second.lost == []
 
 
-def test_a_forgotten_connection_leads_nowhere_and_nobody_is_told(bench: Bench) -> None:
-    here, there = bench.connect()
+def test_a_forgotten_connection_leads_nowhere_and_neither_end_notices(rig: Rig) -> None:
+    here, there = rig.connect()
     here.transport.forget()
     here.transport.write(b"gone")
     there.transport.write(b"gone as well")
-    bench.site.run(60.0)
+    rig.deployment.run(60.0)
     assert (here.data, there.data, here.lost, there.lost) == (b"", b"", [], [])
 
 
-def test_a_narrow_link_takes_its_time(bench: Bench) -> None:
-    here, there = bench.connect()
-    bench.links()[0].rate = 10_000.0
+def test_a_narrow_link_takes_its_time(rig: Rig) -> None:
+    here, there = rig.connect()
+    rig.links()[0].rate = 10_000.0
     here.transport.write(b"x" * 50_000)
-    bench.site.run(4.0)
+    rig.deployment.run(4.0)
     assert there.data == b""
-    bench.site.run(1.5)
+    rig.deployment.run(1.5)
     assert len(there.data) == 50_000
 
 
-def test_a_write_comes_in_pieces_now_and_then(bench: Bench) -> None:
-    here, there = bench.connect()
+def test_a_write_comes_in_pieces_now_and_then(rig: Rig) -> None:
+    here, there = rig.connect()
     for number in range(400):
         here.transport.write(b"%03d" % number)
-        bench.site.run(0.01)
+        rig.deployment.run(0.01)
     assert there.data == b"".join(b"%03d" % number for number in range(400))
     assert 405 < there.pieces < 460, "both pieces of a write may come at once"
 
 
-def test_a_segment_is_cut_anywhere(bench: Bench) -> None:
-    found = {bench.site.network.split(5) for _ in range(1_000)}
+def test_a_segment_is_cut_anywhere(rig: Rig) -> None:
+    found = {rig.deployment.network.split(5) for _ in range(1_000)}
     assert found == {0, 1, 2, 3, 4}
 
 
-def test_who_is_reset_while_it_connects_is_told_of_the_connection_and_of_its_end(bench: Bench) -> None:
+def test_who_is_reset_while_it_connects_notices_the_connection_and_its_end(rig: Rig) -> None:
     """Its SYN comes, the answer is held up, the other end is aborted, and both come together."""
-    bench.listen()
-    bench.links()[1].cut()
-    dialling = bench.site.spawn(bench.here, bench.here.create_connection(End, bench.b_ip, PORT))
-    bench.site.run(1.0)
-    bench.accepted[-1].transport.abort()
-    bench.site.run(1.0)
-    bench.links()[1].heal()
-    bench.site.run_until_done(dialling, 30.0)
+    rig.listen()
+    rig.links()[1].cut()
+    dialling = rig.deployment.spawn(rig.here, rig.here.create_connection(End, rig.b_ip, PORT))
+    rig.deployment.run(1.0)
+    rig.accepted[-1].transport.abort()
+    rig.deployment.run(1.0)
+    rig.links()[1].heal()
+    rig.deployment.run_until_done(dialling, 30.0)
     _, end = dialling.result()
-    bench.site.run(1.0)
+    rig.deployment.run(1.0)
     assert end.transport is not None and end.transport.is_closing()
     assert len(end.lost) == 1 and isinstance(end.lost[0], ConnectionResetError)

@@ -17,7 +17,7 @@ GROUP, TERM = 7, 4
 PEERS = ("a", "b", "c")
 
 
-class Site:
+class Rig:
     """Three servers, n-a to n-c; a leads, and all logs end at 10, of TERM from 8 on."""
 
     def __init__(self) -> None:
@@ -61,88 +61,88 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def rig() -> Rig:
+    return Rig()
 
 
-def test_what_keeps_all_rules_is_not_noticed(site: Site) -> None:
-    site.elect()
-    site.ack("b", 9)
-    site.append(9)
-    site.groups["a"].engine.commit = 9
-    site.groups["a"].log.configs.append((10, Config(PEERS).joint(PEERS[:2])))
-    site.append(9)
-    assert not site.found
-    assert site.protocol.frames == 5
+def test_what_keeps_all_rules_is_not_noticed(rig: Rig) -> None:
+    rig.elect()
+    rig.ack("b", 9)
+    rig.append(9)
+    rig.groups["a"].engine.commit = 9
+    rig.groups["a"].log.configs.append((10, Config(PEERS).joint(PEERS[:2])))
+    rig.append(9)
+    assert not rig.found
+    assert rig.protocol.frames == 5
 
 
-def test_a_vote_is_on_disk(site: Site) -> None:
-    site.groups["b"].log.term_gseq = 6
-    site.elect()
-    assert "before its disk knows" in site.found[0]
+def test_a_vote_is_on_disk(rig: Rig) -> None:
+    rig.groups["b"].log.term_gseq = 6
+    rig.elect()
+    assert "before its disk knows" in rig.found[0]
 
 
-def test_a_damaged_replica_has_no_vote(site: Site) -> None:
-    site.groups["b"].log.damaged = True
-    site.elect()
-    assert "is damaged" in site.found[0]
+def test_a_damaged_replica_has_no_vote(rig: Rig) -> None:
+    rig.groups["b"].log.damaged = True
+    rig.elect()
+    assert "is damaged" in rig.found[0]
 
 
-def test_a_damaged_replica_may_vote_for_one_without_whom_nothing_was_decided(site: Site) -> None:
-    for group in site.groups.values():
+def test_a_damaged_replica_may_vote_for_one_without_whom_nothing_was_decided(rig: Rig) -> None:
+    for group in rig.groups.values():
         group.log.configs = [(0, Config(PEERS[:2]))]
-    site.groups["b"].log.damaged = True
-    site.elect()
-    assert not site.found
-    site.groups["a"].log.configs = [(0, Config(PEERS[:2])), (9, Config(PEERS[:2]).joint(PEERS))]
-    site.elect()
-    assert "is damaged" in site.found[0]
+    rig.groups["b"].log.damaged = True
+    rig.elect()
+    assert not rig.found
+    rig.groups["a"].log.configs = [(0, Config(PEERS[:2])), (9, Config(PEERS[:2]).joint(PEERS))]
+    rig.elect()
+    assert "is damaged" in rig.found[0]
 
 
 @pytest.mark.parametrize(("before", "kept"), [("a", True), ("ab", False)])
-def test_a_joint_configuration_is_decided_by_a_majority_of_each(site: Site, before: str, kept: bool) -> None:
-    for group in site.groups.values():
+def test_a_joint_configuration_is_decided_by_a_majority_of_each(rig: Rig, before: str, kept: bool) -> None:
+    for group in rig.groups.values():
         group.log.configs = [(0, Config(tuple(before)).joint(PEERS))]
-    site.hear("c", "a", encode(VoteReply(TERM, True)))
-    site.append(5)
-    site.ack("c", 9)
-    site.append(9)
+    rig.hear("c", "a", encode(VoteReply(TERM, True)))
+    rig.append(5)
+    rig.ack("c", 9)
+    rig.append(9)
     wrong = [] if kept else ["the votes of 2", "which 2 voters have"]
-    assert len(site.found) == len(wrong)
-    assert all(what in found for what, found in zip(wrong, site.found, strict=True))
+    assert len(rig.found) == len(wrong)
+    assert all(what in found for what, found in zip(wrong, rig.found, strict=True))
 
 
-def test_a_leader_has_the_votes_of_a_majority(site: Site) -> None:
-    site.append(5)
-    assert "the votes of 1" in site.found[0]
+def test_a_leader_has_the_votes_of_a_majority(rig: Rig) -> None:
+    rig.append(5)
+    assert "the votes of 1" in rig.found[0]
 
 
-def test_an_ack_of_the_whole_log_is_on_disk(site: Site) -> None:
-    site.groups["b"].log.entry_gseq = 6
-    site.ack("b", 9)
-    assert not site.found
-    site.ack("b", 10)
-    assert "before all of it is on its disk" in site.found[0]
+def test_an_ack_of_the_whole_log_is_on_disk(rig: Rig) -> None:
+    rig.groups["b"].log.entry_gseq = 6
+    rig.ack("b", 9)
+    assert not rig.found
+    rig.ack("b", 10)
+    assert "before all of it is on its disk" in rig.found[0]
 
 
-def test_what_was_acknowledged_stays(site: Site) -> None:
-    site.ack("b", 10)
-    site.groups["b"].log.last_index = 9
-    site.ack("b", 8)
-    assert "acknowledged 10" in site.found[0]
+def test_what_was_acknowledged_stays(rig: Rig) -> None:
+    rig.ack("b", 10)
+    rig.groups["b"].log.last_index = 9
+    rig.ack("b", 8)
+    assert "acknowledged 10" in rig.found[0]
 
 
-def test_a_majority_has_what_is_committed(site: Site) -> None:
-    site.elect()
-    site.append(9)
-    assert "which 1 voters have" in site.found[0]
+def test_a_majority_has_what_is_committed(rig: Rig) -> None:
+    rig.elect()
+    rig.append(9)
+    assert "which 1 voters have" in rig.found[0]
 
 
-def test_an_entry_of_an_older_term_is_not_committed_by_itself(site: Site) -> None:
-    site.elect()
-    site.ack("b", 7)
-    site.append(7)
-    assert "of term 3, by itself" in site.found[0]
+def test_an_entry_of_an_older_term_is_not_committed_by_itself(rig: Rig) -> None:
+    rig.elect()
+    rig.ack("b", 7)
+    rig.append(7)
+    assert "of term 3, by itself" in rig.found[0]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,10 @@ def test_an_entry_of_an_older_term_is_not_committed_by_itself(site: Site) -> Non
     ],
 )
 def test_members_change_one_at_a_time_and_late(
-    site: Site, configs: list[tuple[int, Config]], commit: int, what: str
+    rig: Rig, configs: list[tuple[int, Config]], commit: int, what: str
 ) -> None:
-    site.elect()
-    site.groups["a"].engine.commit = commit
-    site.groups["a"].log.configs += configs
-    site.append(5)
-    assert what in site.found[0]
+    rig.elect()
+    rig.groups["a"].engine.commit = commit
+    rig.groups["a"].log.configs += configs
+    rig.append(5)
+    assert what in rig.found[0]

@@ -16,7 +16,7 @@ from tests.sim.cluster.run import started
 pytestmark = pytest.mark.sim
 
 
-class Site:
+class Rig:
     """Five servers, and a client."""
 
     def __init__(self) -> None:
@@ -65,45 +65,45 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.deployment.close()
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.deployment.close()
 
 
-def test_two_majorities_do_not_come_of_one_damaged_store_and_a_partition(site: Site) -> None:
+def test_two_majorities_do_not_come_of_one_damaged_store_and_a_partition(rig: Rig) -> None:
     """The stream is on a, b and c. While b is cut off it moves from c to another server. Then c's data store is damaged
     (its journal is whole), and it comes back to where b is."""
-    deployment = site.deployment
-    session = site.do(site.session(*deployment.machines))
-    site.do(session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3}))
-    assert site.do(site.publish(session, "before")) == [1]
-    cluster = site.do(session.api("STREAM.INFO.S"))["cluster"]
+    deployment = rig.deployment
+    session = rig.do(rig.session(*deployment.machines))
+    rig.do(session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3}))
+    assert rig.do(rig.publish(session, "before")) == [1]
+    cluster = rig.do(session.api("STREAM.INFO.S"))["cluster"]
     a, (b, c) = cluster["leader"], [replica["name"] for replica in cluster["replicas"]]
-    site.do(session.close())
+    rig.do(session.close())
     machines = deployment.machines
-    site.cut(b)
+    rig.cut(b)
     deployment.run(3.0)
-    session = site.do(site.session(a))
-    site.do(session.api("STREAM.PEER.REMOVE.S", {"peer": c}))
+    session = rig.do(rig.session(a))
+    rig.do(session.api("STREAM.PEER.REMOVE.S", {"peer": c}))
     deployment.run(100.0)
     assert c not in [one.machine.name for one in replicas(deployment) if one.stream is not None], "it has moved away"
 
     machines[c].kill()
     (manifest,) = [path for path, _ in machines[c].disk.tree() if "/data/MANIFEST" in path]
     machines[c].disk.rot(manifest, 20, 64)
-    site.cut(c)
+    rig.cut(c)
     machines[c].start()
-    site.heal(b, c)
+    rig.heal(b, c)
     deployment.run(8.0)
-    other = site.do(site.session(b))
-    acked = [site.do(site.publish(session, "A1", "A2")), site.do(site.publish(other, "B1", "B2"))]
+    other = rig.do(rig.session(b))
+    acked = [rig.do(rig.publish(session, "A1", "A2")), rig.do(rig.publish(other, "B1", "B2"))]
     assert acked == [[2, 3], []]
-    assert site.leaders() == [a]
+    assert rig.leaders() == [a]
 
-    site.heal(*machines)
+    rig.heal(*machines)
     deployment.run(60.0)
-    assert site.leaders() == [a]
+    assert rig.leaders() == [a]
     found = [one for one in replicas(deployment) if one.stream is not None]
     assert len(found) == 3 and c not in [one.machine.name for one in found]
     assert {one.stream.store.last_seq for one in found if one.stream is not None} == {3}

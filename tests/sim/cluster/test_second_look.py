@@ -14,7 +14,7 @@ from tests.sim.cluster.workloads.churn import Churn
 pytestmark = pytest.mark.sim
 
 
-def test_what_is_told_before_and_after() -> None:
+def test_answers_before_and_after() -> None:
     told = {"stream S": {"messages": 3}, "consumer S > c": {"num_ack_pending": 1, "delivered": {"stream_seq": 3}}}
     compare(told, {**told})
     with pytest.raises(Violation, match="consumer S > c: nothing, and before"):

@@ -33,19 +33,19 @@ class Server(asyncio.Protocol):
 
 
 def test_a_session_dials_again_when_the_server_is_gone_before_it_answers_the_first_ping() -> None:
-    site = Deployment(1, ())
-    here, there = site.client("client"), site.client("server")
+    deployment = Deployment(1, ())
+    here, there = deployment.client("client"), deployment.client("server")
     connections: list[Server] = []
     listening = there.create_server(lambda: Server(connections, rude=2), "10.0.1.2", PORT)
-    site.run_until_done(site.spawn(there, listening), 5.0)
+    deployment.run_until_done(deployment.spawn(there, listening), 5.0)
 
     async def connect() -> Session:
         session = Session("one", [("10.0.1.2", PORT)])
         await session.connect(10.0)
         return session
 
-    task = site.spawn(here, connect())
-    site.run_until_done(task, 20.0)
+    task = deployment.spawn(here, connect())
+    deployment.run_until_done(task, 20.0)
     assert task.result().connected
     assert len(connections) == 3
-    assert site.failures == []
+    assert deployment.failures == []

@@ -71,22 +71,22 @@ def test_another_disk_has_promised_nothing(deployment: Deployment) -> None:
 
 def test_frames_are_read_as_the_mesh_writes_them() -> None:
     peers = {name: SimpleNamespace(node=_node(name)) for name in ("n1", "n2", "n3")}
-    site: Any = SimpleNamespace(
+    deployment: Any = SimpleNamespace(
         names={ip: name for (ip, _), name in zip((N1, N2, N3), peers, strict=True)},
         machines=peers,
         scheduler=SimpleNamespace(now=1.0),
         failures=[],
     )
-    site.failed = site.failures.append
-    vows = Vows(site)
+    deployment.failed = deployment.failures.append
+    vows = Vows(deployment)
     frames = [encode_ack(3, 10, 0, False), encode_ack(3, 8, 0, False), encode(VoteReply(4, False))]
     vows.overhear(N1, N2, b"".join(encode_raft(GROUP, frame) for frame in frames))
     assert vows.vows == {("n1", GROUP): Vow(3, 10)}
     vows.overhear(N1, N2, encode_raft(GROUP, encode(VoteReply(4, True))))
     assert vows.vows["n1", GROUP] == Vow(3, 10, 4, "id of n2")
-    assert not site.failures
+    assert not deployment.failures
     vows.overhear(N1, N3, encode_raft(GROUP, encode(VoteReply(4, True))))
-    assert "voted for id of n2" in site.failures[0]
+    assert "voted for id of n2" in deployment.failures[0]
     vows.overhear(N1, N2, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
     assert vows.vows["n1", GROUP][:2] == (0, 0)
 

@@ -77,7 +77,7 @@ def batches() -> judges.Batches:
 
 
 def fast_batches() -> judges.FastBatches:
-    """One that may have gaps, told of the second, and one that may not."""
+    """One that may have gaps, with the second reported, and one that may not."""
     history = judges.FastBatches()
     history.send("gaps", ["a", "b", "c"], gaps=True)
     history.settled("gaps", 3)
@@ -268,7 +268,7 @@ PLANTED: dict[type, dict[str, Plant]] = {
     },
     judges.FastBatches: {
         "settled and lost": lambda: fast_batches().stored("n1", ["a", "c", "u", "v"]),
-        "a gap that was not told": lambda: fast_batches().stored("n1", ["a", "x", "u", "v"]),
+        "a gap that was not reported": lambda: fast_batches().stored("n1", ["a", "x", "u", "v"]),
         "another number": lambda: fast_batches().stored("n1", ["a", "c", "x", "v"]),
         "a hole": lambda: fast_batches().stored("n1", ["a", "c", "x", "z", "u", "v"]),
         "reordered": lambda: fast_batches().stored("n1", ["c", "a", "x", "u", "v"]),

@@ -32,7 +32,7 @@ EMPTY_STATE = {
 
 
 class FakeCluster:
-    """Three nodes n1..n3 (one when not clustered); commands apply at once, stream leaders answer as told."""
+    """Three nodes n1..n3 (one when not clustered); commands apply at once, stream leaders answer what a test wants."""
 
     def __init__(self, *, clustered: bool = True) -> None:
         self.clustered = clustered

@@ -11,9 +11,9 @@ from jetcluster.api.consumers import make_durable, waits_for_acks
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.consumer import ConsumerConfig
 from jetcluster.model.limits import AccountLimits
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.api.fake_cluster import Client
-from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.replica.test_mirror_host import fill, stop, with_api
 
 SECOND = 1_000_000_000

@@ -14,8 +14,8 @@ from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG_LIST_ITEMS, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
 from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
+from testkit.twins.log import ListLog
 from tests.unit.api.fake_cluster import Client
-from tests.unit.cluster.nodes import ListLog
 
 SUBJECTS = {f"s.\u00e9{number}": number for number in range(5 * LONG_LIST_ITEMS)}
 

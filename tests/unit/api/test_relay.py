@@ -14,7 +14,7 @@ from jetcluster.config.account_options import AuthorizationOptions, PermissionOp
 from jetcluster.config.options import Options
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
-from testkit.server_rig import Bench
+from testkit.server_rig import ServerRig
 from testkit.twins.time import SeededRng
 
 
@@ -51,10 +51,10 @@ class FakeMesh:
             down(info)
 
 
-def relay(bench: Bench, mesh: FakeMesh, elsewhere: bytes = b"", domain: str = "") -> ApiRelay:
+def relay(rig: ServerRig, mesh: FakeMesh, elsewhere: bytes = b"", domain: str = "") -> ApiRelay:
     made = ApiRelay(
         mesh,  # type: ignore[arg-type]
-        bench.server.account,
+        rig.server.account,
         SeededRng(1),
         domain=domain,
         system_account="$SYS",
@@ -64,62 +64,62 @@ def relay(bench: Bench, mesh: FakeMesh, elsewhere: bytes = b"", domain: str = ""
     return made
 
 
-def request(bench: Bench, subject: bytes, reply: bytes = b"_INBOX.1") -> int:
-    return bench.router.ask(subject, b"{}", reply, b"NATS/1.0\r\nA: 1\r\n\r\n")
+def request(rig: ServerRig, subject: bytes, reply: bytes = b"_INBOX.1") -> int:
+    return rig.router.ask(subject, b"{}", reply, b"NATS/1.0\r\nA: 1\r\n\r\n")
 
 
 def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
-    bench, mesh = Bench(), FakeMesh()
-    relay(bench, mesh, domain="hub")
-    assert not request(bench, b"$JS.API.INFO"), "nobody has JetStream: the client sees 503"
+    rig, mesh = ServerRig(), FakeMesh()
+    relay(rig, mesh, domain="hub")
+    assert not request(rig, b"$JS.API.INFO"), "nobody has JetStream: the client sees 503"
     mesh.up("AAAAAAAA", jetstream=False)
-    assert not request(bench, b"$JS.API.INFO")
+    assert not request(rig, b"$JS.API.INFO")
     mesh.up("BBBBBBBB", jetstream=True)
-    assert request(bench, b"$JS.API.STREAM.CREATE.S") == request(bench, b"$JS.hub.API.INFO") == 1
+    assert request(rig, b"$JS.API.STREAM.CREATE.S") == request(rig, b"$JS.hub.API.INFO") == 1
     (peer, kind, notice), (_, _, second) = mesh.sent
     assert (peer, kind) == ("BBBBBBBB", NOTICE)
     assert decode(notice) == ("$G", b"$JS.API.STREAM.CREATE.S", b"_INBOX.1", b"NATS/1.0\r\nA: 1\r\n\r\n", b"{}")
     assert decode(second)[1] == b"$JS.hub.API.INFO"
-    assert request(bench, b"$OBJ.bucket") == 1, "the object service of another node"
+    assert request(rig, b"$OBJ.bucket") == 1, "the object service of another node"
     assert decode(mesh.sent.pop()[2])[1] == b"$OBJ.bucket"
-    assert not request(bench, b"$OBJ.bucket.chunks.n"), "the stream itself is found by its subjects"
+    assert not request(rig, b"$OBJ.bucket.chunks.n"), "the stream itself is found by its subjects"
     mesh.down("BBBBBBBB")
-    assert not request(bench, b"$JS.API.INFO")
+    assert not request(rig, b"$JS.API.INFO")
     assert len(mesh.sent) == 2
 
 
 def test_what_replicas_answer_themselves_is_not_handed_over() -> None:
-    bench, mesh = Bench(), FakeMesh()
-    relay(bench, mesh)
+    rig, mesh = ServerRig(), FakeMesh()
+    relay(rig, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     for subject in (b"$JS.API.DIRECT.GET.S", b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"$JS.API.META.LEADER.STEPDOWN"):
-        assert not request(bench, subject), subject
+        assert not request(rig, subject), subject
     assert not mesh.sent
-    bench.server.account("$SYS").ask(b"$JS.API.META.LEADER.STEPDOWN", b"", b"_INBOX.1")
+    rig.server.account("$SYS").ask(b"$JS.API.META.LEADER.STEPDOWN", b"", b"_INBOX.1")
     assert decode(mesh.sent[0][2])[0] == "$SYS"
 
 
 def test_accounts_of_a_reload_are_served_too_and_none_twice() -> None:
-    bench, mesh = Bench(), FakeMesh()
-    made = relay(bench, mesh)
+    rig, mesh = ServerRig(), FakeMesh()
+    made = relay(rig, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     made.serve(["$G", "A"])
-    assert request(bench, b"$JS.API.INFO") == 1
-    assert bench.server.account("A").ask(b"$JS.API.INFO", b"", b"r") == 1
+    assert request(rig, b"$JS.API.INFO") == 1
+    assert rig.server.account("A").ask(b"$JS.API.INFO", b"", b"r") == 1
     assert len(mesh.sent) == 2
 
 
 def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() -> None:
-    bench, mesh = Bench(), FakeMesh()
-    relay(bench, mesh, elsewhere=b"$JS.API.INFO")
+    rig, mesh = ServerRig(), FakeMesh()
+    relay(rig, mesh, elsewhere=b"$JS.API.INFO")
     mesh.up("BBBBBBBB", jetstream=True)
-    request(bench, b"$JS.API.INFO")
-    request(bench, b"$JS.API.STREAM.NAMES", b"")
+    request(rig, b"$JS.API.INFO")
+    request(rig, b"$JS.API.STREAM.NAMES", b"")
     assert not mesh.sent
 
 
-def served(bench: Bench, mesh: FakeMesh) -> None:
-    account = bench.server.account
+def served(rig: ServerRig, mesh: FakeMesh) -> None:
+    account = rig.server.account
     serve_relayed(mesh, account, lambda peer: peer == "MMMMMMMM", domain="hub", system_account="$SYS")  # type: ignore[arg-type]
 
 
@@ -136,11 +136,11 @@ def served(bench: Bench, mesh: FakeMesh) -> None:
 def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
     account: str, subject: bytes, anybody: bool
 ) -> None:
-    bench, mesh = Bench(), FakeMesh()
-    served(bench, mesh)
+    rig, mesh = ServerRig(), FakeMesh()
+    served(rig, mesh)
     got: list[bytes] = []
     answers: list[bytes] = []
-    bus = bench.server.account(account)
+    bus = rig.server.account(account)
     bus.subscribe(subject, lambda *message: got.append(message[0]), local_only=True)
     bus.subscribe(b"_INBOX.1", lambda *message: answers.append(message[3]))
     mesh.handlers[NOTICE]("CCCCCCCC", encode(account, subject, b"_INBOX.1", b"", b""))
@@ -151,10 +151,10 @@ def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
 
 
 def test_the_other_side_publishes_it() -> None:
-    bench, mesh = Bench(), FakeMesh()
-    served(bench, mesh)
+    rig, mesh = ServerRig(), FakeMesh()
+    served(rig, mesh)
     got: list[tuple[bytes, ...]] = []
-    bench.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
+    rig.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
     notice = encode("$G", b"$JS.API.INFO", b"r", b"h", b"p")
     mesh.handlers[NOTICE]("CCCCCCCC", notice)
     assert got == [(b"$JS.API.INFO", b"r", b"h", b"p")]
@@ -196,31 +196,31 @@ TARGETS: list[tuple[bytes, bytes, int]] = [
 
 @pytest.mark.parametrize(("subject", "payload", "code"), TARGETS)
 def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: bytes, payload: bytes, code: int) -> None:
-    bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
+    rig = ServerRig(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
     mesh = FakeMesh()
-    relay(bench, mesh, domain="hub")
+    relay(rig, mesh, domain="hub")
     mesh.up("BBBBBBBB", jetstream=True)
-    client = bench.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
+    client = rig.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
     answer = client.ask(b"PUB %b r %d" % (subject, len(payload)), payload)
     assert (answer != b"", len(mesh.sent)) == ((True, 0) if code else (False, 1))
     assert b'"err_code":%d' % code in answer or not code
     # The server itself, and another account's client, are not judged by what a client may.
     mesh.sent.clear()
-    assert bench.router.ask(subject, payload, b"r") == 1
+    assert rig.router.ask(subject, payload, b"r") == 1
     assert len(mesh.sent) == 1
     # What it publishes without asking is no request.
-    bench.router.publish(subject, payload, b"r")
+    rig.router.publish(subject, payload, b"r")
     assert len(mesh.sent) == 1
 
 
 @pytest.mark.parametrize(("target", "guarded"), [("$KV.{{wildcard(1)}}.k", True), ("$KV.mine.{{wildcard(1)}}", False)])
 def test_where_a_stream_republishes_to_already_it_may_go_on_to(target: str, guarded: bool) -> None:
-    bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
+    rig = ServerRig(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
     mesh = FakeMesh()
-    relay(bench, mesh)
+    relay(rig, mesh)
     mesh.up("BBBBBBBB", jetstream=True)
     payload = json.dumps({"republish": {"src": "a.*", "dest": target}}).encode()
-    client = bench.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
+    client = rig.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
     assert client.ask(b"PUB $JS.API.STREAM.UPDATE.S r %d" % len(payload), payload) == b""
     # The node that has the stream refuses what is new in it.
     ((*_, notice),) = mesh.sent

@@ -108,7 +108,7 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
     try:
         work(receiver_of(FakeBus()), data, done)
     except (s2.S2Error, restoring.ArchiveError):
-        assert kind in ("literals", "crc", "zeros"), "which are told at the end, or are no archive"
+        assert kind in ("literals", "crc", "zeros"), "which are reported at the end, or are no archive"
     finally:
         gc.enable()
     assert done.steps > 20

@@ -51,7 +51,7 @@ async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_the
     assert client.cluster.machine.assignment("A", "S") == known
 
 
-async def test_what_is_decided_is_not_told_as_a_failure(client: Client) -> None:
+async def test_what_is_decided_is_not_answered_as_a_failure(client: Client) -> None:
     """The leader is lost between the decision and its coming into force."""
     await client.create("S")
 

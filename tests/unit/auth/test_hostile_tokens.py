@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.auth.authenticator import AuthError
 from jetcluster.auth.operator_mode import OperatorAuthenticator
-from tests.operator_cases import World
+from tests.operator_cases import Cases
 from tests.signer import Key, url_base64
 from tests.unit.auth.test_operator_mode import HERE, NONCE, authenticator, load
 
@@ -29,13 +29,13 @@ SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World()
+def cases() -> Cases:
+    return Cases()
 
 
 @pytest.fixture(scope="module")
-def auth(world: World, tmp_path_factory: pytest.TempPathFactory) -> OperatorAuthenticator:
-    return authenticator(load(tmp_path_factory.mktemp("operator"), world.config))
+def auth(cases: Cases, tmp_path_factory: pytest.TempPathFactory) -> OperatorAuthenticator:
+    return authenticator(load(tmp_path_factory.mktemp("operator"), cases.config))
 
 
 def comes_in(auth: OperatorAuthenticator, connect: dict[str, object]) -> bool:
@@ -51,11 +51,11 @@ def comes_in(auth: OperatorAuthenticator, connect: dict[str, object]) -> bool:
 
 
 def written(
-    world: World, top: bytes = b"", nats: bytes = b"", header: bytes = HEADER, user: bytes = b"KEY"
+    cases: Cases, top: bytes = b"", nats: bytes = b"", header: bytes = HEADER, user: bytes = b"KEY"
 ) -> dict[str, object]:
     """Log-in of a user whose JWT the account has signed over these very bytes. `user`: KEY stands for the user's
     key."""
-    key, signer = Key("user"), world.plain.key
+    key, signer = Key("user"), cases.plain.key
     about = user.replace(b"KEY", key.public.encode())
     claims = b'"type":"user","version":2,"subs":-1,"data":-1,"payload":-1' + nats
     body = b'{%b"iss":"%b","sub":"%b","iat":1,"nats":{%b}}' % (top, signer.public.encode(), about, claims)
@@ -120,26 +120,26 @@ HOSTILE: dict[str, dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_tokens_come_in(world: World, auth: OperatorAuthenticator, name: str) -> None:
-    assert comes_in(auth, written(world, **ODD[name]))
+def test_odd_tokens_come_in(cases: Cases, auth: OperatorAuthenticator, name: str) -> None:
+    assert comes_in(auth, written(cases, **ODD[name]))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_tokens_do_not(world: World, auth: OperatorAuthenticator, name: str) -> None:
+def test_hostile_tokens_do_not(cases: Cases, auth: OperatorAuthenticator, name: str) -> None:
     for _ in range(2):
-        assert not comes_in(auth, written(world, **HOSTILE[name]))
+        assert not comes_in(auth, written(cases, **HOSTILE[name]))
 
 
-def test_a_key_in_small_letters_is_none(world: World, auth: OperatorAuthenticator) -> None:
+def test_a_key_in_small_letters_is_none(cases: Cases, auth: OperatorAuthenticator) -> None:
     key = Key("user")
-    jwt = world.plain.key.token(key.public.lower(), "u", {"type": "user", "subs": -1, "data": -1, "payload": -1})
+    jwt = cases.plain.key.token(key.public.lower(), "u", {"type": "user", "subs": -1, "data": -1, "payload": -1})
     assert not comes_in(auth, {"jwt": jwt, "sig": key.signature(NONCE.decode()).decode()})
 
 
 @pytest.mark.parametrize("kind", ["account", "operator"])
-def test_a_key_of_another_kind_is_no_users(world: World, auth: OperatorAuthenticator, kind: str) -> None:
+def test_a_key_of_another_kind_is_no_users(cases: Cases, auth: OperatorAuthenticator, kind: str) -> None:
     key = Key(kind)
-    jwt = world.plain.key.token(key.public, "u", {"type": "user", "subs": -1, "data": -1, "payload": -1})
+    jwt = cases.plain.key.token(key.public, "u", {"type": "user", "subs": -1, "data": -1, "payload": -1})
     assert not comes_in(auth, {"jwt": jwt, "sig": key.signature(NONCE.decode()).decode()})
 
 
@@ -159,8 +159,8 @@ def bad_signatures(signature: bytes) -> list[bytes]:
     ]
 
 
-def test_signatures_of_the_nonce(world: World, auth: OperatorAuthenticator) -> None:
-    user = world.plain.user()
+def test_signatures_of_the_nonce(cases: Cases, auth: OperatorAuthenticator) -> None:
+    user = cases.plain.user()
     good = user.key.private.sign(NONCE)
     assert comes_in(auth, {"jwt": user.jwt, "sig": base64.b64encode(good).decode()})
     assert comes_in(auth, {"jwt": user.jwt, "sig": url_base64(good)})
@@ -172,8 +172,8 @@ def test_signatures_of_the_nonce(world: World, auth: OperatorAuthenticator) -> N
         assert not comes_in(auth, {"jwt": odd, "sig": url_base64(good)}), odd
 
 
-def test_signatures_of_a_token(world: World, auth: OperatorAuthenticator) -> None:
-    user = world.plain.user()
+def test_signatures_of_a_token(cases: Cases, auth: OperatorAuthenticator) -> None:
+    user = cases.plain.user()
     head, _, signature = user.jwt.rpartition(".")
     good = base64.urlsafe_b64decode(signature + "==")
     connect = user.connect(NONCE)
@@ -182,15 +182,15 @@ def test_signatures_of_a_token(world: World, auth: OperatorAuthenticator) -> Non
     assert comes_in(auth, {**connect})
 
 
-def test_a_token_that_says_nothing_is_no_way_to_another_account(world: World, auth: OperatorAuthenticator) -> None:
+def test_a_token_that_says_nothing_is_no_way_to_another_account(cases: Cases, auth: OperatorAuthenticator) -> None:
     """An account signs for itself alone: the account that a token names must know its issuer."""
     key = Key("user")
-    for signer in (world.signing.key, world.signing_key, world.scoped_key, world.operator.key, Key("account")):
-        claims = {"type": "user", "subs": -1, "data": -1, "payload": -1, "issuer_account": world.plain.public}
+    for signer in (cases.signing.key, cases.signing_key, cases.scoped_key, cases.operator.key, Key("account")):
+        claims = {"type": "user", "subs": -1, "data": -1, "payload": -1, "issuer_account": cases.plain.public}
         connect = {"jwt": signer.token(key.public, "u", claims), "sig": key.signature(NONCE.decode()).decode()}
         assert not comes_in(auth, connect)
-    own = world.signing.user(signer=world.signing_key)
-    assert auth.check(own.connect(NONCE), NONCE, HERE).account == world.signing.public
+    own = cases.signing.user(signer=cases.signing_key)
+    assert auth.check(own.connect(NONCE), NONCE, HERE).account == cases.signing.public
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,6 @@ def test_a_token_that_says_nothing_is_no_way_to_another_account(world: World, au
     ],
     ids=lambda widened: next(iter(widened)),
 )  # fmt: skip
-def test_a_scope_is_not_widened(world: World, auth: OperatorAuthenticator, widened: dict[str, object]) -> None:
-    assert not comes_in(auth, world.signing.scoped("u", world.scoped_key, **widened).connect(NONCE))
-    assert comes_in(auth, world.signing.scoped("u", world.scoped_key, tags=["team:a"]).connect(NONCE))
+def test_a_scope_is_not_widened(cases: Cases, auth: OperatorAuthenticator, widened: dict[str, object]) -> None:
+    assert not comes_in(auth, cases.signing.scoped("u", cases.scoped_key, **widened).connect(NONCE))
+    assert comes_in(auth, cases.signing.scoped("u", cases.scoped_key, tags=["team:a"]).connect(NONCE))

@@ -14,7 +14,7 @@ from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
-from tests.operator_cases import ADMITTED, REFUSED, World
+from tests.operator_cases import ADMITTED, REFUSED, Cases
 from tests.signer import Account, Key, Operator, preload
 
 NONCE = b"abcdefghijklmno"
@@ -41,34 +41,34 @@ def authenticator(options: Options) -> OperatorAuthenticator:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World()
+def cases() -> Cases:
+    return Cases()
 
 
 @pytest.fixture(scope="module")
-def auth(world: World, tmp_path_factory: pytest.TempPathFactory) -> OperatorAuthenticator:
-    return authenticator(load(tmp_path_factory.mktemp("operator"), world.config))
+def auth(cases: Cases, tmp_path_factory: pytest.TempPathFactory) -> OperatorAuthenticator:
+    return authenticator(load(tmp_path_factory.mktemp("operator"), cases.config))
 
 
 @pytest.mark.parametrize("name", ADMITTED)
-def test_who_may_come(world: World, auth: OperatorAuthenticator, name: str) -> None:
+def test_who_may_come(cases: Cases, auth: OperatorAuthenticator, name: str) -> None:
     for _ in range(2):  # the second time the token is known
-        result = auth.check(ADMITTED[name](world, NONCE), NONCE, HERE)
+        result = auth.check(ADMITTED[name](cases, NONCE), NONCE, HERE)
         assert result.user.startswith("U")
-        assert result.account in {account.public for account in world.preloaded}
+        assert result.account in {account.public for account in cases.preloaded}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_who_may_not(world: World, auth: OperatorAuthenticator, name: str) -> None:
-    connect = REFUSED[name](world, NONCE)
+def test_who_may_not(cases: Cases, auth: OperatorAuthenticator, name: str) -> None:
+    connect = REFUSED[name](cases, NONCE)
     for _ in range(2):
         with pytest.raises(AuthError) as error:
             auth.check(connect, NONCE, HERE)
         assert error.value.text == "Authorization Violation"
 
 
-def test_a_remembered_token_is_asked_for_its_signature_each_time(world: World, auth: OperatorAuthenticator) -> None:
-    user = world.plain.user()
+def test_a_remembered_token_is_asked_for_its_signature_each_time(cases: Cases, auth: OperatorAuthenticator) -> None:
+    user = cases.plain.user()
     auth.check(user.connect(NONCE), NONCE, HERE)
     with pytest.raises(AuthError):
         auth.check(user.connect(NONCE), b"anothernonce000", HERE)
@@ -76,16 +76,16 @@ def test_a_remembered_token_is_asked_for_its_signature_each_time(world: World, a
         auth.check({"jwt": user.jwt}, NONCE, HERE)
 
 
-def test_huge_token(world: World, auth: OperatorAuthenticator) -> None:
+def test_huge_token(cases: Cases, auth: OperatorAuthenticator) -> None:
     with pytest.raises(AuthError):
         auth.check({"jwt": "e" * 2_000_000, "sig": "x"}, NONCE, HERE)
     with pytest.raises(AuthError):
-        auth.check({"jwt": world.plain.user(name="n" * 1_100_000).jwt}, NONCE, HERE)
+        auth.check({"jwt": cases.plain.user(name="n" * 1_100_000).jwt}, NONCE, HERE)
 
 
-def test_limits_and_permissions(world: World, auth: OperatorAuthenticator) -> None:
-    end = world.now + 500
-    user = world.plain.user(
+def test_limits_and_permissions(cases: Cases, auth: OperatorAuthenticator) -> None:
+    end = cases.now + 500
+    user = cases.plain.user(
         "joe", subs=3, payload=100, pub={"allow": ["a.*"], "deny": ["a.b"]}, sub={"deny": ["x q"]}, fields={"exp": end}
     )  # fmt: skip
     result = auth.check(user.connect(NONCE), NONCE, HERE)
@@ -93,7 +93,7 @@ def test_limits_and_permissions(world: World, auth: OperatorAuthenticator) -> No
     session = result.session
     assert session is not None
     assert (session.max_subscriptions, session.max_payload, session.expires) == (3, 100, end)
-    assert (session.name, session.issuer, session.account_name) == ("joe", world.plain.public, "plain")
+    assert (session.name, session.issuer, session.account_name) == ("joe", cases.plain.public, "plain")
     assert user.jwt not in repr(session)
     rights = result.permissions
     assert rights is not None
@@ -104,10 +104,10 @@ def test_limits_and_permissions(world: World, auth: OperatorAuthenticator) -> No
     assert not rights.can_subscribe(b"x", b"q")
 
 
-def test_a_template_says_everything(world: World, auth: OperatorAuthenticator) -> None:
-    user = world.signing.scoped("joe", world.scoped_key, tags=["team:x", "team:y", "other:z"])
+def test_a_template_says_everything(cases: Cases, auth: OperatorAuthenticator) -> None:
+    user = cases.signing.scoped("joe", cases.scoped_key, tags=["team:x", "team:y", "other:z"])
     result = auth.check(user.connect(NONCE), NONCE, HERE)
-    assert result.account == world.signing.public
+    assert result.account == cases.signing.public
     assert result.session is not None
     assert (result.session.max_subscriptions, result.session.max_payload) == (7, -1)
     rights = result.permissions
@@ -115,13 +115,13 @@ def test_a_template_says_everything(world: World, auth: OperatorAuthenticator) -
     published = (b"a.joe.b", b"b.x", b"b.y")
     assert all(map(rights.can_publish, published))
     assert not any(map(rights.can_publish, (b"a.jim.b", b"b.z", f"c.{user.key.public}".encode())))
-    assert rights.can_subscribe(f"signing.{world.signing.public}".encode(), None)
+    assert rights.can_subscribe(f"signing.{cases.signing.public}".encode(), None)
     assert rights.can_subscribe(b"t.a", None)
     assert not rights.can_subscribe(b"t.c", None)
 
 
-def test_a_template_without_the_users_tags_allows_less(world: World, auth: OperatorAuthenticator) -> None:
-    result = auth.check(world.signing.scoped("joe", world.scoped_key).connect(NONCE), NONCE, HERE)
+def test_a_template_without_the_users_tags_allows_less(cases: Cases, auth: OperatorAuthenticator) -> None:
+    result = auth.check(cases.signing.scoped("joe", cases.scoped_key).connect(NONCE), NONCE, HERE)
     assert result.permissions is not None
     assert not result.permissions.can_publish(b"b.x")
 
@@ -220,17 +220,17 @@ def test_default_sentinel_and_pinned_accounts(tmp_path: Path) -> None:
         auth.check(other.user().connect(NONCE), NONCE, HERE)
 
 
-def test_other_kinds_of_connections(world: World, auth: OperatorAuthenticator) -> None:
-    user = world.plain.user(allowed_connection_types=["WEBSOCKET", "LEAFNODE"])
+def test_other_kinds_of_connections(cases: Cases, auth: OperatorAuthenticator) -> None:
+    user = cases.plain.user(allowed_connection_types=["WEBSOCKET", "LEAFNODE"])
     for kind in ("WEBSOCKET", "LEAFNODE"):
         auth.check(user.connect(NONCE), NONCE, HERE, kind)
     with pytest.raises(AuthError):
         auth.check(user.connect(NONCE), NONCE, HERE, "STANDARD")
 
 
-def test_nothing_secret_is_told(world: World, auth: OperatorAuthenticator) -> None:
+def test_nothing_secret_is_shown(cases: Cases, auth: OperatorAuthenticator) -> None:
     for name, case in REFUSED.items():
-        connect = case(world, NONCE)
+        connect = case(cases, NONCE)
         with pytest.raises(AuthError) as error:
             auth.check(connect, NONCE, HERE)
         for secret in ("jwt", "sig", "pass"):

@@ -82,7 +82,7 @@ def test_what_was_asked_for_is_kept() -> None:
         found.save("../../etc/passwd", ACCOUNT.jwt)
 
 
-def test_passwords_of_the_address_are_not_told() -> None:
+def test_passwords_of_the_address_are_not_shown() -> None:
     with pytest.raises(OSError, match="could not fetch") as error:
         store(1).ask("")
     assert "secret" not in str(error.value)

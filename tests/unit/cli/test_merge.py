@@ -94,7 +94,7 @@ def test_what_no_server_can_run_with(argv: list[str], text: str) -> None:
     assert str(caught.value) == text
 
 
-def test_flags_without_effect_are_told() -> None:
+def test_flags_without_effect_are_a_warning() -> None:
     found = options("--connect_retries", "3", "--profile", "2", "-T")
     assert found.warnings == ["Accepted, but without effect in this version: --profile, --connect_retries"]
 
@@ -123,7 +123,7 @@ def test_flags_of_the_log(tmp_path: Path) -> None:
     assert (found.max_traced_msg_len, found.logtime) == (3, False)
 
 
-def test_a_random_cluster_without_a_name_is_told() -> None:
+def test_a_random_cluster_without_a_name_is_a_warning() -> None:
     found = options("--cluster", "nats://127.0.0.1:-1")
     assert found.warnings == ["Cluster name was dynamically generated, consider setting one"]
 

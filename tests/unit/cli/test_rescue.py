@@ -11,18 +11,18 @@ from jetcluster.cli.common import DONE, REFUSED
 from jetcluster.cli.rescue import UNUSABLE, run_rescue
 from jetcluster.cluster import rescue_record
 from jetcluster.mesh.identity import RESCUES_NAME
-from tests.unit.node.stopped import Site, hurt
+from tests.unit.node.stopped import Stopped, hurt
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
-    site.stream("S", "n1", "n2", "n3")
-    site.stream("ONE", "n3")
-    site.fill("n1", {"S": (40, 12)})
-    site.fill("n2", {"S": (40, 12)})
-    hurt(site.folder("n2"), site.gids["S"], 25)
-    return site
+def stopped(tmp_path: Path) -> Stopped:
+    stopped = Stopped(tmp_path)
+    stopped.stream("S", "n1", "n2", "n3")
+    stopped.stream("ONE", "n3")
+    stopped.fill("n1", {"S": (40, 12)})
+    stopped.fill("n2", {"S": (40, 12)})
+    hurt(stopped.folder("n2"), stopped.gids["S"], 25)
+    return stopped
 
 
 class Terminal:
@@ -42,49 +42,51 @@ class Terminal:
         return "\n".join(self.lines)
 
 
-def run(site: Site, terminal: Terminal, *names: str, keep: str = "", stream: str = "", **flags: bool) -> int:
-    stores = [site.root / name for name in names]
-    kept = site.root / keep if keep else None
+def run(stopped: Stopped, terminal: Terminal, *names: str, keep: str = "", stream: str = "", **flags: bool) -> int:
+    stores = [stopped.root / name for name in names]
+    kept = stopped.root / keep if keep else None
     return run_rescue(stores, stream, kept, say=terminal.lines.append, ask=terminal.ask, **flags)
 
 
-def test_all_streams_are_shown(site: Site) -> None:
+def test_all_streams_are_shown(stopped: Stopped) -> None:
     terminal = Terminal()
-    assert run(site, terminal, "n1", "n2") == DONE
+    assert run(stopped, terminal, "n1", "n2") == DONE
     first, second = terminal.text.split("A/ONE", 1)
     assert first.startswith("A/S: R3, voters n1, n2, n3\n  n1: whole; log to entry 40 of term 1")
     assert "  n2: its journal is damaged: it does not vote; log to entry 23" in first
-    assert "  n3: its store is not here\n" in first and f"Keep n1, the most advanced one: {site.folder('n1')}" in first
+    assert (
+        "  n3: its store is not here\n" in first and f"Keep n1, the most advanced one: {stopped.folder('n1')}" in first
+    )
     assert "its only replica is not here, so there is nothing to rescue. If that store is gone for good" in second
     assert not terminal.asked
 
 
-def test_a_name_has_to_be_typed(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_has_to_be_typed(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     for answer in ("", "S", "yes", None):
         terminal = Terminal(answer)
-        assert run(site, terminal, "n2", keep="n1", stream="A/S") == REFUSED
+        assert run(stopped, terminal, "n2", keep="n1", stream="A/S") == REFUSED
         assert terminal.asked == ["Type A/S to go on: "]
         assert "not confirmed; nothing was changed" in capsys.readouterr().err
-    assert not (site.folder("n1") / RESCUES_NAME).exists()
+    assert not (stopped.folder("n1") / RESCUES_NAME).exists()
     terminal = Terminal("A/S")
-    assert run(site, terminal, "n2", keep="n1", stream="A/S", dry_run=True) == DONE
+    assert run(stopped, terminal, "n2", keep="n1", stream="A/S", dry_run=True) == DONE
     assert not terminal.asked and terminal.lines[-1] == "nothing was changed (--dry-run)"
-    assert run(site, terminal, "n2", keep="n1", stream="A/S") == DONE
+    assert run(stopped, terminal, "n2", keep="n1", stream="A/S") == DONE
     assert "A/S is to be what n1 has (rescue 1). The replicas of n2, n3 are given up" in terminal.text
-    assert "written to: " + ", ".join(str(site.folder(name)) for name in ("n1", "n2")) in terminal.lines
-    assert rescue_record.read(site.folder("n1"))[0].stream == "S"
+    assert "written to: " + ", ".join(str(stopped.folder(name)) for name in ("n1", "n2")) in terminal.lines
+    assert rescue_record.read(stopped.folder("n1"))[0].stream == "S"
 
 
-def test_yes_asks_nothing_and_a_worse_choice_is_pointed_out(site: Site) -> None:
+def test_yes_asks_nothing_and_a_worse_choice_is_pointed_out(stopped: Stopped) -> None:
     terminal = Terminal()
-    assert run(site, terminal, "n1", keep="n2", stream="A/S", yes=True) == DONE
+    assert run(stopped, terminal, "n1", keep="n2", stream="A/S", yes=True) == DONE
     assert not terminal.asked and "- n1 has more than n2: are you sure?" in terminal.lines
     assert any(line.startswith("- what n1 has and n2 does not: log entries up to 40") for line in terminal.lines)
     assert "- on n2: its journal is damaged: it does not vote" in terminal.lines
 
 
-def test_the_command_is_run_again_where_it_says_so(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.fill("n3", {"S": (40, 12)})
+def test_the_command_is_run_again_where_it_says_so(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped.fill("n3", {"S": (40, 12)})
     writes = 0
 
     def full() -> None:
@@ -94,13 +96,13 @@ def test_the_command_is_run_again_where_it_says_so(site: Site, capsys: pytest.Ca
             raise OSError(errno.ENOSPC, "no room")
 
     with faults.armed("journal.write", full):
-        assert run(site, Terminal(), "n3", keep="n2", stream="A/S", yes=True) == UNUSABLE
+        assert run(stopped, Terminal(), "n3", keep="n2", stream="A/S", yes=True) == UNUSABLE
     assert "No space left on device" in (said := capsys.readouterr().err) and "run the command again" in said
     terminal = Terminal("A/S")
-    assert run(site, terminal, "n3", keep="n2", stream="A/S") == DONE
+    assert run(stopped, terminal, "n3", keep="n2", stream="A/S") == DONE
     assert "A/S is to be what n2 has (rescue 1, which was begun). The replicas of n1, n3 are given up" in terminal.text
     assert any("only n1 may have had it" in line for line in terminal.lines) and terminal.asked
-    assert run(site, Terminal("A/S"), "n3", keep="n2", stream="A/S") == REFUSED
+    assert run(stopped, Terminal("A/S"), "n3", keep="n2", stream="A/S") == REFUSED
     assert "was rescued here already (rescue 1): start the server" in capsys.readouterr().err
 
 
@@ -117,9 +119,15 @@ def test_the_command_is_run_again_where_it_says_so(site: Site, capsys: pytest.Ca
     ],
 )
 def test_refusals(
-    site: Site, capsys: pytest.CaptureFixture[str], names: tuple[str, ...], keep: str, stream: str, code: int, why: str
+    stopped: Stopped,
+    capsys: pytest.CaptureFixture[str],
+    names: tuple[str, ...],
+    keep: str,
+    stream: str,
+    code: int,
+    why: str,
 ) -> None:
-    assert run(site, Terminal("A/S"), *names, keep=keep, stream=stream) == code
+    assert run(stopped, Terminal("A/S"), *names, keep=keep, stream=stream) == code
     assert why in capsys.readouterr().err
 
 

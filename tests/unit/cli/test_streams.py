@@ -96,7 +96,7 @@ def test_servers_that_are_not_ready_are_asked_again() -> None:
     assert len(servers.asked) == 4
 
 
-def test_what_is_refused_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert Servers(error(10059), error(10047)).run() == REFUSED
     assert "no 10047" in capsys.readouterr().err
 
@@ -134,7 +134,7 @@ def test_the_next_server_is_asked_when_one_is_away() -> None:
     assert run(Servers({"config": {}}), "b", before="nats://127.0.0.1:1,") == DONE
 
 
-def test_refusals_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     refusal = {"code": 400, "err_code": 10058, "description": "stream name already in use"}
     assert run(Servers({"error": refusal}), "b") == REFUSED
     refusal = {"code": 400, "err_code": 10074, "description": "replicas > 1 not supported"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.replica.consumer_host import ConsumerHost
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Message, Node
+from testkit.sim.nodes import ACCOUNT, Cluster, Message, Node
 
 SECOND = 1_000_000_000
 
@@ -95,6 +95,15 @@ async def owned_by(cluster: Cluster, name: str, on: Node) -> None:
     if owner(cluster, name) is not on:  # who owns it already is no answer to a stepdown
         await ask(next(iter(cluster)), "S", "consumer_stepdown", name=name, preferred=on.name)
     assert owner(cluster, name) is on
+
+
+async def owned_by_a_follower(cluster: Cluster) -> tuple[Node, Node]:
+    """Makes the consumer c of S: the leader of S, and another node, which owns c."""
+    leader = await cluster.led("S")
+    await consumer(leader, "c")
+    home = cluster.followers("S")[0]
+    await owned_by(cluster, "c", home)
+    return leader, home
 
 
 async def filled(cluster: Cluster, messages: int, replicas: int = 3) -> None:

@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any
 
-from tests.unit.cluster.nodes import Cluster, Node
+from testkit.sim.nodes import Cluster, Node
 
 API = b"$JS.API.$OBJ.b."
 """Subjects to which a client's node passes on what the client publishes to `$OBJ.b.` (`api.object_claims`)."""

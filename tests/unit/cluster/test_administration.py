@@ -10,9 +10,9 @@ import pytest
 
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 
 
 async def ask(node: Node, kind: str, **body: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ async def emptied(cluster: Cluster, node: Node, ask_at: Node) -> None:
 
 
 @virtual_time
-async def test_the_meta_leader_steps_down_to_whom_it_is_told() -> None:
+async def test_the_meta_leader_steps_down_to_the_one_it_is_asked_for() -> None:
     async with Cluster() as cluster:
         for preferred in "ABCB":
             leader = cluster.meta_leader()
@@ -202,7 +202,7 @@ def assigned(cluster: Cluster) -> tuple[str, ...]:
 
 @virtual_time
 async def test_a_stream_that_was_to_shrink_to_a_lost_server_stays_with_who_has_it() -> None:
-    """Its leader is lost while it is told to be the only one; the others have it, and would be without a place."""
+    """Its leader is lost while it is asked to be the only one; the others have it, and would be without a place."""
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster["A"].publish(b"s", b"kept")

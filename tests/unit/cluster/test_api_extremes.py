@@ -15,8 +15,8 @@ import pytest
 from jetcluster.protocol import s2
 from jetcluster.stream.apply import restoring
 from jetcluster.stream.apply.restoring import CONSUMER_PREFIX, encode
+from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node, NoRespondersError
 from tests.unit.replica.test_mirror_host import serve_api, stop
 
 NUMBERS = (0, -1, 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 2**68, 1.5, 1e308)

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.stream.fake_store import block
 
 
@@ -78,7 +78,7 @@ async def test_switching_off_and_deleting_give_the_room_back() -> None:
 
 
 @virtual_time
-async def test_time_abandons_a_batch_and_both_accounts_are_told() -> None:
+async def test_time_abandons_a_batch_and_it_is_published_in_both_accounts() -> None:
     async with Cluster() as cluster:
         await cluster.create("S", allow_atomic=True)
         leader = cluster.leader("S")

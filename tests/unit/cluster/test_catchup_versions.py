@@ -11,8 +11,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import OPEN, RANGES, REPEAT_SECONDS, TROUBLE_SECONDS, Opened
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
+from testkit.twins.log import ListLog
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
 
 OTHER = "a state waits until both nodes run the same version"
@@ -72,7 +72,7 @@ async def test_what_is_no_answer_of_this_version_costs_nothing(answer: bytes) ->
 
 
 @virtual_time
-async def test_a_giver_that_announces_nothing_costs_nothing_and_is_told_when_it_lasts() -> None:
+async def test_a_giver_that_announces_nothing_costs_nothing_and_is_logged_when_it_lasts() -> None:
     """Also one whose protocol changed behind the first request."""
     owner = Owner(3, b"mine")
     receiver = Receiver(owner)

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop
-from tests.unit.cluster.nodes import ListLog
+from testkit.twins.log import ListLog
 
 
 def make(cluster_id: str = "") -> tuple[SimMesh, ClusterId, list[tuple[str, bool]]]:
@@ -39,7 +39,7 @@ def test_who_joins_keeps_it_at_once_and_as_a_member_later() -> None:
     assert saved == [("X", False), ("X", True)]
 
 
-def test_another_id_in_the_meta_log_is_told() -> None:
+def test_another_id_in_the_meta_log_is_logged() -> None:
     log = ListLog()
     mesh = MeshNetwork(VirtualLoop()).mesh("A", cluster_id="X")
     ClusterId(mesh, lambda value, member: None, log).confirm("Y")

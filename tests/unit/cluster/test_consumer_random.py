@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from jetcluster.errors import ApiError
+from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import SECOND, Puller, ask, consumer, filled, host, state
-from tests.unit.cluster.nodes import Cluster, Node, NoRespondersError
 
 NAMES = ("c0", "c1")
 MESSAGES = 120
@@ -36,7 +36,7 @@ class Account:
             self.wrong.append((seq, self.settled[seq], at))
 
 
-class World:
+class Load:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster = cluster
         self.rnd = random.Random(seed)
@@ -172,29 +172,29 @@ class World:
 async def test_at_least_once_and_never_again_after_the_ack(replicas: int, push: bool, seed: int) -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0, replicas)
-        world = World(cluster, seed)
+        load = Load(cluster, seed)
         for name in NAMES:
             target = {"deliver_subject": f"d.{name}", "max_waiting": 0} if push else {}
             if push and name == "c1":
                 target |= {"flow_control": True, "idle_heartbeat": SECOND // 2}
             await consumer(
-                cluster["A"], name, ack_wait=SECOND, max_ack_pending=world.rnd.choice([5, 50, 1000]), **target
+                cluster["A"], name, ack_wait=SECOND, max_ack_pending=load.rnd.choice([5, 50, 1000]), **target
             )
-        clients = [asyncio.ensure_future((world.take_pushes if push else world.pull)(name)) for name in NAMES]
-        publisher = asyncio.ensure_future(world.publish())
-        disturber = asyncio.ensure_future(world.disturb())
+        clients = [asyncio.ensure_future((load.take_pushes if push else load.pull)(name)) for name in NAMES]
+        publisher = asyncio.ensure_future(load.publish())
+        disturber = asyncio.ensure_future(load.disturb())
         await asyncio.sleep(FAULTS_SECONDS)
-        world.over = True
+        load.over = True
         await disturber
         cluster.heal()
-        await cluster.until(world.done, 60.0, "everything acknowledged")
+        await cluster.until(load.done, 60.0, "everything acknowledged")
         await publisher
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
         await cluster.equal("S")
-        last = world.anyone_with_it().replica("S").store.last_seq
-        for name, account in world.accounts.items():
+        last = load.anyone_with_it().replica("S").store.last_seq
+        for name, account in load.accounts.items():
             assert account.seen == set(range(1, last + 1)), name
             assert account.wrong == [], name
         for node in cluster:

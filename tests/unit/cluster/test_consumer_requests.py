@@ -14,6 +14,7 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply.restoring import each_run
 from jetcluster.stream.log.bodies import encode_runs
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -25,7 +26,6 @@ from tests.unit.cluster.consumers import (
     owner,
     state,
 )
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 
 @virtual_time
@@ -153,7 +153,7 @@ async def test_a_deleted_consumer_tells_who_waits_and_is_found_nowhere() -> None
 
 @virtual_time
 @pytest.mark.parametrize("whole_stream", [False, True])
-async def test_thousands_who_wait_are_all_told(whole_stream: bool) -> None:
+async def test_thousands_who_wait_are_all_answered(whole_stream: bool) -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
         await consumer(cluster["A"], "c", max_waiting=5000)
@@ -299,7 +299,7 @@ async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None
 
 
 @virtual_time
-async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_told_once() -> None:
+async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_published_once() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
         told: list[bytes] = []

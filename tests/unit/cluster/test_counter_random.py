@@ -10,8 +10,8 @@ import pytest
 from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.test_mirror_random import Run
 from tests.unit.stream.fake_store import block
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.cluster.every_node import EveryNode
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog
 
 
 @virtual_time
@@ -37,7 +38,7 @@ async def test_every_replica_counts_also_those_of_servers_that_are_down() -> Non
 
 
 class Mesh:
-    """Mesh of a node whose peers answer what they are told to."""
+    """Mesh of a node whose peers answer what a test wants."""
 
     def __init__(self, *answers: bytes) -> None:
         self.peers = {f"p{number}": None for number in range(len(answers) - 1)}

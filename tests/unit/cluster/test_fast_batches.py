@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
+from testkit.sim.nodes import ACCOUNT, NO_LIMITS, Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
 from tests.unit.cluster.test_moves import tag
 
 
@@ -46,12 +46,10 @@ async def test_all_lose_power_before_the_group_is_made(
             assignment = await assigned(cluster, replicas)
             await cluster.until(lambda: all(n.js.assignment(ACCOUNT, "S") is not None for n in cluster))
             await asyncio.sleep(0.1)
-            for name in "ABC":
-                cluster.crash(name)
+            cluster.crash("ABC")
         knew = [name for name in "ABC" if assignment.gid in cluster[name].journal.groups]
         assert len(knew) == len(made) == begun
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.restart("ABC")
         await cluster.led("S")
         assert (await cluster["A"].publish_again(b"s"))["seq"] == 1
         await cluster.until(lambda: sum(node.has("S") for node in cluster) == replicas)
@@ -65,10 +63,8 @@ async def test_all_lose_power_right_after_a_stream_is_made(replicas: int) -> Non
     async with Cluster() as cluster:
         await cluster.create("S", replicas)
         await cluster["A"].publish(b"s", b"kept")
-        for name in "ABC":
-            cluster.crash(name)
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.crash("ABC")
+        cluster.restart("ABC")
         await cluster.led("S")
         assert (await cluster["A"].publish_again(b"s"))["seq"] == 2
 
@@ -105,7 +101,7 @@ async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has
         monkeypatch.setattr(MetaReplica, "had_state", lambda self: False)
         back = cluster.restart(old.name)
         cluster.isolate(old.name)
-        await cluster.until(lambda: gid in back.raft.groups, what="it is told of the stream once more")
+        await cluster.until(lambda: gid in back.raft.groups, what="it hears of the stream once more")
         await asyncio.sleep(5.0)
         group = back.raft.groups[gid]
         assert back.me not in group.peers and group.leader is None and not group.may_campaign()
@@ -189,12 +185,9 @@ async def test_a_stream_that_nobody_began_before_it_was_changed_is_founded_by_th
             patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
             await assigned(cluster, 3)
             await shrunk_to(cluster, cluster["C"].me)
-            for node in cluster:
-                await node.js.flusher.flush()
-            for name in "ABC":
-                cluster.crash(name)
-        for name in "BC":
-            cluster.restart(name)
+            await cluster.flush()
+            cluster.crash("ABC")
+        cluster.restart("BC")
         back = cluster["C"]
         await cluster.until(lambda: "A does not say" in str(back.log.lines), what="it waits for the third")
         assert not back.replica("S").leading

@@ -13,8 +13,8 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
 from tests.unit.cluster.transfers import whole
 
 
@@ -64,10 +64,8 @@ async def test_power_failure_of_all_nodes_loses_no_acked_message() -> None:
             await cluster["ABC"[number % 3]].publish(b"s", b"%d" % number)
             if number == 10:
                 await cluster["A"].js.flusher.flush()
-        for name in "ABC":
-            cluster.crash(name)
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.crash("ABC")
+        cluster.restart("ABC")
         await cluster.led("S")
         await cluster.all_read("S")
         for node in cluster:
@@ -191,8 +189,7 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
         gid = (await cluster.create("S")).gid
         for _ in range(5):
             await cluster["A"].publish(b"s")
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         cluster.crash("C")
         assert await cluster.delete("S", ask="A") == gid
         with pytest.raises(NoRespondersError):
@@ -220,14 +217,12 @@ async def test_a_crash_right_after_a_deletion_brings_back_no_half_stream() -> No
             gid = (await cluster.create("S")).gid
             await cluster["A"].publish(b"s", b"1")
             await cluster.equal("S")
-            for node in cluster:
-                await node.js.flusher.flush()
+            await cluster.flush()
             await cluster.delete("S")
             if flush:
                 for node in cluster:
                     node.kv.flush_now()  # RocksDB flushes when it likes, also without the meta state of that moment
-            for name in "ABC":
-                cluster.crash(name)
+            cluster.crash("ABC")
             for name in "ABC":
                 node = cluster.restart(name)
                 assert (gid in node.js.replicas) is not flush
@@ -329,10 +324,8 @@ async def test_a_restart_in_the_middle_of_shrinking_leaves_the_group_its_majorit
         assert all(node.has("S") for node in rest)
         for name in "ABC":
             await cluster[name].js.flusher.flush()
-        for name in "ABC":
-            cluster.crash(name)
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.crash("ABC")
+        cluster.restart("ABC")
         await cluster.until(lambda: sum(node.has("S") for node in cluster) == 1, what="one replica")
         left = await cluster.led("S")
         assert left.me == leader.me and left.replica("S").store.state.messages == 1
@@ -352,7 +345,7 @@ async def test_more_replicas_than_nodes_are_refused() -> None:
 
 
 @virtual_time
-async def test_a_failing_flush_keeps_the_journal_and_is_told_once() -> None:
+async def test_a_failing_flush_keeps_the_journal_and_is_logged_once() -> None:
     async with Cluster("A", clustered=False, options=SMALL_LOG) as cluster:
         await cluster.create("S", 1)
         node = cluster["A"]
@@ -487,7 +480,7 @@ async def test_a_founder_that_forgot_that_others_vote_asks_them_before_it_goes_o
             founder.disk.corrupt(place.segment, place.offset, bytes(8))
         assert scan(founder.disk).groups[gid].alone
         other = next(node for node in cluster if node is not founder)
-        await cluster.until(lambda: any(n.replica("S").leading for n in cluster), what="one of the others leads")
+        await cluster.led("S")
         await other.publish(b"s", b"2")
         back = cluster.restart(founder.name)
         await cluster.until(lambda: back.has("S"), what="it knows who else is to have the stream")

@@ -10,8 +10,8 @@ import pytest
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)

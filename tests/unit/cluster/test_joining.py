@@ -11,8 +11,8 @@ import pytest
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 
 
 class Mesh:
@@ -57,10 +57,8 @@ async def test_a_voter_that_was_lost_before_it_was_listed_gives_its_place_to_the
     await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
     await cluster.until(lambda: len(cluster["A"].js.meta.machine.nodes) == 2, what="A and B are listed")
     old = cluster["C"].me
-    for name in "CAB":
-        cluster.crash(name)
-    for name in "AB":
-        cluster.restart(name)
+    cluster.crash("CAB")
+    cluster.restart("AB")
     monkeypatch.undo()
     cluster.add("C")
     members = {node.me for node in cluster}

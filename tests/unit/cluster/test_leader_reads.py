@@ -12,8 +12,8 @@ from jetcluster.cluster.leader_reads import MetaCatchUp
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP
 from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 
 
 @virtual_time

@@ -41,7 +41,9 @@ def knows_the_key(mesh: NodeMesh, *voters: str) -> None:
 
 @pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
 @pytest.mark.parametrize("dials", ["the one left out", "the other one"])
-async def test_a_node_that_was_left_out_is_refused_and_told(start: Start, ids: tuple[str, str], dials: str) -> None:
+async def test_a_node_that_was_left_out_is_refused_with_the_reason(
+    start: Start, ids: tuple[str, str], dials: str
+) -> None:
     member, old = info("member", ids[0], key=MEMBER_KEY.public), info("old", ids[1])
     said: list[tuple[int, str]] = []
     never: list[tuple[int, str]] = []
@@ -55,7 +57,7 @@ async def test_a_node_that_was_left_out_is_refused_and_told(start: Start, ids: t
     meshes["member"].on_left_out = lambda age, text: never.append((age, text))
     knows_the_key(meshes["old"], member.peer_id)
     await start(two)
-    await until(lambda: bool(said), what="it is told")
+    await until(lambda: bool(said), what="it gets the reason")
     assert said[0][0] in (7, 8) and said[0][1].startswith("rescued without öld?öld öld")
     assert not one.peers and not two.peers and not never
 
@@ -69,7 +71,7 @@ async def test_a_link_is_cut_when_its_peer_is_left_out(start: Start) -> None:
     knows_the_key(two, one.me.peer_id)
     one.leave_out({two.me.peer_id: (time.time_ns(), "rescued without two")})
     assert not one.peers
-    await until(lambda: said == ["rescued without two"], what="it is told when it dials again")
+    await until(lambda: said == ["rescued without two"], what="it gets the reason when it dials again")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.levels import LEVEL
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 
 
 @virtual_time

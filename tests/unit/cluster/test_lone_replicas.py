@@ -1,4 +1,4 @@
-"""Replicas whose journals lost something, and who have to be told that nobody else has the stream
+"""Replicas whose journals lost something, and which need to hear that nobody else has the stream
 (cluster/lone_replicas.py)."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pytest
 
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.recovery import scan
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.test_jetstream import whole
 from tests.unit.cluster.test_moves import tag
 
@@ -115,21 +115,31 @@ async def test_a_replica_whose_whole_log_is_gone_is_not_the_only_one_either(flus
         await comes_back(cluster, founder)
 
 
+async def written(cluster: Cluster) -> tuple[Node, int]:
+    """The only replica of S, with nine messages, and its group."""
+    gid = (await cluster.create("S", 1)).gid
+    owner = cluster.leader("S")
+    for n in range(9):
+        await owner.publish(b"s", b"%d" % n)
+    return owner, gid
+
+
+async def waiting(cluster: Cluster) -> tuple[Node, Node]:
+    """The only replica of S, back with a log that lost its middle, and another node, which is away and waited for."""
+    owner, gid = await written(cluster)
+    away = next(node for node in cluster if node is not owner)
+    cluster.crash(owner.name)
+    lose(owner, gid, "its middle")
+    cluster.crash(away.name)
+    back = cluster.restart(owner.name)
+    await cluster.until(lambda: f"{away.name} does not say" in str(back.log.lines), what="it says whom it waits for")
+    return back, away
+
+
 @virtual_time
 async def test_who_is_the_only_one_goes_on_when_all_others_have_said_so() -> None:
     async with Cluster() as cluster:
-        gid = (await cluster.create("S", 1)).gid
-        owner = cluster.leader("S")
-        for n in range(9):
-            await owner.publish(b"s", b"%d" % n)
-        away = next(node for node in cluster if node is not owner)
-        cluster.crash(owner.name)
-        lose(owner, gid, "its middle")
-        cluster.crash(away.name)
-        back = cluster.restart(owner.name)
-        await cluster.until(
-            lambda: f"{away.name} does not say" in str(back.log.lines), what="it says whom it waits for"
-        )
+        back, away = await waiting(cluster)
         await cluster.never(lambda: alone(back), 5.0)
         assert back.replica("S").group.status().damaged
         cluster.restart(away.name)
@@ -141,18 +151,7 @@ async def test_who_is_the_only_one_goes_on_when_all_others_have_said_so() -> Non
 @virtual_time
 async def test_a_server_that_was_removed_is_not_waited_for() -> None:
     async with Cluster("ABCD") as cluster:
-        gid = (await cluster.create("S", 1)).gid
-        owner = cluster.leader("S")
-        for n in range(9):
-            await owner.publish(b"s", b"%d" % n)
-        away = next(node for node in cluster if node is not owner)
-        cluster.crash(owner.name)
-        lose(owner, gid, "its middle")
-        cluster.crash(away.name)
-        back = cluster.restart(owner.name)
-        await cluster.until(
-            lambda: f"{away.name} does not say" in str(back.log.lines), what="it says whom it waits for"
-        )
+        back, away = await waiting(cluster)
         asker = next(node for node in cluster if node is not back)
         await asker.js.meta_request("server_remove", {"request": "r", "peer": away.me})
         await cluster.until(lambda: alone(back), what="it goes on")
@@ -161,10 +160,7 @@ async def test_a_server_that_was_removed_is_not_waited_for() -> None:
 @virtual_time
 async def test_a_stream_that_is_to_grow_is_not_held_up_by_those_that_have_nothing_yet() -> None:
     async with Cluster() as cluster:
-        gid = (await cluster.create("S", 1)).gid
-        owner = cluster.leader("S")
-        for n in range(9):
-            await owner.publish(b"s", b"%d" % n)
+        owner, gid = await written(cluster)
         others = [node for node in cluster if node is not owner]
         owner.replica("S").tick = lambda: 0.0  # type: ignore[method-assign]
         body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 3})

@@ -9,11 +9,12 @@ import pytest
 
 from jetcluster.cluster.meta_replica import LOST_KEY, MEMBERS_KEY, STATE_KEY
 from jetcluster.mesh.api import MeshError
+from jetcluster.node.node_jetstream import StorageError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.store.shipping import steps
 
 
@@ -21,12 +22,10 @@ from tests.unit.store.shipping import steps
 async def test_the_state_comes_back_from_the_store_and_the_rest_from_the_log() -> None:
     async with Cluster() as cluster:
         await cluster.create("OLD", 1, subjects=["old"])
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         await cluster.create("NEW", 1, subjects=["new"])
         digest = cluster["A"].js.meta.machine.digest
-        for name in "ABC":
-            cluster.crash(name)
+        cluster.crash("ABC")
         for name in "ABC":
             node = cluster.restart(name)
             assert node.js.assignment(ACCOUNT, "OLD") is not None
@@ -166,8 +165,7 @@ async def test_a_damaged_state_is_fetched_from_another_node(how: str, compacted:
             await cluster.create(f"X{number}", 1)
             await cluster.delete(f"X{number}")
         for _ in range(3):
-            for node in cluster:
-                await node.js.flusher.flush()
+            await cluster.flush()
         node = next(n for n in cluster if not n.js.meta.leading)
         assert bool(node.js.meta.group.log.base_index) == compacted  # type: ignore[union-attr]
         cluster.crash(node.name)
@@ -192,14 +190,11 @@ async def test_a_damaged_state_is_fetched_from_another_node(how: str, compacted:
 async def test_all_but_one_may_have_a_damaged_state() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
-        for node in cluster:
-            await node.js.flusher.flush()
-        for name in "ABC":
-            cluster.crash(name)
+        await cluster.flush()
+        cluster.crash("ABC")
         for name in "AB":
             rot(cluster[name], "checksum")
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.restart("ABC")
         for node in cluster:
             await cluster.until(lambda node=node: node.js.assignment(ACCOUNT, "S") is not None)  # type: ignore[misc]
         await cluster.led("S")
@@ -226,7 +221,7 @@ async def test_a_node_alone_makes_its_state_anew_or_says_that_nobody_has_it() ->
         await asyncio.sleep(1.0)  # the journal has it, too
         cluster.crash("A")
         rot(cluster["A"], "short")
-        with pytest.raises(ValueError, match=r"no other server has it.*backup"):
+        with pytest.raises(StorageError, match=r"no other server has it.*backup"):
             cluster.restart("A")
 
 
@@ -252,8 +247,7 @@ async def test_a_state_that_is_not_there_any_more_is_not_taken_for_one_that_neve
         await cluster.delete("GONE")
         await cluster.create("S")
         if told == "by the journal":
-            for node in cluster:
-                await node.js.flusher.flush()
+            await cluster.flush()
             await asyncio.sleep(0.1)
         node = next(n for n in cluster if not n.js.meta.leading)
         cluster.crash(node.name)

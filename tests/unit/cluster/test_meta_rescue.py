@@ -9,8 +9,8 @@ import pytest
 from jetcluster.cluster.meta_rescue import LEADERLESS_SECONDS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 BY = "sys ops 127.0.0.1"
 
@@ -77,8 +77,7 @@ async def rescue(node: Node, quorum: int) -> dict[str, Any]:
 
 
 async def crashed(cluster: Cluster, names: str) -> None:
-    for name in names:
-        cluster.crash(name)
+    cluster.crash(names)
     await cluster.until(lambda: all(node.js.meta.group.leader is None for node in cluster), what="no leader")
     await cluster.until(lambda: _leaderless(cluster), what="no leader for long enough")
 
@@ -89,11 +88,17 @@ def _leaderless(cluster: Cluster) -> bool:
 
 
 def told(cluster: Cluster, *names: str) -> dict[str, list[str]]:
-    """Notes what the nodes are told when they are refused for good."""
+    """Notes what the nodes hear when they are refused for good."""
     heard: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         cluster[name].mesh.on_left_out = lambda age, text, name=name: heard[name].append(text)
     return heard
+
+
+def rescued(node: Node, quorum: int) -> dict[str, Any]:
+    """The answer of a node of which `quorum` were a majority before, with one less."""
+    assert node.mesh.me.server_id
+    return {"server_id": node.mesh.me.server_id, "prev_quorum": quorum, "new_quorum": quorum - 1}
 
 
 @virtual_time
@@ -105,7 +110,7 @@ async def test_two_of_five_go_on() -> None:
         await crashed(cluster, "CDE")
         await cluster.never(lambda: cluster.meta_leader() is not None, 5)
         answers = await rescue(cluster["B"], 2)
-        assert answers == {name: {"server_id": "", "prev_quorum": 3, "new_quorum": 2} for name in "AB"}
+        assert answers == {name: rescued(cluster[name], 3) for name in "AB"}
         await cluster.until(lambda: cluster.meta_leader() is not None, 2, "a meta leader")
         for node in cluster:
             await cluster.until(lambda node=node: bool(node.js.meta.machine.rescues), what="all know of it")
@@ -139,10 +144,9 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
         await rescue(cluster["A"], 2)
         await cluster.until(lambda: all(node.js.meta.machine.rescues for node in cluster), what="all know of it")
         lost = {cluster[name].me for name in "CDE"}
-        for name in "CDE":
-            cluster.restart(name)
+        cluster.restart("CDE")
         heard = told(cluster, *"CDE")
-        await cluster.until(lambda: all(heard.values()), what="all are told")
+        await cluster.until(lambda: all(heard.values()), what="all hear it")
         assert all("was rescued without" in texts[0] for texts in heard.values())
         survivors = (cluster["A"], cluster["B"])
         await cluster.never(lambda: any(lost & node.mesh.peers.keys() for node in survivors), 5)
@@ -151,11 +155,10 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
         # The same after everybody who knows has started again.
         for name in "AB":
             await cluster.stop(name)
-        for name in "AB":
-            cluster.restart(name)
+        cluster.restart("AB")
         heard = told(cluster, *"CDE")
         cluster.heal()
-        await cluster.until(lambda: all(heard.values()), what="all are told again")
+        await cluster.until(lambda: all(heard.values()), what="all hear it again")
         for name in "CDE":
             cluster.crash(name)
             cluster.add(name)
@@ -174,7 +177,7 @@ async def test_a_single_survivor() -> None:
         await cluster.create("S", 3)
         await cluster.create("R", 1, ask="A")
         await crashed(cluster, "BC")
-        assert list((await rescue(cluster["A"], 1)).values()) == [{"server_id": "", "prev_quorum": 2, "new_quorum": 1}]
+        assert list((await rescue(cluster["A"], 1)).values()) == [rescued(cluster["A"], 2)]
         await cluster.until(lambda: cluster.meta_leader() is cluster["A"], what="it leads")
         await cluster.create("NEW", 1)
 

@@ -150,7 +150,7 @@ async def test_what_creations_under_way_reserve_counts() -> None:
     await leader.create("B", max_bytes=40)
 
 
-async def test_without_a_cluster_the_account_limit_is_what_is_told() -> None:
+async def test_without_a_cluster_the_account_limit_is_the_answer() -> None:
     leader = Leader(1, clustered=False)
     leader.rules = PlacementRules(max_storage=100)
     await leader.create("A", max_bytes=101)
@@ -216,7 +216,7 @@ async def test_an_equal_stream_answers_while_there_is_no_room() -> None:
     assert caught.value.description == "no suitable peers for placement, peer offline"
 
 
-async def test_taken_subjects_are_told_before_missing_places() -> None:
+async def test_taken_subjects_are_refused_before_missing_places() -> None:
     leader = Leader()
     await leader.create("S", subjects=["a"])
     with pytest.raises(ApiError) as caught:

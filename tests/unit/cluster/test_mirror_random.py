@@ -12,8 +12,8 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.replica.test_mirror_host import serve_api
 
 STEPS = 40

@@ -11,8 +11,8 @@ import pytest
 
 from jetcluster.cluster.meta_service import SILENT_SECONDS
 from jetcluster.meta.state import Assignment
+from testkit.sim.nodes import ACCOUNT, NO_LIMITS, Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
 
 OLD, NEW = "ABC", "DEF"
 

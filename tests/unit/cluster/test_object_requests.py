@@ -10,8 +10,8 @@ from jetcluster.cluster import stream_requests
 from jetcluster.errors import ApiError
 from jetcluster.replica.reads import pages
 from jetcluster.store.api import DamagedError
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import Reader, ask, bucket, put
 
 

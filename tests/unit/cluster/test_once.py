@@ -13,10 +13,10 @@ from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream.apply import asked
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster import object_client
 from tests.unit.cluster.consumers import Puller, consumer
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
 
 AGAIN: dict[str, Any] = {"once": 7, "repeated": True}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.store import keys
-from tests.unit.cluster.nodes import CrashKv, ListLog
+from testkit.twins.log import ListLog
+from testkit.twins.mem_kv import CrashKv
 
 
 class Raft:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from jetcluster.raft.config import JournalOptions
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster
 
 WHOLE_LOG = JournalOptions(segment_bytes=1 << 20, reserve_bytes=0, sync_interval=3600.0)
 RELAXED = {"whole log": WHOLE_LOG, "short log": replace(SMALL_LOG, sync_interval=3600.0)}
@@ -20,10 +20,10 @@ async def lose(cluster: Cluster, kept: str) -> None:
     others = [name for name in "ABC" if name != kept]
     cluster.isolate(kept)
     for name in others:
+        cluster[name].disk.lose_unsynced()
         cluster.crash(name)
     await asyncio.sleep(1)
-    for name in others:
-        cluster.restart(name)
+    cluster.restart(others)
     await cluster.until(lambda: any(n.has("S") and n.replica("S").leading for n in map(cluster.__getitem__, others)))
 
 
@@ -32,8 +32,7 @@ async def fill(cluster: Cluster, kept: str, more: int) -> None:
     await cluster.create("S")
     for number in range(5):
         await cluster["A"].publish_again(b"s", b"%d" % number)
-    for node in cluster:
-        await node.js.flusher.flush()
+    await cluster.flush()
     for number in range(more):
         await cluster["A"].publish_again(b"s", b"lost %d" % number)
     await cluster.equal("S")
@@ -81,8 +80,7 @@ async def test_while_it_differs_from_the_leader_it_answers_no_reads(monkeypatch:
 async def test_what_most_nodes_have_forgotten_of_the_meta_group_is_forgotten() -> None:
     async with Cluster(options=WHOLE_LOG) as cluster:
         await fill(cluster, "C", 0)
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         await cluster.update("S", max_msgs=7)
         for node in cluster:
             assignment = node.js.assignment(ACCOUNT, "S")

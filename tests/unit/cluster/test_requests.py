@@ -37,9 +37,10 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
+from testkit.twins.log import ListLog
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
 
 GID = 7
 
@@ -86,11 +87,17 @@ async def pair(ahead: float = 0.0) -> tuple[MeshNetwork, Side, Side]:
     return network, *sides
 
 
-@virtual_time
-async def test_the_leader_answers_here_or_there() -> None:
+async def led_pair() -> tuple[Side, Side]:
+    """The first of the two leads the group, and both know."""
     _, a, b = await pair()
     a.leaders.lead(GID, 1)
     await asyncio.sleep(0.01)
+    return a, b
+
+
+@virtual_time
+async def test_the_leader_answers_here_or_there() -> None:
+    a, b = await led_pair()
     for side in (a, b):
         assert await side.requests.ask(GID, "k", {"x": 1}) == {"by": "A", "gid": GID, "kind": "k", "x": 1}
 
@@ -107,9 +114,7 @@ async def test_an_election_is_waited_for() -> None:
 
 @virtual_time
 async def test_whoever_does_not_lead_any_more_is_not_asked_twice_and_the_new_leader_answers() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     a.raises = [NotLeaderError(None)]
     asyncio.get_running_loop().call_later(0.5, b.leaders.lead, GID, 2)
     a.leaders.follow(GID, 2, None)
@@ -120,9 +125,7 @@ async def test_whoever_does_not_lead_any_more_is_not_asked_twice_and_the_new_lea
 @virtual_time
 @pytest.mark.parametrize("error", [OutcomeUnknownError("?"), BackpressureError("much"), NotLeaderError("x")])
 async def test_trouble_that_passes_is_repeated(error: Exception) -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     a.raises = [error]
     asyncio.get_running_loop().call_later(0.1, a.leaders.lead, GID, 1)
     assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
@@ -133,9 +136,7 @@ async def test_trouble_that_passes_is_repeated(error: Exception) -> None:
 @pytest.mark.parametrize("error", [OutcomeUnknownError("?"), BackpressureError("much"), NotLeaderError("x")])
 async def test_a_leader_that_was_in_trouble_and_says_nothing_of_itself_is_found_again(error: Exception) -> None:
     """A leader announces itself when it is elected, and not again because one request met it at a bad moment."""
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     a.raises = [error]
     before = asyncio.get_running_loop().time()
     assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
@@ -156,9 +157,7 @@ async def test_a_link_that_breaks_under_way_is_no_answer() -> None:
 
 @virtual_time
 async def test_refusals_end_the_asking() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     for raised, err_code in ((by_code(10059), 10059), (StorageFullError("full"), 10047)):
         a.raises = [raised]
         with pytest.raises(ApiError) as refused:
@@ -168,9 +167,7 @@ async def test_refusals_end_the_asking() -> None:
 
 @virtual_time
 async def test_a_defect_is_answered_at_once_and_logged_once() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     a.raises = [KeyError("oops"), KeyError("oops")]
     with pytest.raises(ApiError) as refused:
         await b.requests.ask(GID, "k", {})
@@ -201,9 +198,7 @@ async def test_a_repetition_says_so_only_when_the_first_may_have_been_carried_ou
 
 @virtual_time
 async def test_a_leader_that_hangs_is_not_waited_for_once_another_one_leads() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     a.hangs = True
     loop = asyncio.get_running_loop()
     loop.call_later(1.0, b.leaders.lead, GID, 2)
@@ -215,9 +210,7 @@ async def test_a_leader_that_hangs_is_not_waited_for_once_another_one_leads() ->
 
 @virtual_time
 async def test_the_answer_of_a_leader_that_hands_over_meanwhile_counts() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     asyncio.get_running_loop().call_later(0.005, b.leaders.lead, GID, 2)
     assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
     assert (a.asked, b.asked) == (1, 0)
@@ -225,9 +218,7 @@ async def test_the_answer_of_a_leader_that_hands_over_meanwhile_counts() -> None
 
 @virtual_time
 async def test_what_no_leader_could_take_is_refused_at_once() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    await asyncio.sleep(0.01)
+    a, b = await led_pair()
     for final in (EntryTooLargeError(), MembershipError("no member")):
         a.raises = [final]
         before = asyncio.get_running_loop().time()
@@ -426,14 +417,11 @@ DECIDED_WITHOUT_IT = (
 @pytest.mark.parametrize("stands_still", [False, True])
 async def test_the_only_server_of_a_stream_is_away_or_stands_still(*, stands_still: bool) -> None:
     async with Cluster() as cluster:
-        meta = cluster.meta_leader()
-        assert meta is not None
-        for attempt in range(9):
-            await cluster.create("S", 1, subjects=["s"])
-            if cluster.leader("S") is not meta:
-                break
-            assert attempt < 8
-            await cluster.delete("S")
+        await cluster.create("S", 1, subjects=["s"])
+        home = await cluster.led("S")
+        if home.js.meta.leading:
+            await home.js.transfer_leaderships()
+        await cluster.until(lambda: cluster.meta_leader() not in (None, home), what="another meta leader")
         others = [node for node in cluster if node is not cluster.leader("S")]
         apis = [serve_api(node) for node in cluster]
         victim = await fill(cluster)

@@ -8,12 +8,12 @@ import pytest
 from jetcluster.cluster import rescue_record
 from jetcluster.cluster.rescue_record import RecordError, RescueRecord
 from jetcluster.mesh.identity import RESCUES_NAME
-from tests.unit.cluster.nodes import ListLog
+from testkit.twins.log import ListLog
 
 RECORD = RescueRecord("A", "S", 7, 1, 10**18, "ops@host", "n1", ("n1", "n2", "n3"), "log to entry 9", ("all of n2",))
 
 
-def test_it_is_told_once_and_by_what_the_journal_says(tmp_path: Path) -> None:
+def test_it_is_logged_once_and_by_what_the_journal_says(tmp_path: Path) -> None:
     rescue_record.add(tmp_path, RECORD)
     rescue_record.add(tmp_path, replace(RECORD, stream="T", gid=8))
     assert rescue_record.read(tmp_path) == [RECORD, replace(RECORD, stream="T", gid=8)]

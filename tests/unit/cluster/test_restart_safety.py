@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from jetcluster.cluster.restart_safety import ASK_SECONDS, Safety
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 
 async def check(node: Node) -> Safety:

@@ -17,8 +17,8 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import SimMesh, virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 OTHER = NodeKey(b"x" * 32)
 OTHER_KEY = OTHER.public
@@ -141,7 +141,7 @@ async def test_a_node_that_was_away_finds_a_leader_that_joined_meanwhile() -> No
         for stream in streams:
             leader = cluster.leader(stream)
             assert late.services.network.leaders.get(leader.replica(stream).assignment.gid) == leader.me, (
-                "it was told again"
+                "it was sent again"
             )
             assert (await late.publish(stream.lower().encode()))["seq"] == 1
 

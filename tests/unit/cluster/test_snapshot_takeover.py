@@ -7,9 +7,9 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, host
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 SECOND = 1_000_000_000
 CONFIG = {

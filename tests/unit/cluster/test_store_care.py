@@ -12,8 +12,8 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError, KvError
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Node
 
 DAMAGE = "000007.sst has 5 bytes, 10 were written"
 

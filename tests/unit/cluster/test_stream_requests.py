@@ -15,8 +15,8 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 
 
 async def ask(node: Node, kind: str, stream: str = "S", **body: Any) -> dict[str, Any]:

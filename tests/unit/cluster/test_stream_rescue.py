@@ -16,10 +16,10 @@ from jetcluster.raft.membership import Config
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.test_meta_rescue import _leaderless
 from tests.unit.cluster.test_meta_rescue import rescue as rescue_meta
 
@@ -159,14 +159,12 @@ async def test_all_replicas_are_damaged_and_one_is_chosen() -> None:
         for number in range(20):
             await publish(cluster, cluster["A"], b"%d" % number)
             await asyncio.sleep(0.2)  # what is known to be committed is written down now and then
-        for name in "ABC":
-            cluster.crash(name)
+        cluster.crash("ABC")
         for name, number in (("A", 12), ("B", 16), ("C", 8)):
             disk = cluster.nodes[name].disk
             place = scan(disk).groups[gid].entries[number]
             disk.corrupt(place.segment, place.offset, b"\xff\xff\xff\xff")
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.restart("ABC")
         await cluster.until(lambda: cluster.meta_leader() is not None, 30, "a meta leader")
         assert all(node.journal.groups[gid].damaged for node in cluster)
         await cluster.never(lambda: any(n.replica("S").group.ready for n in cluster), 10, "S has a leader")
@@ -192,14 +190,12 @@ async def test_one_of_three_is_empty_another_one_damaged_and_the_third_has_every
         for number in range(20):
             await publish(cluster, cluster["A"], b"%d" % number)
             await asyncio.sleep(0.2)  # what is known to be committed is written down now and then
-        for name in "ABC":
-            cluster.crash(name)
+        cluster.crash("ABC")
         disk = cluster.nodes["B"].disk
         for group in (META_GROUP, gid):
             place = scan(disk).groups[group].entries[2]
             disk.corrupt(place.segment, place.offset, b"\xff\xff\xff\xff")
-        for name in "AB":
-            cluster.restart(name)
+        cluster.restart("AB")
         empty = cluster.add("C")
         await cluster.never(lambda: cluster.meta_leader() is not None, 10, "a meta leader")
         assert {name: cluster[name].journal.groups[gid].damaged for name in "AB"} == {"A": False, "B": True}
@@ -356,8 +352,7 @@ async def test_of_two_rescued_replicas_the_first_counts() -> None:
         await cluster.create("S", 5)
         await publish(cluster, cluster["A"], b"1")
         await cluster.equal("S")
-        for name in "CDE":
-            cluster.crash(name)
+        cluster.crash("CDE")
         await cluster.until(lambda: _leaderless(cluster), 30, "no meta leader")
         await rescue_meta(cluster["A"], 2)
         await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
@@ -377,8 +372,7 @@ async def test_of_two_rescued_replicas_the_first_counts() -> None:
         # The same after a restart of both.
         for name in "AB":
             await cluster.stop(name)
-        for name in "AB":
-            cluster.restart(name)
+        cluster.restart("AB")
         await cluster.until(lambda: cluster[counted.name].has("S"), 60, "it counts")
         await asyncio.sleep(RETRY_SECONDS)
         assert not cluster[other.name].has("S")

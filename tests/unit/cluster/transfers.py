@@ -13,10 +13,11 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import DELAY, MeshNetwork, SimMesh, VirtualLoop
+from testkit.twins.log import ListLog
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import Cluster, ListLog
 
 GID = 5
 CONFIG = Config(("A", "B"), ("L",), 3, ("X", "Y"))
@@ -24,7 +25,7 @@ SIDE = keys.stream_prefix(keys.SIDE, GID)
 
 
 class Kv(MemKv):
-    """Fails when told so."""
+    """Fails when a test wants it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -123,6 +123,6 @@ def test_secrets_are_not_shown() -> None:
         ("jetstream {}", "jetstream { limits { max_ack_pending: 5 } }", ["JetStream limits"]),
     ],
 )
-def test_what_can_change_is_told_by_name(old: str, new: str, lines: list[str]) -> None:
+def test_what_can_change_is_logged_by_name(old: str, new: str, lines: list[str]) -> None:
     before, after = load(old), load(new)
     assert described(changed_fields(before, after), before, after) == lines

@@ -321,7 +321,7 @@ def test_secrets_of_urls_are_in_no_message(text: str) -> None:
     assert "geheim" not in shown
 
 
-def test_a_relaxed_sync_interval_is_told_at_start() -> None:
+def test_a_relaxed_sync_interval_is_a_warning_at_start() -> None:
     options = load('jetstream { store_dir: x, sync_interval: "2m" }\n')
     options.add_start_warnings()
     assert options.jetstream.sync_interval == 120.0

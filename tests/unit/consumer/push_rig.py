@@ -8,7 +8,7 @@ from jetcluster.consumer.owner.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state.turn import Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
-from testkit.server_rig import Bench, Peer
+from testkit.server_rig import Peer, ServerRig
 from tests.unit.consumer.replica_rig import T0
 from tests.unit.consumer.rig import SECOND, Frame, OwnedConsumer
 
@@ -42,8 +42,8 @@ class Rig(OwnedConsumer):
         **config: Any,
     ) -> None:
         self.replicated = replicated
-        self.bench = Bench()
-        self.time = self.bench.time
+        self.server_rig = ServerRig()
+        self.time = self.server_rig.time
         self.time.set_time_ns(T0)
         self.lag = lag
         super().__init__(stream)
@@ -61,9 +61,9 @@ class Rig(OwnedConsumer):
         """A new owner begins."""
         self.handle = OwnerWakes(self.wakes)
         self.make_owner(
-            bus=self.bench.router,
+            bus=self.server_rig.router,
             wakes=self.handle,
-            rng=self.bench.server.rng,
+            rng=self.server_rig.server.rng,
             render=lambda event: b"{}",
             replicated=self.replicated,
         )

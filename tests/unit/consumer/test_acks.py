@@ -203,7 +203,7 @@ def test_next_makes_its_own_room() -> None:
     assert more.seqs == [2]
 
 
-def test_naks_are_told() -> None:
+def test_naks_are_published() -> None:
     rig, inbox = rig_with(2)
     rig.ack(inbox[1], b"-NAK")  # nobody listens
     events = rig.event("MSG_NAKED")

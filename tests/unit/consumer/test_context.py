@@ -10,7 +10,7 @@ from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rig import InboxBus
 
 
-def test_only_what_somebody_listens_to_is_told() -> None:
+def test_only_what_somebody_listens_to_is_published() -> None:
     bus, rendered = InboxBus(), []
     render = Advisories(ManualTime(), SeededRng(1)).render
     advise = Advise(bus, lambda event: rendered.append(event) or render(event), "S", "C")  # type: ignore[func-returns-value]

@@ -19,7 +19,7 @@ ME = b"NODEAAAA"
 
 
 class Log:
-    """Takes turns and applies them when told, with the fencing of `consumer.state.table`."""
+    """Takes turns and applies them when a test says so, with the fencing of `consumer.state.table`."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -154,7 +154,7 @@ def test_a_lost_turn_resets_the_owners_once_and_nothing_after_it_takes_effect(no
     assert node.log.applied == [5, 6]
 
 
-def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset(node: Node) -> None:
+def test_turns_that_survived_a_change_of_leader_are_still_reported_before_the_reset(node: Node) -> None:
     node.skip(5)
     node.turn()
     node.skip(6)
@@ -168,7 +168,7 @@ def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset(
     assert node.turns.is_open and node.log.applied == [5]
 
 
-def test_what_survived_is_told_only_to_who_is_still_the_owner(node: Node) -> None:
+def test_what_survived_is_reported_only_to_who_is_still_the_owner(node: Node) -> None:
     """A node that was cut off applies its own old turn, and right after it that others have its consumer."""
     node.skip(5)
     node.skip(6, owner=1)
@@ -300,7 +300,7 @@ def test_much_in_one_loop_turn_is_several_turns_of_bounded_size(node: Node) -> N
     assert sum(len(log_turn.decode(body).ops) for body in node.log.sent) == 4
 
 
-def test_an_owner_that_was_let_go_is_not_told(node: Node) -> None:
+def test_an_owner_that_was_let_go_is_not_called(node: Node) -> None:
     node.skip(5)
     node.skip(6, owner=1)
     node.turn()
@@ -312,7 +312,7 @@ def test_an_owner_that_was_let_go_is_not_told(node: Node) -> None:
     assert node.log.applied == [5, 6]
 
 
-def test_what_one_owner_raises_does_not_keep_the_others_from_being_told(node: Node) -> None:
+def test_what_one_owner_raises_does_not_keep_the_others_from_being_called(node: Node) -> None:
     error = ValueError("a defect")
 
     def fails(*_: object) -> None:

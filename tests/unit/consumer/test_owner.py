@@ -224,7 +224,7 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
     assert rig.state.delivered_cseq == len(wanted)
 
 
-def test_the_end_of_a_pause_is_told_once_by_the_owner_that_saw_it() -> None:
+def test_the_end_of_a_pause_is_published_once_by_the_owner_that_saw_it() -> None:
     rig = Rig(pause_until_ns=0)
     told = rig.event("PAUSE")
 

@@ -177,7 +177,7 @@ def test_max_bytes_ends_the_request(rig: Rig) -> None:
     assert rig.next(b"b", body=b"").seqs == [1]  # it goes to the next one
 
 
-def test_max_bytes_not_used_up_is_told(rig: Rig) -> None:
+def test_max_bytes_not_used_up_is_sent(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b", b"s.c")
     inbox = rig.next(batch=2, max_bytes=1000)
     used = sum(len(frame.subject) + len(frame.reply) + len(frame.payload) for frame in inbox[:2])
@@ -356,7 +356,7 @@ def test_many_requests_within_one_turn_are_one_op(rig: Rig) -> None:
     assert [kind for kind in rig.kinds() if kind == DELIVER] == [DELIVER]
 
 
-def test_unused_is_told_after_the_threshold() -> None:
+def test_unused_is_reported_after_the_threshold() -> None:
     rig = Rig(inactive_threshold=5 * SECOND, ack_wait=SECOND)
     rig.publish(b"s.a")
     rig.ack(rig.next(batch=2, expires=4 * SECOND)[0])

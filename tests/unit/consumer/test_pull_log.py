@@ -114,7 +114,7 @@ def test_a_deleted_consumer_tells_those_who_wait(rig: Rig) -> None:
     assert not rig.bus.subscriptions
 
 
-def test_very_many_who_wait_are_told_some_thousands_at_a_time() -> None:
+def test_very_many_who_wait_are_answered_some_thousands_at_a_time() -> None:
     rig = Rig(max_waiting=5000)
     inbox = rig.next()
     for _ in range(4499):

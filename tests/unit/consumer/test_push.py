@@ -26,7 +26,7 @@ def pushing(**config: Any) -> tuple[Rig, Peer]:
 
 
 def listener(rig: Rig, *lines: bytes) -> Peer:
-    client = rig.bench.client()
+    client = rig.server_rig.client()
     client.send(*(lines or (b"SUB inbox 1",)))
     return client
 
@@ -60,7 +60,7 @@ def test_deliveries_begin_within_milliseconds_of_the_subscription(pattern: bytes
     rig = Rig(deliver_subject="_INBOX.x.1")
     rig.publish(b"a", b"b")
     rig.advance(1)
-    client = rig.bench.client()
+    client = rig.server_rig.client()
     client.send(b"SUB %b 1" % pattern)
     assert [frame.subject for frame in rig.got(client, 0.003)] == [b"a", b"b"]
 
@@ -90,11 +90,11 @@ def test_interest_of_another_node_counts() -> None:
     rig = Rig()
     rig.publish(b"a")
     peer = FakePeer("far")
-    rig.bench.router.peers.set_interest(peer, b"inbox", None, 1)
+    rig.server_rig.router.peers.set_interest(peer, b"inbox", None, 1)
     rig.advance()
     ((account, target, queues, messages),) = peer.sent_many
     assert (account, target, queues, [message[0] for message in messages]) == ("$G", b"inbox", [], [b"a"])
-    rig.bench.router.peers.drop_peer(peer)
+    rig.server_rig.router.peers.drop_peer(peer)
     rig.publish(b"b")
     rig.advance()
     assert len(peer.sent_many) == 1
@@ -363,10 +363,10 @@ def test_who_listens_anew_owes_no_answer_for_those_before() -> None:
 
 def test_the_subscription_for_flow_control_ends_with_the_owner() -> None:
     rig = Rig(idle_heartbeat=SECOND, flow_control=True)
-    assert rig.bench.router.has_interest(b"$JS.FC.S.C.abcd")
+    assert rig.server_rig.router.has_interest(b"$JS.FC.S.C.abcd")
     rig.owner.stop("moved")
-    assert not rig.bench.router.has_interest(b"$JS.FC.S.C.abcd")
-    assert not rig.bench.router.local.watched
+    assert not rig.server_rig.router.has_interest(b"$JS.FC.S.C.abcd")
+    assert not rig.server_rig.router.local.watched
 
 
 def test_with_ack_policy_flow_control_the_answers_are_the_acks() -> None:
@@ -377,7 +377,7 @@ def test_with_ack_policy_flow_control_the_answers_are_the_acks() -> None:
     sent = rig.got(client, 0.1)
     assert len(numbers(sent)) == 10
     assert sent[10].headers == FLOW, "as max_ack_pending is reached"
-    assert not rig.bench.router.has_interest(sent[0].reply), "nobody listens to ordinary acks"
+    assert not rig.server_rig.router.has_interest(sent[0].reply), "nobody listens to ordinary acks"
 
     def answer(reply: bytes, seq: int) -> None:
         block = b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (seq, seq)
@@ -501,7 +501,7 @@ def test_another_owner_goes_on_where_the_log_stands(policy: str) -> None:
     assert numbers(rig.got(client)) == [(1, 3, 3, 0)], "what the log does not know is delivered again"
 
 
-def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
+def test_an_unused_consumer_is_reported_once_its_threshold_has_passed() -> None:
     rig, client = pushing(inactive_threshold=SECOND)
     rig.advance(5)
     assert rig.unused == 0

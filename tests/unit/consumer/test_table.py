@@ -24,7 +24,7 @@ SIDES = (SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_WAITING, SIDE_SESSIO
 
 
 class Notes:
-    """A `TableObserver` that remembers, and reads the table while it is told."""
+    """A `TableObserver` that remembers, and reads the table while it is called."""
 
     def __init__(self, node: Node) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -79,7 +79,7 @@ def reset(node: Node, seq: int, name: str = "C") -> Any:
     return node.extended(commands.CONSUMER_RESET, {"name": name, "seq": seq})
 
 
-def test_the_observer_is_told_of_every_change_once_it_is_there(n: Node) -> None:
+def test_the_observer_is_called_for_every_change_once_it_is_there(n: Node) -> None:
     notes = Notes(n)
     n.publish(b"a")
     n.create(description="x")

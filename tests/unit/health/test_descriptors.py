@@ -28,7 +28,7 @@ def test_the_reserve_is_a_part_of_the_limit_within_bounds() -> None:
     assert [Table(limit).watch().reserve for limit in (64, 200, 1024, 1 << 20)] == [MIN_RESERVE, 40, 204, MAX_RESERVE]
 
 
-def test_it_is_told_when_the_reserve_is_touched() -> None:
+def test_it_is_reported_when_the_reserve_is_touched() -> None:
     table = Table(200)
     watch = table.watch()
     assert watch.trouble() == ""
@@ -41,7 +41,7 @@ def test_it_is_told_when_the_reserve_is_touched() -> None:
     assert watch.limit == 1000
 
 
-def test_it_is_told_when_none_is_left() -> None:
+def test_it_is_reported_when_none_is_left() -> None:
     table = Table(200)
     watch = table.watch()
     table.error = errno.EMFILE

@@ -44,7 +44,7 @@ def test_the_table_of_verdicts(aspect: Aspect) -> None:
     assert rig.health.reasons == [f"{aspect.value}: broken"]
 
 
-def test_beginning_and_end_are_told_once_and_the_end_only_after_a_calm() -> None:
+def test_beginning_and_end_are_reported_once_and_the_end_only_after_a_calm() -> None:
     rig = Rig()
     rig.reasons[Aspect.STORE] = "EIO"
     for _ in range(3):

@@ -203,7 +203,7 @@ def test_keys_depend_on_cluster_user_and_password_and_passwords_are_not_shown() 
 
 
 LOW, HIGH = "0" * 8, "z" * 8
-SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "is told"])
+SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "follows"])
 
 
 def member(name: str, peer_id: str, seed: int, *routes: object, **options: object) -> NodeMesh:

@@ -22,7 +22,7 @@ from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"
 
 
-def test_a_listener_that_comes_late_is_told_about_links_already_up() -> None:
+def test_a_listener_that_comes_late_is_called_for_links_already_up() -> None:
     _, _, (a, _, _), _ = trio()
     seen: list[str] = []
     a.on_peers(lambda info: seen.append(info.peer_id), lambda info: None)

@@ -104,7 +104,7 @@ async def test_what_strangers_tell_changes_nothing_that_is_known_and_leaves_room
     dialer.learn("x" * 8, str(configured), hearsay=True)
     assert configured.peer_id is None, "whoever is linked under that id would keep it from being dialled"
     dialer.learn("x" * 8, str(configured))
-    assert configured.peer_id is None, "nor does a member that only hands on what it was told"
+    assert configured.peer_id is None, "nor does a member that only hands on what it heard"
     dialer.learn("m" * 8, "10.255.0.1:1")
     dialer.learn("x" * 8, "10.255.0.1:1", hearsay=True)
     assert dialer.targets["10.255.0.1", 1].peer_id == "m" * 8

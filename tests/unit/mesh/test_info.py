@@ -48,7 +48,7 @@ def test_nodes_need_not_take_leaf_links_but_must_say_it_right(url: Any) -> None:
     assert decode_info(json.dumps(data).encode(), "").leaf_url == ""
 
 
-def test_nodes_tell_how_long_what_they_acknowledge_may_not_be_on_disk_and_those_before_told_nothing() -> None:
+def test_nodes_announce_how_long_what_they_acknowledge_may_not_be_on_disk_and_older_ones_do_not() -> None:
     for seconds in (0.0, 10.0):
         assert decode_info(encode_info(replace(NODE, sync_interval=seconds))[5:], "").sync_interval == seconds
     data = json.loads(encode_info(NODE)[5:])

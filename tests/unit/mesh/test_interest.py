@@ -1,6 +1,6 @@
 """Interest and forwarded messages between routers (mesh/interest.py).
 
-Valves of other nodes: told, repeated, forgotten, and of no account while a node is silent (mesh/interest.py).
+Valves of other nodes: announced, repeated, forgotten, and of no account while a node is silent (mesh/interest.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, AnnouncedValv
 from jetcluster.mesh.peer_link import Traffic
 from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.accounts.accounts import Accounts
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import FakeSwitchboard
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 
@@ -127,7 +127,7 @@ def test_a_peer_is_asked_for_its_backlog_behind_the_messages() -> None:
     assert a_board.log[-1] == ("backlog", B, "$G", b"inbox", 1 << 40, 7)
 
 
-def test_a_lost_peer_is_dropped_and_told_everything_anew() -> None:
+def test_a_lost_peer_is_dropped_and_sent_everything_anew() -> None:
     a_board, b_board = FakeSwitchboard(("$G", b"old", None, 1)), FakeSwitchboard()
     time, network, _, _ = pair(a_board, b_board)
     time.advance(0.05)
@@ -304,7 +304,7 @@ def test_nobody_waits_for_a_silent_node_until_it_is_heard_again() -> None:
         assert not pair.publisher.waits()
 
 
-def test_a_node_that_went_away_and_came_back_is_told_of_anew() -> None:
+def test_a_node_that_went_away_and_came_back_is_announced_anew() -> None:
     pair = Pair()
     pair.told.closed_for([b"orders.>"])
     pair.time.advance(0.05)

@@ -159,7 +159,7 @@ async def members(a_id: str, b_id: str, **options: Any) -> AsyncIterator[tuple[M
         await stop(a.mesh, b.mesh)
 
 
-SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "is told"])
+SIDES = pytest.mark.parametrize(("a_id", "b_id"), [(LOW, HIGH), (HIGH, LOW)], ids=["decides", "follows"])
 """Which of the two says which connection is to be the link."""
 
 
@@ -279,7 +279,7 @@ async def test_two_members_that_dial_each_other_at_once_have_one_link(a_id: str,
             assert not a.mesh.counters.malformed and not b.mesh.counters.malformed
 
 
-async def test_a_refusal_of_a_link_that_is_up_here_is_told() -> None:
+async def test_a_refusal_of_a_link_that_is_up_here_is_sent() -> None:
     async with members(HIGH, LOW) as (a, b):
         a.mesh.links[LOW].send(encode_refused(Reason.NAME, "taken"))
         link = b.mesh.links[HIGH]

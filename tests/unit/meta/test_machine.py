@@ -502,7 +502,7 @@ def test_a_rescued_stream_is_what_one_node_has() -> None:
     assert (new.peers, new.founders, new.leader_hint, new.rescue) == (("n3", "n1"), ("n3",), "n3", 1)
     assert (new.kept, new.fenced) == ("n3", ("n1", "n2")) and new.config == old.config and new.revision == driver.index
     assert Assignment.from_dict(new.to_dict()) == new and "rescue" not in old.to_dict()
-    # Told twice is told once; another replica that somebody rescued as well stays out.
+    # Sent twice is as sent once; another replica that somebody rescued as well stays out.
     assert driver.apply("stream_rescue", number=1, **body)["revision"] == new.revision
     assert driver.effects == []
     other = driver.apply("stream_rescue", number=1, **{**body, "kept": "n2"})

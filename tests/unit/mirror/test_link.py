@@ -457,7 +457,7 @@ def test_a_place_to_deliver_that_nobody_can_listen_to_is_an_error_of_the_link(de
     assert rig.link.info()["error"] == error or "invalid subject" in rig.link.info()["error"]["description"]
 
 
-def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_told() -> None:
+def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_logged() -> None:
     transforms = [{"src": "a.*", "dest": "b." + ".".join(["{{wildcard(1)}}"] * 40)}]
     rig = begun(sources=[{"name": "UP", "subject_transforms": transforms}])
     rig.inform()

@@ -17,7 +17,7 @@ from tests.unit.stream.fake_store import block
 
 
 @pytest.mark.parametrize("number", [10059, 10039])  # nats-server's, and the specification's
-def test_errors_are_told_and_tried_again_ever_rarer(number: int, rig: Rig) -> None:
+def test_errors_are_logged_and_tried_again_ever_rarer(number: int, rig: Rig) -> None:
     rig.refuse("INFO", number)
     assert rig.link.info()["error"] == {"code": 404, "err_code": number, "description": "stream not found"}
     times = []
@@ -154,7 +154,7 @@ def test_an_answer_of_an_earlier_attempt_changes_nothing(rig: Rig) -> None:
     assert rig.count("CREATE") == 0
 
 
-def test_a_full_stream_is_told_until_it_takes_something() -> None:
+def test_a_full_stream_is_reported_until_it_takes_something() -> None:
     rig = begun(**MIRROR, max_msgs=1, discard="new")
     rig.live()
     rig.take(1, 2)

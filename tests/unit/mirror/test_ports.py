@@ -105,12 +105,12 @@ def test_many_lines_become_one_with_a_number() -> None:
     time.advance(LOG_SECONDS)
     assert lines == [f"links failed or began again U{LINES_AT_ONCE + 2} broken 3"]
     log.again("U", "moved")
-    assert len(lines) == 1, "while it goes on, only numbers are told"
+    assert len(lines) == 1, "while it goes on, only numbers are logged"
     time.advance(LOG_SECONDS)
     assert lines[1:] == ["links failed or began again U moved 1"]
 
 
-def test_after_a_quiet_time_lines_are_told_at_once_again() -> None:
+def test_after_a_quiet_time_lines_are_logged_at_once_again() -> None:
     time, lines = ManualTime(), Lines()
     log = LinkLog(lines, time, "S")  # type: ignore[arg-type]
     for _ in range(LINES_AT_ONCE):

@@ -58,7 +58,7 @@ def test_keys_have_no_case_and_null_is_absent() -> None:
         (b'{"compression": "zip"}', "unknown compression algorithm"),
     ],
 )
-def test_what_does_not_fit_is_told_in_words_of_go(payload: bytes, text: str) -> None:
+def test_what_does_not_fit_is_refused_in_words_of_go(payload: bytes, text: str) -> None:
     assert text in refusal(payload)
 
 

@@ -27,7 +27,7 @@ from jetcluster.model import codec
         (b"[" * 100_000, codec.MAX_DEPTH_TEXT),
     ],
 )
-def test_what_is_no_json_is_told_in_words_of_go(payload: bytes, text: str) -> None:
+def test_what_is_no_json_is_refused_in_words_of_go(payload: bytes, text: str) -> None:
     with pytest.raises(ApiError) as raised:
         codec.loads(payload)
     assert raised.value.err_code == 10025

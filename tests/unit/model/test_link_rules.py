@@ -81,7 +81,7 @@ def test_mirror_direct_is_the_upstreams_allow_direct() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("A", False), ("B", True)])
-def test_a_pedantic_request_is_told(name: str, given: bool) -> None:
+def test_a_pedantic_request_is_refused(name: str, given: bool) -> None:
     with pytest.raises(ApiError, match="origin stream has direct get set"):
         inherited(wire("M", mirror={"name": name}), KNOWN.get, given=given)
     assert inherited(wire("M", mirror={"name": name}), KNOWN.get, given=not given)["mirror_direct"] is not given
@@ -103,7 +103,7 @@ def old_check_repeated(config: dict[str, Any], find: Any) -> bool:
     return False
 
 
-def test_lists_that_lead_to_themselves_are_told_as_by_walking_from_each_link() -> None:
+def test_lists_that_lead_to_themselves_are_found_as_by_walking_from_each_link() -> None:
     rng = random.Random(5)
     told = 0
     for _ in range(2000):
@@ -141,6 +141,6 @@ def test_thousands_of_sources_from_streams_with_thousands_are_checked_quickly() 
 
 
 def test_a_mirror_without_a_name_inherits_nothing() -> None:
-    """That it has none is told by the other rules, after this."""
+    """That it has none is refused by the other rules, after this."""
     config = wire("M", mirror={})
     assert inherited(config, KNOWN.get) == config

@@ -119,7 +119,7 @@ def test_ten_thousand_are_compared_quickly(subjects: list[str]) -> None:
     assert time.process_time() - begun < 1.5  # each with each: a minute
 
 
-def test_wildcards_at_very_many_places_are_told() -> None:
+def test_wildcards_at_very_many_places_are_recognised() -> None:
     various = [".".join("*" if i >> bit & 1 else "a" for bit in range(10)) for i in range(MAX_SHAPES + 1)]
     assert too_various(various)
     assert not too_various(various[:-1])

@@ -16,7 +16,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.monitor import connections
 from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
-from testkit.server_rig import Bench
+from testkit.server_rig import ServerRig
 from tests.unit.monitor import fake_node
 
 
@@ -209,7 +209,7 @@ def test_on_the_loop_of_a_server(full: bool) -> None:
     import uvloop
 
     async def play() -> None:
-        server = Bench().server
+        server = ServerRig().server
         node = fake_node.node(server, SystemClock())
         node.monitor = await start_monitor(node)
         assert await asked(node.monitor) == 200

@@ -14,10 +14,10 @@ from jetcluster.monitor.jsz import account_detail, consumer_count, each_consumer
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer, filled, owned_by
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.monitor import fake_node
 from tests.unit.monitor.jetstream_pages import ask, health
 

@@ -1,4 +1,4 @@
-"""The lag of replicas, told from notes and from what a leader knows."""
+"""The lag of replicas, from notes and from what a leader knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testkit.twins.time import ManualTime
 from tests.unit.monitor import fake_node
 
 
-class World:
+class Rig:
     def __init__(self) -> None:
         self.clock = ManualTime()
         self.engine = fake_node.engine(self.clock)
@@ -32,66 +32,66 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def rig() -> Rig:
+    return Rig()
 
 
-def test_a_replica_that_lacks_nothing(world: World) -> None:
-    world.notes.asked()
-    world.publish(10)
-    assert world.lag(11) == world.lag(12) == Lag(0, 0, 0.0)
+def test_a_replica_that_lacks_nothing(rig: Rig) -> None:
+    rig.notes.asked()
+    rig.publish(10)
+    assert rig.lag(11) == rig.lag(12) == Lag(0, 0, 0.0)
 
 
-def test_behind_since_it_stopped(world: World) -> None:
-    world.notes.asked()
+def test_behind_since_it_stopped(rig: Rig) -> None:
+    rig.notes.asked()
     for _ in range(5):
-        world.publish(10)
-        world.clock.advance(1.0)
-    lag = world.lag(12)
+        rig.publish(10)
+        rig.clock.advance(1.0)
+    lag = rig.lag(12)
     assert (lag.entries, lag.messages) == (3, 30)
     assert lag.seconds == pytest.approx(2.0, abs=1.01)
-    assert world.lag(1).messages == 50  # before the first note: all that is known of
-    assert world.lag(12, missing=44) == Lag(3, 44, lag.seconds)
+    assert rig.lag(1).messages == 50  # before the first note: all that is known of
+    assert rig.lag(12, missing=44) == Lag(3, 44, lag.seconds)
 
 
-def test_notes_are_bounded_and_reach_back(world: World) -> None:
-    world.notes.asked()
+def test_notes_are_bounded_and_reach_back(rig: Rig) -> None:
+    rig.notes.asked()
     for second in range(280):
-        world.publish(1)
-        world.clock.advance(1.0)
+        rig.publish(1)
+        rig.clock.advance(1.0)
         if not second % 100:
-            world.notes.asked()
-    (kept,) = world.notes.notes.values()
+            rig.notes.asked()
+    (kept,) = rig.notes.notes.values()
     assert len(kept) <= MAX_NOTES
-    lag = world.lag(100)
+    lag = rig.lag(100)
     assert (lag.entries, lag.messages) == (190, 190)
     assert lag.seconds == pytest.approx(190, abs=2)
 
 
-def test_an_idle_stream_has_no_lag_of_its_own(world: World) -> None:
-    world.notes.asked()
-    world.publish(5)
-    world.clock.advance(100)
-    world.publish(1)
-    assert world.lag(11) == Lag(1, 1, pytest.approx(0.0, abs=1.01))
-    world.clock.advance(100)
-    assert world.lag(11) == Lag(1, 1, pytest.approx(100, abs=1.01))
-    assert world.lag(10) == Lag(2, 6, pytest.approx(200, abs=1.01))
+def test_an_idle_stream_has_no_lag_of_its_own(rig: Rig) -> None:
+    rig.notes.asked()
+    rig.publish(5)
+    rig.clock.advance(100)
+    rig.publish(1)
+    assert rig.lag(11) == Lag(1, 1, pytest.approx(0.0, abs=1.01))
+    rig.clock.advance(100)
+    assert rig.lag(11) == Lag(1, 1, pytest.approx(100, abs=1.01))
+    assert rig.lag(10) == Lag(2, 6, pytest.approx(200, abs=1.01))
 
 
-def test_nobody_asks_any_more(world: World) -> None:
-    world.notes.asked()
-    world.clock.advance(IDLE_SECONDS + 2)
-    assert world.notes.notes == {}
-    world.publish(1)
-    world.clock.advance(10)
-    assert world.notes.notes == {}
-    world.notes.asked()
-    assert list(world.notes.notes) == [7]
+def test_nobody_asks_any_more(rig: Rig) -> None:
+    rig.notes.asked()
+    rig.clock.advance(IDLE_SECONDS + 2)
+    assert rig.notes.notes == {}
+    rig.publish(1)
+    rig.clock.advance(10)
+    assert rig.notes.notes == {}
+    rig.notes.asked()
+    assert list(rig.notes.notes) == [7]
 
 
-def test_a_stream_that_is_led_elsewhere_now(world: World) -> None:
-    world.notes.asked()
-    world.replica.leading = False
-    world.clock.advance(2.0)
-    assert world.notes.notes == {}
+def test_a_stream_that_is_led_elsewhere_now(rig: Rig) -> None:
+    rig.notes.asked()
+    rig.replica.leading = False
+    rig.clock.advance(2.0)
+    assert rig.notes.notes == {}

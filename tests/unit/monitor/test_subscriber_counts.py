@@ -20,7 +20,7 @@ ASK = "$SYS.DEBUG.SUBSCRIBERS"
 def nodes() -> Iterator[Nodes]:
     system = account("$SYS", ExportOptions("service", ASK))
     made = Nodes(3, system, account("B", ImportOptions("service", "$SYS", ASK)))
-    counts = [SubscriberCounts(SimpleNamespace(server=bench.server, options=Options())) for bench in made.benches]  # type: ignore[arg-type]
+    counts = [SubscriberCounts(SimpleNamespace(server=rig.server, options=Options())) for rig in made.rigs]  # type: ignore[arg-type]
     for one in counts:
         one.start()
     yield made
@@ -47,7 +47,7 @@ def test_all_nodes_count(nodes: Nodes) -> None:
     assert asked(nodes, "B", b"a..b") == b"0"
 
 
-def test_an_account_is_told_of_itself_whatever_it_claims(nodes: Nodes) -> None:
+def test_an_account_gets_its_own_numbers_whatever_it_claims(nodes: Nodes) -> None:
     nodes.client("C", b"SUB a.b 1")
     client = nodes.client("B", b"SUB in 9")
     block = b'NATS/1.0\r\nNats-Request-Info: {"acc":"C"}\r\n\r\n'
@@ -56,7 +56,7 @@ def test_an_account_is_told_of_itself_whatever_it_claims(nodes: Nodes) -> None:
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for(nodes: Nodes) -> None:
-    nodes.benches[2].server.account("$SYS").subscribe(b"$SYS.REQ.ACCOUNT.NSUBS", lambda s, r, h, p, o: None)
+    nodes.rigs[2].server.account("$SYS").subscribe(b"$SYS.REQ.ACCOUNT.NSUBS", lambda s, r, h, p, o: None)
     there = nodes.links[0, 2]
     there.send_msg = lambda *_: None  # type: ignore[method-assign]
     nodes.client("B", b"SUB a 1", at=1)

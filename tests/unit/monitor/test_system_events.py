@@ -102,7 +102,7 @@ async def test_refused_clients(server: Server, events: SystemEvents) -> None:
     assert server.clients.closed[-1].user == "mallory"
 
 
-async def test_who_never_logged_in_is_not_told_to_be_gone(server: Server, events: SystemEvents) -> None:
+async def test_who_never_logged_in_is_not_announced_as_gone(server: Server, events: SystemEvents) -> None:
     system = Asker(server)
     system.listen(b"$SYS.ACCOUNT.$G.DISCONNECT")
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -127,7 +127,7 @@ async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch
     assert (reply["error"]["code"], "page" in reply["error"]["description"]) == (500, True)
 
 
-async def test_a_defect_is_told(system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_answered(system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.clients, "totals", lambda: 1 / 0)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert reply["error"] == {"code": 500, "description": "internal error, see the log"}

@@ -28,7 +28,7 @@ def test_each_time_it_says_something_has_the_next_number() -> None:
     assert block().make()["seq"] == 1
 
 
-def test_only_what_there_is_is_told() -> None:
+def test_only_what_there_is_is_shown() -> None:
     plain = block().make()
     assert not {"cluster", "domain", "tags", "metadata"} & plain.keys()
     assert (plain["name"], plain["host"], plain["id"]) == ("n", "h", "ID")

@@ -12,7 +12,7 @@ from jetcluster import native
 from jetcluster.mesh.frames import MAX_DELIVER_BYTES, FrameError, decode_msgs, encode_msgs
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server.accounts.subscription import rendered
-from testkit.server_rig import Bench
+from testkit.server_rig import ServerRig
 
 pytestmark = pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}")
 
@@ -48,10 +48,10 @@ def test_columns(some: list[Outgoing]) -> None:
 
 def answered(answers: list[tuple[bytes, bytes]]) -> object:
     """Output and counters of two clients after answers to an inbox of one and to subjects of the other."""
-    bench = Bench()
-    inbox, other = bench.client(b"SUB _INBOX.a.* 1"), bench.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2")
-    bench.router.publish(b"_INBOX.a.0", b"first")  # caches the routes
-    bench.router.publish_many(answers)
+    rig = ServerRig()
+    inbox, other = rig.client(b"SUB _INBOX.a.* 1"), rig.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2")
+    rig.router.publish(b"_INBOX.a.0", b"first")  # caches the routes
+    rig.router.publish_many(answers)
     counts = [(one.connection.out_msgs, one.connection.out_bytes, one.connection.pending) for one in (inbox, other)]
     return inbox.read(), other.read(), counts
 

@@ -16,7 +16,7 @@ import pytest
 from jetcluster import native
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription, Valve
 from jetcluster.server.client import commands
-from testkit.server_rig import Bench, FakePeer, Peer
+from testkit.server_rig import FakePeer, Peer, ServerRig
 
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
@@ -114,7 +114,7 @@ class Inputs:
             data = data[size:]
 
 
-class World:
+class Rig:
     """A server, its takers, and all that became of one seed's input."""
 
     def __init__(self, seed: int) -> None:
@@ -125,14 +125,14 @@ class World:
         self.output: dict[int, bytes] = {}
         self.valve = Valve()
         rng = self.rng
-        self.bench = Bench(max_payload=rng.choice([1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000]))
+        self.rig = ServerRig(max_payload=rng.choice([1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000]))
         self.peers = [self._client() for _ in range(rng.randrange(1, 4))]
         self.subscriptions = {
             filter: self._subscribe(filter) for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
         }
         self.node = FakePeer("node")
         if rng.random() < 0.3:
-            self.bench.router.peers.set_interest(self.node, rng.choice(FILTERS), None, 1)
+            self.rig.router.peers.set_interest(self.node, rng.choice(FILTERS), None, 1)
 
     def _client(self) -> Peer:
         rng = self.rng
@@ -141,14 +141,14 @@ class World:
             f'CONNECT {{"verbose":{flags[0]},"pedantic":{flags[1]},"echo":{"false" if flags[2] == "true" else "true"},'
             f'"headers":{rng.choice(["true", "true", "false"])},"no_responders":true,"protocol":1}}\r\n'
         )
-        peer = self.bench.client(connect=connect.encode())
+        peer = self.rig.client(connect=connect.encode())
         for sid in range(1, rng.choice([1, 2, 2, 4])):
             peer.send(b"SUB %b %d" % (rng.choice(FILTERS), sid))
         peer.read()
         return peer
 
     def _subscribe(self, filter: bytes) -> Subscription:
-        subscribe, local_only = self.bench.router.subscribe, self.rng.random() < 0.5
+        subscribe, local_only = self.rig.router.subscribe, self.rng.random() < 0.5
         if self.rng.random() < 0.5:
             return subscribe(
                 filter, self._callback(filter, *[self.rng.random() < 0.2 for _ in range(3)]), local_only=local_only
@@ -176,13 +176,13 @@ class World:
                 self.valve.close()
                 origin.wait_at(self.valve)
             if goes and len(self.seen) % 5 == 0:
-                self.bench.router.unsubscribe(self.subscriptions[name])
+                self.rig.router.unsubscribe(self.subscriptions[name])
             if fails and len(payload) == 5:
                 raise RuntimeError("a callback that fails")
 
         return take
 
-    def run(self, inputs: Inputs) -> World:
+    def run(self, inputs: Inputs) -> Rig:
         publisher = self.peers[0]
         for piece in inputs.pieces():
             if publisher.closed:
@@ -227,9 +227,9 @@ def portions_of(seed: int, *, compiled: bool) -> Iterator[None]:
 def test_compiled_and_python_agree_on_random_input(part: int, caplog: pytest.LogCaptureFixture) -> None:
     for seed in range(FIRST + part, FIRST + INPUTS, PARTS):
         with portions_of(seed, compiled=True):
-            compiled = World(seed).run(Inputs(seed))
+            compiled = Rig(seed).run(Inputs(seed))
         with portions_of(seed, compiled=False):
-            python = World(seed).run(Inputs(seed))
+            python = Rig(seed).run(Inputs(seed))
         assert compiled.calls == python.calls, f"seed {seed}"
         assert compiled.output == python.output, f"seed {seed}"
         assert compiled.seen[-7:] == python.seen[-7:], f"seed {seed}"
@@ -242,14 +242,14 @@ def test_compiled_and_python_agree_on_random_input(part: int, caplog: pytest.Log
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_what_a_callback_changes_for_the_client_counts_from_the_next_message_on(compiled: bool) -> None:
-    bench = Bench()
-    client = bench.client()
+    rig = ServerRig()
+    client = rig.client()
     session = client.connection.session
 
     def change(*_: object) -> None:
         session.verbose = True
         session.set_permissions(None)
 
-    bench.router.subscribe(b"go", change)
+    rig.router.subscribe(b"go", change)
     with portions_of(1, compiled=compiled):
         assert client.ask(b"PUB a 0", b"", b"PUB go 0", b"", b"PUB a 0", b"", b"PUB a 0", b"") == b"+OK\r\n+OK\r\n"

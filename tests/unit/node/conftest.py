@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.node.stopped import Site
+from tests.unit.node.stopped import Stopped
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
-    site.stream("S", "n1", "n2", "n3")
-    site.stream("ONE", "n3")
-    return site
+def stopped(tmp_path: Path) -> Stopped:
+    stopped = Stopped(tmp_path)
+    stopped.stream("S", "n1", "n2", "n3")
+    stopped.stream("ONE", "n3")
+    return stopped

@@ -38,7 +38,7 @@ def wire(name: str, replicas: int) -> dict[str, Any]:
     return StreamConfig(name=name, subjects=[name.lower()], num_replicas=replicas).normalised().to_wire()
 
 
-class Site:
+class Stopped:
     """Stores `n1`, `n2`, ... of one cluster, and its streams in account A. `fill` puts a replica into a store."""
 
     def __init__(self, root: Path, count: int = 3) -> None:

@@ -86,7 +86,7 @@ def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_a
     found = Capacity(options, tmp_path)
     assert found.max_storage == 48 << 10
     assert found.look(30 * GB, 10 * GB) and found.max_storage == 30 * GB
-    assert not found.look(31 * GB, 10 * GB), "too little to be told"
+    assert not found.look(31 * GB, 10 * GB), "too little to be noticed"
     assert not found.look(GB, 10 * GB) and found.max_storage == 30 * GB, "what is full is the journal's to say"
     assert found.look(40 * GB, 10 * GB) and found.limits("B", lambda: 2).max_storage == 75 * GB
     options.jetstream = JetStreamOptions(enabled=True, max_file_store=5)

@@ -25,8 +25,8 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ListLog
 
 NOW = 1_800_000_000.0
 WHOLE, ROTTEN = 2, 3
@@ -145,7 +145,7 @@ def test_a_renewal_cut_off_is_finished_or_begun_anew(directory: Path) -> None:
     kv.close()
 
 
-def test_one_renewal_after_the_other_is_told_from_what_else_lies_in_the_quarantine(directory: Path) -> None:
+def test_one_renewal_after_the_other_is_distinguished_from_what_else_lies_in_the_quarantine(directory: Path) -> None:
     quarantine = directory / "quarantine"
     assert not data_renewal.recently_renewed(directory, NOW)
     for name in ("data-mine", "data-1-copy", "data-", f"data-{int(NOW) + 10**8}", f"data-{int(NOW) - 601}"):

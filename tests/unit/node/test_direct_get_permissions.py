@@ -75,7 +75,7 @@ async def ask(wire: Wire, subject: str, body: Any = "", reply: str = "", fields:
 
 
 def refused(subject: str) -> str:
-    """The name with the domain is judged, and told, as the one without."""
+    """The name with the domain is judged, and shown, as the one without."""
     return f'Permissions Violation for Publish to "{subject.replace("$JS.hub.API.", "$JS.API.")}"'
 
 

@@ -32,7 +32,7 @@ async def started(name: str, store: Path, port: int, cluster_port: int, *routes:
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-async def test_whoever_connects_to_a_ready_node_is_told_of_the_others(tmp_path: Path, fixed: bool) -> None:
+async def test_whoever_connects_to_a_ready_node_gets_the_urls_of_the_others(tmp_path: Path, fixed: bool) -> None:
     """nats.js: connects to the first of two servers once the second one is ready, and kills the first. nats.c: nothing
     may be news to a client that has just connected."""
     first_route, port = free_port(), free_port() if fixed else -1

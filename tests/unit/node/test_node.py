@@ -63,7 +63,7 @@ async def test_a_started_node_loads_its_request_handlers_before_the_first_reques
         await node.stop()
 
 
-async def test_who_waits_for_messages_is_told_that_the_server_stops(tmp_path: Path) -> None:
+async def test_who_waits_for_messages_is_answered_when_the_server_stops(tmp_path: Path) -> None:
     node = await started(tmp_path)
     await create(node, "S")
     reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
@@ -129,7 +129,7 @@ async def test_a_journal_that_cannot_be_written_ends_the_process_with_a_code(tmp
     await node.stop()
 
 
-async def test_more_tags_than_can_be_told_to_others_are_a_clear_refusal(tmp_path: Path) -> None:
+async def test_more_tags_than_can_be_sent_to_others_are_a_clear_refusal(tmp_path: Path) -> None:
     node = Node(
         replace(options(tmp_path), server_tags=[f"t{i}" for i in range(1000)]),
         logs.get_logger("test"),

@@ -1,4 +1,4 @@
-"""Reload of a running node: each row of what may change live is changed, seen to be in force, and told in the log with
+"""Reload of a running node: each row of what may change live is changed, seen to be in force, and logged with
 nats-server's words; a reload that is refused changes nothing."""
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ async def test_files_that_name_the_process(tmp_path: Path) -> None:
         assert list((tmp_path / "b").iterdir()) == []
 
 
-async def test_tags_and_metadata_are_told_to_others(tmp_path: Path) -> None:
+async def test_tags_and_metadata_are_sent_to_others(tmp_path: Path) -> None:
     async with running(tmp_path, "server_tags: a") as server:
         assert server.reload("server_tags: [b, 'C,d']\nserver_metadata { k: v }") == ["tags", "metadata"]
         assert server.node.jetstream is not None

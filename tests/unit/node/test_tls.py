@@ -45,7 +45,7 @@ USERS = 'authorization { users: [ { user: "CN=dan,OU=it,O=Example", account: A }
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["leafnodes.authorization", "users"])
-async def test_leafs_are_told_by_their_certificates(certificates: Certificates, tmp_path: Path, own: bool) -> None:
+async def test_leafs_are_known_by_their_certificates(certificates: Certificates, tmp_path: Path, own: bool) -> None:
     pins = f'pinned_certs: ["{pin_of(certificates.files["dn"][0])}", "{pin_of(certificates.files["plain"][0])}"]'
     users = "" if own else 'users: [ { user: "CN=dan,OU=it,O=Example" } ]'
     text = f"accounts {{ A {{ {users} }} }}\n"
@@ -66,7 +66,7 @@ async def test_leafs_are_told_by_their_certificates(certificates: Certificates, 
         assert await leaf(port, certificates.context(Case(""))) == NO_TLS
 
 
-async def test_websocket_clients_are_told_by_their_certificates(certificates: Certificates, tmp_path: Path) -> None:
+async def test_websocket_clients_are_known_by_their_certificates(certificates: Certificates, tmp_path: Path) -> None:
     users = 'users: [ { user: "CN=dan,OU=it,O=Example" } ]'
     text = f'accounts {{ A {{ {users} }} }}\nwebsocket {{ listen: "127.0.0.1:-1", '
     text += block(certificates, "verify_and_map: true") + "}\n"

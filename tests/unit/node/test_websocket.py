@@ -136,7 +136,7 @@ async def test_a_login_of_its_own(tmp_path: Path) -> None:
         assert await plain_login(node, {}) == "PONG"
 
 
-async def test_clients_are_told_that_the_server_goes_away(tmp_path: Path) -> None:
+async def test_clients_get_an_info_when_the_server_goes_away(tmp_path: Path) -> None:
     text = 'websocket { listen: "127.0.0.1:-1", no_tls: true }\n'
     async with node_of(tmp_path, text) as node, raw(node) as connection:
         await heard(connection)
@@ -146,7 +146,7 @@ async def test_clients_are_told_that_the_server_goes_away(tmp_path: Path) -> Non
 
 
 async def test_lame_duck_over_websocket(tmp_path: Path) -> None:
-    """WebSocket clients are told and closed like the others, with a close frame, and nobody new is let in."""
+    """WebSocket clients get an INFO and are closed like the others, with a close frame, and nobody new is let in."""
     text = """
     cluster { name: c, listen: "127.0.0.1:-1" }
     websocket { listen: "127.0.0.1:-1", no_tls: true }

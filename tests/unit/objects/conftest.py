@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.objects.bench import Bench
+from tests.unit.objects.rig import Rig
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()

@@ -8,7 +8,7 @@ from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import FakeBus, NaiveStore
 
 
-def test_publishers_are_told_in_the_form_of_a_pub_ack() -> None:
+def test_publishers_are_answered_in_the_form_of_a_pub_ack() -> None:
     bus, time = FakeBus(), ManualTime()
     host = BucketHost(
         "OBJ_b", NaiveStore(), bus, time, time.call_soon, lambda *message: None,  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects import request
-from tests.unit.objects.bench import Bench, meta
+from tests.unit.objects.rig import Rig, meta
 from tests.unit.stream.fake_store import ClientOrigin
 
 VALUES: list[Any] = [
@@ -44,7 +44,7 @@ SUBJECTS = ["info.o", "info.*", "info.>", "info.a.b", "info.\udcff", "chunks.n",
 @pytest.mark.parametrize("seed", range(40))
 def test_random_messages(seed: int) -> None:
     rng = random.Random(seed)
-    bench = Bench()
+    rig = Rig()
     for _ in range(60):
         kind = rng.random()
         if kind < 0.3:
@@ -60,17 +60,17 @@ def test_random_messages(seed: int) -> None:
         headers = rng.choice(
             [b"", b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", b"NATS/1.0\r\n", b"garbage", rng.randbytes(20)]
         )
-        bench.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, ClientOrigin())
+        rig.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, ClientOrigin())
         if rng.random() < 0.5:
-            bench.commit()
+            rig.commit()
         if rng.random() < 0.1:
-            bench.new_leader(rng.randrange(len(bench.log) + 1))
-        bench.tick(rng.choice([0.1, 700]))
-        bench.scan()
-    assert bench.damage == []
-    bench.tick(700)
-    bench.tick(700)
-    assert bench.put("fine", b"abcdefgh", "fine")["nonce"] == "fine"
+            rig.new_leader(rng.randrange(len(rig.log) + 1))
+        rig.tick(rng.choice([0.1, 700]))
+        rig.scan()
+    assert rig.damage == []
+    rig.tick(700)
+    rig.tick(700)
+    assert rig.put("fine", b"abcdefgh", "fine")["nonce"] == "fine"
 
 
 @pytest.mark.parametrize("seed", range(20))

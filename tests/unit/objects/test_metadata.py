@@ -8,7 +8,7 @@ from jetcluster.errors import ApiError
 from jetcluster.objects import metadata
 from jetcluster.objects.metadata import parse_info, parse_meta
 from jetcluster.store.api import Msg
-from tests.unit.objects.bench import digest
+from tests.unit.objects.rig import digest
 
 GOOD = {"name": "o", "nonce": "n", "chunks": 2, "size": 10}
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from jetcluster.store.batch import Batch
-from tests.unit.objects.bench import Bench, meta
+from tests.unit.objects.rig import Rig, meta
 
 NAMES = ("cat", "a dog", "Y2F0")
 
@@ -16,8 +16,8 @@ NAMES = ("cat", "a dog", "Y2F0")
 class Uploader:
     """Retries what was not answered, in order and with a Nats-Msg-Id, as a careful client does."""
 
-    def __init__(self, bench: Bench, rng: random.Random, number: int) -> None:
-        self.bench = bench
+    def __init__(self, rig: Rig, rng: random.Random, number: int) -> None:
+        self.rig = rig
         self.nonce = f"n{number}"
         self.name = rng.choice(NAMES)
         self.data = rng.randbytes(rng.randrange(1, 40))
@@ -31,20 +31,20 @@ class Uploader:
     def begin(self) -> None:
         subject = {"cat": "cat", "a dog": "YSBkb2c=", "Y2F0": "Y2F0"}[self.name]
         body = meta(self.nonce, self.data, len(self.parts), self.name)
-        self.bench.publish(f"$OBJ.b.info.{subject}", body, f"begin.{self.nonce}".encode())
+        self.rig.publish(f"$OBJ.b.info.{subject}", body, f"begin.{self.nonce}".encode())
 
     def send(self) -> None:
         if self.begun and self.sent < len(self.parts):
             reply, msg_id = f"{self.nonce}.{self.sent}", f"Nats-Msg-Id: {self.nonce}.{self.sent}"
-            self.bench.publish(f"$OBJ.b.chunks.{self.nonce}", self.parts[self.sent], reply.encode(), (msg_id,))
+            self.rig.publish(f"$OBJ.b.chunks.{self.nonce}", self.parts[self.sent], reply.encode(), (msg_id,))
             self.sent += 1
 
     def listen(self) -> None:
-        for answer in self.bench.told(f"begin.{self.nonce}".encode()):
+        for answer in self.rig.told(f"begin.{self.nonce}".encode()):
             if "error" in answer:
                 self.outcome = answer  # its subject holds another object
             self.begun = "error" not in answer
-        while self.outcome is None and (told := self.bench.told(f"{self.nonce}.{self.answered}".encode())):
+        while self.outcome is None and (told := self.rig.told(f"{self.nonce}.{self.answered}".encode())):
             self.answered += 1
             if self.answered == len(self.parts) or "error" in told[-1]:
                 self.outcome = told[-1]
@@ -56,56 +56,56 @@ class Uploader:
 @pytest.mark.parametrize("seed", range(100))
 def test_objects_are_whole_whatever_happens(seed: int) -> None:
     rng = random.Random(seed)
-    bench = Bench(duplicate_window=10**12)
+    rig = Rig(duplicate_window=10**12)
     uploaders: list[Uploader] = []
     stored: set[str] = set()
 
     def note(batch: Batch, first_seq: int, ts: int) -> None:
         stored.update(json.loads(p)["nonce"] for s, _, p in batch.messages() if s.startswith(b"$OBJ.b.info."))
 
-    bench.machine.observe(note)
+    rig.machine.observe(note)
     for _ in range(rng.randrange(30, 120)):
         step = rng.random()
         if step < 0.12 and len(uploaders) < 8:
-            uploaders.append(Uploader(bench, rng, len(uploaders)))
+            uploaders.append(Uploader(rig, rng, len(uploaders)))
             uploaders[-1].begin()
         elif step < 0.6 and uploaders:
             rng.choice(uploaders).send()
         elif step < 0.85:
-            bench.commit(rng.randrange(1, 4))
+            rig.commit(rng.randrange(1, 4))
         elif step < 0.9:
-            bench.publish(f"$OBJ.b.delete.{rng.choice(['cat', 'YSBkb2c=', 'Y2F0'])}", b"", b"gone")
+            rig.publish(f"$OBJ.b.delete.{rng.choice(['cat', 'YSBkb2c=', 'Y2F0'])}", b"", b"gone")
         elif step < 0.96:
-            bench.tick(0.25)
-            bench.bucket.scan()
+            rig.tick(0.25)
+            rig.bucket.scan()
         else:
-            bench.time.advance(0)
-            bench.new_leader(rng.randrange(len(bench.log) + 1))
+            rig.time.advance(0)
+            rig.new_leader(rng.randrange(len(rig.log) + 1))
             for uploader in uploaders:
                 uploader.leader_lost()
         for uploader in uploaders:
             uploader.listen()
-    settle(bench, uploaders)
-    check(bench, uploaders, stored)
+    settle(rig, uploaders)
+    check(rig, uploaders, stored)
 
 
-def settle(bench: Bench, uploaders: list[Uploader]) -> None:
+def settle(rig: Rig, uploaders: list[Uploader]) -> None:
     for _ in range(12):
         for uploader in uploaders:
             if not uploader.begun and uploader.outcome is None:
                 uploader.begin()
             while uploader.begun and uploader.sent < len(uploader.parts):
                 uploader.send()
-        bench.commit()
-        bench.scan()
-        bench.tick()
+        rig.commit()
+        rig.scan()
+        rig.tick()
         for uploader in uploaders:
             uploader.listen()
-    assert bench.bucket.uploads is not None
-    assert not bench.bucket.uploads.by_nonce, [u.state for u in bench.bucket.uploads.by_nonce.values()]
+    assert rig.bucket.uploads is not None
+    assert not rig.bucket.uploads.by_nonce, [u.state for u in rig.bucket.uploads.by_nonce.values()]
 
 
-def check(bench: Bench, uploaders: list[Uploader], stored: set[str]) -> None:
+def check(rig: Rig, uploaders: list[Uploader], stored: set[str]) -> None:
     by_nonce = {uploader.nonce: uploader for uploader in uploaders}
     for uploader in uploaders:
         outcome = uploader.outcome
@@ -116,17 +116,17 @@ def check(bench: Bench, uploaders: list[Uploader], stored: set[str]) -> None:
             assert (code, uploader.nonce in stored) in ((11005, False), (11002, True)), outcome
         else:
             assert outcome["nonce"] == uploader.nonce
-    listing = bench.bucket.catalog.listing(0, 0)
+    listing = rig.bucket.catalog.listing(0, 0)
     list(listing)
     objects = json.loads(listing.answer)["objects"]
     expected = 0
     for info in objects:
         uploader = by_nonce[info["nonce"]]
         assert (info["name"], info["size"]) == (uploader.name, len(uploader.data))
-        chunks = [m.payload for m in bench.store.queries.scan(f"$OBJ.b.chunks.{info['nonce']}".encode(), 1)]
+        chunks = [m.payload for m in rig.store.queries.scan(f"$OBJ.b.chunks.{info['nonce']}".encode(), 1)]
         assert b"".join(chunks) == uploader.data
         expected += len(chunks)
-    kinds = [subject.split(".")[0] for subject in bench.stored()]
+    kinds = [subject.split(".")[0] for subject in rig.stored()]
     assert kinds.count("chunks") == expected, "chunks of no object"
     assert kinds.count("upload") == 0
     assert len(kinds) - expected <= len(NAMES)

@@ -8,7 +8,7 @@ from jetcluster.objects.metadata import parse_meta
 from jetcluster.objects.upload import Upload, UploadState, end_of_upload, removal_of_upload
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import Replace
-from tests.unit.objects.bench import Bench, meta
+from tests.unit.objects.rig import Rig, meta
 
 
 def upload(size: int = 10, chunks: int = 3) -> Upload:
@@ -69,15 +69,15 @@ def decoded(command: bytes) -> Replace:
     return found
 
 
-def test_the_end_of_an_upload_depends_on_all_that_it_replaces(bench: Bench) -> None:
-    bench.put("cat", b"x", "old")  # 1 record, 2 chunk, 3 info
-    bench.begin("new", b"yy", 2, "cat")
-    bench.chunk(b"y", "new")
-    uploads, layout = bench.bucket.uploads, bench.bucket.layout
+def test_the_end_of_an_upload_depends_on_all_that_it_replaces(rig: Rig) -> None:
+    rig.put("cat", b"x", "old")  # 1 record, 2 chunk, 3 info
+    rig.begin("new", b"yy", 2, "cat")
+    rig.chunk(b"y", "new")
+    uploads, layout = rig.bucket.uploads, rig.bucket.layout
     assert uploads is not None
     assert layout is not None
     upload = uploads.by_nonce["new"]
-    command = decoded(end_of_upload(layout, bench.store, bench.bucket.catalog, upload, b"INFO", 7))
+    command = decoded(end_of_upload(layout, rig.store, rig.bucket.catalog, upload, b"INFO", 7))
     own = b"$OBJ.b."
     assert command.guards == [
         (own + b"upload.new", 4), (own + b"chunks.new", 5), (own + b"info.cat", 3), (own + b"info.Y2F0", 0),
@@ -86,6 +86,6 @@ def test_the_end_of_an_upload_depends_on_all_that_it_replaces(bench: Bench) -> N
     assert command.batch is not None
     assert list(command.batch.messages()) == [(own + b"info.cat", b"", b"INFO")]
 
-    command = decoded(removal_of_upload(layout, bench.store, upload, 7))
+    command = decoded(removal_of_upload(layout, rig.store, upload, 7))
     assert (command.guards, command.batch) == ([(own + b"upload.new", 4)], None)
     assert command.purges == [own + b"upload.new", own + b"chunks.new"]

@@ -19,7 +19,7 @@ def test_each_replica_is_a_copy_of_its_own() -> None:
     assert Copy("S", "S").reading(1, 2, "seq")["readPreference"] == "leader"
 
 
-def test_lag_moves_the_fence_and_is_told() -> None:
+def test_lag_moves_the_fence_and_is_reported() -> None:
     first, second = copies_of(STATE, {})
     assert fence({first: 90, second: 70}, 90) == 70
     assert fence({first: 95, second: 93}, 90) == 90

@@ -59,7 +59,7 @@ def test_missing_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     assert '"ok": false, "found": "no Java; install it"' in out
 
 
-def test_print_submit_drops_what_spark_submit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_submit_drops_what_spark_submit_gets(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["doctor", "--master", "yarn", "--conf=a=b", "--conf", "c=d", "--print-submit", "--json"]
     assert main.job_words(words) == ["doctor", "--json"]
     assert main.main(words) == 0

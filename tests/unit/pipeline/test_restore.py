@@ -17,7 +17,7 @@ def test_usage(words: list[str]) -> None:
         restore.check(args)
 
 
-def test_what_is_no_archive_is_told_before_spark_is_started(tmp_path: Path) -> None:
+def test_what_is_no_archive_is_reported_before_spark_is_started(tmp_path: Path) -> None:
     args = main.parser_of("restore", restore).parse_args(["--from", str(tmp_path)])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no archive there"):
         restore.check(args)

@@ -30,7 +30,7 @@ def test_lines_may_come_in_any_order() -> None:
     assert findings(lines()[::-1], None) == findings(lines(), None)
 
 
-def test_a_workload_without_a_copy_is_told() -> None:
+def test_a_workload_without_a_copy_is_reported() -> None:
     (figures,) = findings([line for line in lines() if '"stored"' not in line], None)
     assert json.loads(figures.text)["unread"] == ["queue"]
 

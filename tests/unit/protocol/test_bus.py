@@ -17,7 +17,7 @@ def test_an_origin_that_is_no_connection_is_refused_nothing_and_waits_nowhere() 
     assert origin.may_be_answered_at(b"$SYS.x") and origin.may_publish_mapped(b"any")
 
 
-# A valve: who waits at it, whose turn it is, and who is told.
+# A valve: who waits at it, whose turn it is, and who is called.
 
 
 class Publisher:
@@ -25,7 +25,7 @@ class Publisher:
         valve.waiting[self] = None
 
 
-def test_only_changes_are_told() -> None:
+def test_only_changes_are_reported() -> None:
     told: list[bool] = []
     valve = Valve(told.append)
     valve.open()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.raft.journal_rig import Bench
+from tests.unit.raft.journal_rig import Rig
 from tests.unit.raft.loopback import Loopback
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> Rig:
+    return Rig()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ ABC = Config(("A", "B", "C"))
 OPTIONS = JournalOptions(segment_bytes=4_096, reserve_bytes=0, node_retain_bytes=16_384, retry_delay=0.1)
 
 
-class Bench:
+class Rig:
     """One disk and the journal that is open on it."""
 
     def __init__(self, **options: Any) -> None:
@@ -96,18 +96,18 @@ def wipe(disk: JournalDisk, index: int, byte: bytes) -> None:
     disk.corrupt(number, start, byte * (end - start))
 
 
-def filled(count: int, **options: Any) -> tuple[Bench, GroupLog]:
+def filled(count: int, **options: Any) -> tuple[Rig, GroupLog]:
     """A journal with a log that has so many entries."""
-    bench = Bench(**options)
-    log = bench.log()
-    bench.fill(log, count)
-    return bench, log
+    rig = Rig(**options)
+    log = rig.log()
+    rig.fill(log, count)
+    return rig, log
 
 
-def barrier(bench: Bench, number: int) -> list[int]:
+def barrier(rig: Rig, number: int) -> list[int]:
     """The list to which a barrier of now adds its number."""
     called: list[int] = []
-    bench.journal.barrier(lambda: called.append(number))
+    rig.journal.barrier(lambda: called.append(number))
     return called
 
 

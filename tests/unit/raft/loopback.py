@@ -19,7 +19,7 @@ SMALL = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes
 
 
 class Recorder:
-    """A state machine that writes down what it is told."""
+    """A state machine that writes down its calls."""
 
     def __init__(self, applied: list[tuple[int, bytes]] | None = None) -> None:
         self.applied: list[tuple[int, bytes]] = applied if applied is not None else []

@@ -61,7 +61,7 @@ def test_no_frame_of_a_stranger_counts_for_anything(net: Loopback) -> None:
         group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index, group.told_index,
     )  # fmt: skip
     assert b.node.admission.refused == len(attacks)
-    assert len([text for _, text in b.reports if "frames of X are refused" in text]) == 1, "told once"
+    assert len([text for _, text in b.reports if "frames of X are refused" in text]) == 1, "reported once"
     assert not group.stopped
 
 
@@ -191,7 +191,7 @@ def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     assert group.applied_index == net["A"].group().applied_index > commit
     net.run(60.0)
     b.node.on_frame("C", 1, forged_entry)
-    assert [said for _, said in b.reports if "contradicts" in said] == [text, text], "told again"
+    assert [said for _, said in b.reports if "contradicts" in said] == [text, text], "reported again"
 
 
 def test_terms_do_not_leap_often() -> None:
@@ -294,7 +294,7 @@ def test_nobody_stands_for_election_beyond_the_bound() -> None:
     assert not group.may_campaign()
 
 
-def test_frames_of_members_that_are_no_frames_are_told() -> None:
+def test_frames_of_members_that_are_no_frames_are_reported() -> None:
     """The link is closed by whoever called; whatever the bytes are, nothing raises and no group stops."""
     net = running(after=0.5)
     node, group = net["B"].node, net["B"].group()

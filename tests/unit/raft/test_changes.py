@@ -136,7 +136,7 @@ def test_growing_from_one_to_three() -> None:
 
 
 def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
-    """A leads `voters`; `learners` have caught up, and wait to be told."""
+    """A leads `voters`; `learners` have caught up, and wait for the word."""
     names = "".join(sorted({*voters, *learners}))
     net = Loopback(names)
     for name in voters:

@@ -127,7 +127,7 @@ def test_stock_d3_commits_its_own_divergent_tail(stock_clock: StockClock) -> Non
     a.flush()
     a.receive("B", {"type": "append_entries", "term": 5, "commit_index": 100, "serialized": None})
     a.doTick(0)
-    assert answers == [0], "the client was told success"
+    assert answers == [0], "the client got a success"
 
 
 def test_d3_only_verified_entries_are_committed() -> None:
@@ -236,7 +236,7 @@ def test_d7_an_ack_of_another_term_does_not_count() -> None:
     assert leader.term >= 4
 
 
-def test_d8_a_stale_leader_is_told() -> None:
+def test_d8_a_stale_leader_is_answered() -> None:
     net, old = led(after=0.1)
     net.isolate("A")
     net.until(lambda: any(net[n].group().ready for n in "BC"))
@@ -493,7 +493,7 @@ def test_d18_a_long_divergence_is_repaired_at_once() -> None:
     assert len(frames) < 30, "no message storm"
 
 
-def test_d19_what_is_under_way_is_bounded_and_dropped_proposals_are_told() -> None:
+def test_d19_what_is_under_way_is_bounded_and_dropped_proposals_are_answered() -> None:
     net, leader = led(config=None, after=0.1)
     sent: list[int] = []
 

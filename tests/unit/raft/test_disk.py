@@ -14,7 +14,7 @@ from jetcluster.raft.journal.disk import SLOT_BYTES, Disk, FileDisk, FileMark, N
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import Bench, fill
+from tests.unit.raft.journal_rig import Rig, fill
 
 
 @pytest.fixture(params=["files", "relaxed files", "memory"])
@@ -236,25 +236,25 @@ def test_the_twins(mark: MemoryMark | NoMark, kept: int) -> None:
 
 def test_a_clean_end_marks_all_that_was_written() -> None:
     for interval in (None, 120.0):
-        bench = Bench(sync_interval=interval)
-        bench.fill(bench.log(), 5)
-        fill(bench.log(), 5)
-        bench.journal.close()
-        bench.disk.crash(SeededRng(5))
-        found = bench.open().seq - 1
-        assert bench.mark.batch == found >= 2, "and it is on the disk, whatever the interval"
-        assert bench.found.damage == []
-        assert bench.log().last_index == 10
+        rig = Rig(sync_interval=interval)
+        rig.fill(rig.log(), 5)
+        fill(rig.log(), 5)
+        rig.journal.close()
+        rig.disk.crash(SeededRng(5))
+        found = rig.open().seq - 1
+        assert rig.mark.batch == found >= 2, "and it is on the disk, whatever the interval"
+        assert rig.found.damage == []
+        assert rig.log().last_index == 10
 
 
-def test_a_last_write_that_fails_is_not_marked(bench: Bench) -> None:
-    bench.fill(bench.log(), 5)
-    fill(bench.log(), 5)
+def test_a_last_write_that_fails_is_not_marked(rig: Rig) -> None:
+    rig.fill(rig.log(), 5)
+    fill(rig.log(), 5)
     with faults.armed("journal.write", faults.fail(errno.EIO)):
-        bench.journal.close()
-    assert bench.mark.batch == 0
-    bench.open()
-    assert bench.found.damage == []
+        rig.journal.close()
+    assert rig.mark.batch == 0
+    rig.open()
+    assert rig.found.damage == []
 
 
 def test_the_mark_is_written_with_a_sync(tmp_path: Path) -> None:

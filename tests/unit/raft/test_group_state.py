@@ -17,7 +17,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
-from tests.unit.raft.journal_rig import Bench, fill, filled
+from tests.unit.raft.journal_rig import Rig, fill, filled
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder, led, running
 
 
@@ -72,7 +72,7 @@ def owner() -> tuple[GroupState, Recorder, list[BaseException | str], Owner]:
     return group, machine, failures, Owner(group, machine, failures.append)
 
 
-def test_a_role_is_told_once() -> None:
+def test_a_role_is_reported_once() -> None:
     state, machine, _, told = owner()
     told.tell_role(Role.LEADER, "A")
     told.tell_role(Role.LEADER, "A")
@@ -87,7 +87,7 @@ def test_a_group_that_has_stopped_tells_no_role() -> None:
     assert machine.roles == []
 
 
-def test_members_are_told_when_they_are_others_and_after_a_snapshot() -> None:
+def test_members_are_reported_when_they_are_others_and_after_a_snapshot() -> None:
     state, machine, _, told = owner()
     heard: list[int] = []
     machine.keep_members = lambda members: heard.append(members.state_index)
@@ -109,27 +109,27 @@ def test_what_the_owner_raises_stops_the_group_and_goes_no_further() -> None:
     assert failures == [error]
 
 
-def test_frames_leave_in_order_once_they_are_true(bench: Bench) -> None:
-    log = bench.log()
+def test_frames_leave_in_order_once_they_are_true(rig: Rig) -> None:
+    log = rig.log()
     fill(log, 5)
     held = PersistBeforeSend()
     held.add(1, 3, 0, "B", b"three")
     held.add(1, 5, 0, "B", b"five")
     assert list(held.release(log, 1)) == []
-    bench.settle()
+    rig.settle()
     fill(log, 1)
     held.add(1, 6, 0, "C", b"six")
     assert list(held.release(log, 1)) == [("B", b"three"), ("B", b"five")]
     assert len(held.frames) == 1
 
 
-def test_a_frame_may_wait_for_a_record_instead_of_an_entry(bench: Bench) -> None:
-    log = bench.log()
+def test_a_frame_may_wait_for_a_record_instead_of_an_entry(rig: Rig) -> None:
+    log = rig.log()
     log.set_term(2, "B")
     held = PersistBeforeSend()
     held.add(2, 0, log.term_gseq, "B", b"vote")
     assert list(held.release(log, 2)) == []
-    bench.settle()
+    rig.settle()
     assert list(held.release(log, 2)) == [("B", b"vote")]
 
 
@@ -293,7 +293,7 @@ def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
 
 @pytest.mark.parametrize("credit", [0, ALL_ON_CREDIT])
 def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
-    """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to be told."""
+    """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to hear it."""
     net, leader = led(commands=30, after=0.2)
     group = net["C"].group()
     group.log.set_credit(credit)

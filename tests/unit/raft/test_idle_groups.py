@@ -13,7 +13,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.peer_progress import PeerProgress
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.journal.log import GroupLog
-from tests.unit.raft.journal_rig import Bench, fill
+from tests.unit.raft.journal_rig import Rig, fill
 from tests.unit.raft.loopback import Loopback, running
 
 MANY = 300
@@ -157,18 +157,18 @@ def test_a_pin_is_looked_at_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_idle_log_gives_its_memory_back_also_when_the_disk_was_slow() -> None:
-    bench = Bench(segment_bytes=1 << 20, idle_cache_bytes=100)
-    log = bench.log()
+    rig = Rig(segment_bytes=1 << 20, idle_cache_bytes=100)
+    log = rig.log()
     fill(log, 50, size=100)
     assert log._cache_bytes > 5_000
-    bench.journal._kick()  # the writer has it, and has not said so
+    rig.journal._kick()  # the writer has it, and has not said so
     for _ in range(3):
-        bench.journal.housekeep()
+        rig.journal.housekeep()
     assert log._cache_bytes > 5_000
-    bench.settle()
-    bench.journal.housekeep()
+    rig.settle()
+    rig.journal.housekeep()
     assert log._cache_bytes <= 100
-    assert bench.journal._active == {}
+    assert rig.journal._active == {}
 
 
 @pytest.mark.parametrize("stands", [True, False])

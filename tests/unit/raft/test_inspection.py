@@ -9,14 +9,14 @@ from jetcluster.raft.journal.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
 from testkit.twins.journal import InlineWriter
-from tests.unit.raft.journal_rig import ABC, Bench, forget
+from tests.unit.raft.journal_rig import ABC, Rig, forget
 
 
 def written(directory: Path) -> Journal:
-    bench = Bench()
+    rig = Rig()
     disk = FileDisk(directory)
     options = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0)
-    journal = Journal(disk, InlineWriter(bench.time), bench.time, bench.journal._rng, options)
+    journal = Journal(disk, InlineWriter(rig.time), rig.time, rig.journal._rng, options)
     journal.open()
     log = journal.create(2, ABC, durable=True)
     log.set_term(3, "B")
@@ -24,9 +24,9 @@ def written(directory: Path) -> Journal:
         log.append(REGULAR, 3, b"%d" % number)
     log.append(CONFIG, 3, encode_config(Config(("A", "B"))))
     log.set_commit_hint(18)
-    bench.settle(1)
+    rig.settle(1)
     forget(log, 5)
-    bench.settle(1)
+    rig.settle(1)
     journal.close()
     return journal
 

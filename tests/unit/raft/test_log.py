@@ -7,11 +7,11 @@ import pytest
 from jetcluster.raft.codec import CONFIG, NOOP, REGULAR
 from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, filled, forget
+from tests.unit.raft.journal_rig import ABC, Rig, content, fill, filled, forget
 
 
 def test_terms_and_ends() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 2, term=1)
     log.append(NOOP, 3, b"")
     assert [log.term_at(i) for i in range(6)] == [0, 1, 1, 3, None, None]
@@ -23,7 +23,7 @@ def test_terms_and_ends() -> None:
 
 
 def test_the_configuration_follows_the_log() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 1)
     two = Config(("A", "B"))
     log.append(CONFIG, 1, encode_config(two))
@@ -38,7 +38,7 @@ def test_the_configuration_follows_the_log() -> None:
 
 
 def test_slices_are_bounded_by_bytes_and_count() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 10, size=94)
     assert len(log.slice(1, 250, 100)) == 2
     assert len(log.slice(1, 10, 100)) == 1, "at least one"
@@ -47,7 +47,7 @@ def test_slices_are_bounded_by_bytes_and_count() -> None:
 
 
 def test_the_first_index_of_a_term() -> None:
-    log = Bench().log()
+    log = Rig().log()
     for term in (1, 2, 2, 2, 5):
         fill(log, 1, term=term)
     assert log.first_index_of_term(4) == 2
@@ -57,7 +57,7 @@ def test_the_first_index_of_a_term() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 10, size=94)
     assert (log.bytes, log.bytes_after(7)) == (1_000, 300)
     forget(log, 3)
@@ -67,44 +67,44 @@ def test_bytes_are_counted() -> None:
     assert log.bytes == 0
 
 
-def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries(bench: Bench) -> None:
-    log = bench.log()
+def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries(rig: Rig) -> None:
+    log = rig.log()
     fill(log, 10)
-    bench.journal._kick()
+    rig.journal._kick()
     log.truncate(6)
     fill(log, 5, term=2)
     told: list[int] = []
-    bench.journal.on_durable = lambda logs: told.append(log.durable_index)
-    bench.settle()
+    rig.journal.on_durable = lambda logs: told.append(log.durable_index)
+    rig.settle()
     assert told == [5, 10]
 
 
 def test_commands_leave_memory_only_when_they_are_written() -> None:
-    bench = Bench(cache_bytes=500)
-    log = bench.log()
+    rig = Rig(cache_bytes=500)
+    log = rig.log()
     fill(log, 50)
     assert len(log._cache) == 50
-    bench.settle()
+    rig.settle()
     fill(log, 1)
     assert len(log._cache) < 21
     assert len(content(log)) == 51
 
 
 def test_an_entry_that_rotted_is_not_returned() -> None:
-    bench, log = filled(3, cache_bytes=0)
+    rig, log = filled(3, cache_bytes=0)
     log.shrink(0)
     segment, offset = log._runs.segment_of(2), log._offsets[1]
-    bench.disk.corrupt(segment, offset, b"X")
+    rig.disk.corrupt(segment, offset, b"X")
     assert log.command(1).startswith(b"000001")
     with pytest.raises(JournalDamageError):
         log.command(2)
-    bench.disk.delete(segment)
+    rig.disk.delete(segment)
     with pytest.raises(JournalDamageError):
         log.command(1)
 
 
 def test_truncation_stays_above_the_base() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 5)
     forget(log, 3)
     with pytest.raises(AssertionError):
@@ -138,7 +138,7 @@ def test_truncation_stays_above_the_base() -> None:
     ],
 )
 def test_a_field_that_cannot_be_is_noticed(field: str, value: object) -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 10, term=2)
     forget(log, 3)
     log.check()
@@ -148,7 +148,7 @@ def test_a_field_that_cannot_be_is_noticed(field: str, value: object) -> None:
 
 
 def test_nothing_is_forgotten_that_the_state_machine_does_not_hold() -> None:
-    log = Bench().log()
+    log = Rig().log()
     fill(log, 10)
     log.compactable = 4
     with pytest.raises(AssertionError):

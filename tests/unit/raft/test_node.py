@@ -33,7 +33,7 @@ def test_a_follower_refuses_proposals_and_names_the_leader() -> None:
     assert caught.value.leader == "A"
 
 
-def test_the_role_is_told_after_the_noop_is_applied() -> None:
+def test_the_role_is_reported_after_the_noop_is_applied() -> None:
     net, leader = led(after=0.1)
     assert net["A"].machine().roles[-1] == (Role.LEADER, leader.term, "A")
     assert net["B"].machine().roles[-1] == (Role.FOLLOWER, leader.term, "A")
@@ -115,7 +115,7 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
 
 
 def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
-    """Whatever it is told of founders: it voted once, and has forgotten for whom."""
+    """Whatever it hears of founders: it voted once, and has forgotten for whom."""
     net, leader = led()
     net.propose(leader, b"x", after=0.1)
     net["C"].node.remove_group(1)

@@ -132,7 +132,7 @@ def test_the_last_ones_elect_a_leader_even_if_they_are_not_well() -> None:
 
 
 def test_it_resigns_when_nobody_takes_over() -> None:
-    """B and C hear of the leader and would be well, but the one that is told to campaign does not."""
+    """B and C hear of the leader and would be well, but the one that is asked to campaign does not."""
     net, leader = led(after=0.5)
     net.filter = lambda s, t, gid, frame: not gid or not isinstance(codec.decode(frame), codec.TimeoutNow)
     ail(net, "A")

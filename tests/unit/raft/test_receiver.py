@@ -34,7 +34,7 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> Non
     assert net["C"].machine().commands() == net["A"].machine().commands()
 
 
-def test_what_was_told_as_committed_stays_told() -> None:
+def test_what_was_reported_as_committed_stays_committed() -> None:
     """A new leader does not know at first how far its predecessor had committed; clients do."""
     net, leader = led(commands=5, after=0.2)
     follower = net["C"].group()
@@ -45,7 +45,7 @@ def test_what_was_told_as_committed_stays_told() -> None:
 
 
 def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
-    """It told a client of this node on the same link. This replica campaigns meanwhile, or leads without having
+    """It answered a client of this node on the same link. This replica campaigns meanwhile, or leads without having
     committed that entry again."""
     net, leader = led(commands=5, after=0.2)
     follower, told = net["C"].group(), leader.commit_index

@@ -16,14 +16,14 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
 from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import ABC, Bench, batches, content, fill, filled, forget, spoil, wipe
+from tests.unit.raft.journal_rig import ABC, Rig, batches, content, fill, filled, forget, spoil, wipe
 
 
-@pytest.fixture(name="bench")
-def history() -> Bench:
+@pytest.fixture(name="rig")
+def history() -> Rig:
     """Several segments, two groups, truncations, votes, a compaction."""
-    bench = Bench(node_retain_bytes=1 << 20)
-    one, two = bench.log(1), bench.log(2)
+    rig = Rig(node_retain_bytes=1 << 20)
+    one, two = rig.log(1), rig.log(2)
     two.set_term(1, None)
     for round_ in range(25):
         if round_ % 5 == 0:
@@ -35,42 +35,42 @@ def history() -> Bench:
             one.truncate(one.last_index - 1)
         if round_ % 6 == 5:
             one.set_term(one.term, "B")
-        bench.settle()
+        rig.settle()
     one.compactable = 20
     forget(one, 20)
-    bench.settle()
+    rig.settle()
     for log in (one, two):
         log.set_commit_hint(log.last_index - 4)
-    bench.settle()
-    return bench
+    rig.settle()
+    return rig
 
 
-def reopened(bench: Bench, disk: JournalDisk) -> Bench:
-    again = copy.copy(bench)
+def reopened(rig: Rig, disk: JournalDisk) -> Rig:
+    again = copy.copy(rig)
     again.disk = disk
     again.open()
     return again
 
 
-def test_rot_anywhere_is_noticed_or_harmless(bench: Bench) -> None:
-    truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
-    terms = {gid: (log.term, log.voted_for) for gid, log in bench.journal.groups.items()}
-    bench.kill()
+def test_rot_anywhere_is_noticed_or_harmless(rig: Rig) -> None:
+    truth = {gid: content(log) for gid, log in rig.journal.groups.items()}
+    terms = {gid: (log.term, log.voted_for) for gid, log in rig.journal.groups.items()}
+    rig.kill()
     rng = SeededRng(11)
-    last_number, last_start, _ = batches(bench.disk)[-1]
+    last_number, last_start, _ = batches(rig.disk)[-1]
     places = [
         (number, at)
-        for number in bench.disk.segments()
-        for at in range(0, len(bench.disk.load(number).rstrip(b"\0")), 29)
+        for number in rig.disk.segments()
+        for at in range(0, len(rig.disk.load(number).rstrip(b"\0")), 29)
         if (number, at) < (last_number, last_start)
     ]
     assert len(places) > 200
     damaged = 0
     for number, at in places:
-        disk = copy.deepcopy(bench.disk)
+        disk = copy.deepcopy(rig.disk)
         old = disk.load(number)[at]
         disk.corrupt(number, at, bytes([old ^ (1 + rng.randrange(255))]))
-        again = reopened(bench, disk)
+        again = reopened(rig, disk)
         for gid in truth:
             log = again.journal.groups.get(gid)
             if log is None or log.damaged:
@@ -85,32 +85,32 @@ def test_rot_anywhere_is_noticed_or_harmless(bench: Bench) -> None:
     assert damaged > 50
 
 
-def test_the_mark_outlives_the_damaged_segment(bench: Bench) -> None:
-    bench.kill()
-    spoil(bench.disk, -4, b"rot", 40)
-    bench.open()
-    assert any(log.damaged for log in bench.journal.groups.values())
-    marked = sorted(gid for gid, log in bench.journal.groups.items() if log.damaged)
-    bench.settle()
-    again = bench.crash()
+def test_the_mark_outlives_the_damaged_segment(rig: Rig) -> None:
+    rig.kill()
+    spoil(rig.disk, -4, b"rot", 40)
+    rig.open()
+    assert any(log.damaged for log in rig.journal.groups.values())
+    marked = sorted(gid for gid, log in rig.journal.groups.items() if log.damaged)
+    rig.settle()
+    again = rig.crash()
     assert sorted(gid for gid, log in again.groups.items() if log.damaged) == marked
     for gid in marked:
         again.groups[gid].heal()
-    bench.settle()
-    assert not any(log.damaged for log in bench.crash().groups.values())
+    rig.settle()
+    assert not any(log.damaged for log in rig.crash().groups.values())
 
 
 def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
-    bench, log = filled(10)
+    rig, log = filled(10)
     log.set_commit_hint(6)
-    bench.settle()
+    rig.settle()
     log.truncate(9)
-    bench.settle()
-    bench.fill(log, 3, term=2)
-    bench.kill()
-    spoil(bench.disk, -2, b"\xff\xff", records.BATCH_HEAD_BYTES + 8)
-    bench.open()
-    log = bench.journal.groups[1]
+    rig.settle()
+    rig.fill(log, 3, term=2)
+    rig.kill()
+    spoil(rig.disk, -2, b"\xff\xff", records.BATCH_HEAD_BYTES + 8)
+    rig.open()
+    log = rig.journal.groups[1]
     assert log.damaged
     assert log.last_index == 6, "9 and 10 may be of either term"
     assert log.commit_hint <= 6
@@ -118,56 +118,56 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 70, 100])
 def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
-    bench, log = filled(5)
-    bench.fill(log, 5)
-    bench.kill()
-    number, _, end = batches(bench.disk)[-1]
-    bench.disk.corrupt(number, end - cut, b"\xee" * cut)
-    bench.open()
-    assert bench.found.damage == []
-    assert bench.found.cut_bytes > 0
-    assert bench.journal.groups[1].last_index == 5
-    assert not bench.journal.groups[1].damaged
-    bench.fill(bench.log(), 3)
-    assert bench.crash().groups[1].last_index == 8
-    assert bench.found.damage == []
+    rig, log = filled(5)
+    rig.fill(log, 5)
+    rig.kill()
+    number, _, end = batches(rig.disk)[-1]
+    rig.disk.corrupt(number, end - cut, b"\xee" * cut)
+    rig.open()
+    assert rig.found.damage == []
+    assert rig.found.cut_bytes > 0
+    assert rig.journal.groups[1].last_index == 5
+    assert not rig.journal.groups[1].damaged
+    rig.fill(rig.log(), 3)
+    assert rig.crash().groups[1].last_index == 8
+    assert rig.found.damage == []
 
 
 def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
-    bench = Bench()
-    log = bench.log()
+    rig = Rig()
+    log = rig.log()
     for _ in range(4):
-        bench.fill(log, 3)
-    bench.kill()
-    (_, before, _), (number, _, end) = batches(bench.disk)[-2:]
-    bench.disk.corrupt(number, before + 40, b"rot")
-    bench.disk.corrupt(number, end - 5, b"torn!")
+        rig.fill(log, 3)
+    rig.kill()
+    (_, before, _), (number, _, end) = batches(rig.disk)[-2:]
+    rig.disk.corrupt(number, before + 40, b"rot")
+    rig.disk.corrupt(number, end - 5, b"torn!")
     for _ in range(3):  # it crashes again before anything is written
-        bench.open()
-        assert bench.found.damage
-        assert bench.journal.groups[1].damaged
-        bench.kill()
-    bench.open()
-    bench.settle()
-    again = bench.crash()
+        rig.open()
+        assert rig.found.damage
+        assert rig.journal.groups[1].damaged
+        rig.kill()
+    rig.open()
+    rig.settle()
+    again = rig.crash()
     assert again.groups[1].damaged
 
 
-def test_a_missing_segment_is_damage(bench: Bench) -> None:
-    bench.kill()
-    middle = bench.disk.segments()[1]
-    bench.disk.delete(middle)
-    bench.open()
-    assert "missing" in bench.journal.damage[0].why
-    assert any(log.damaged for log in bench.journal.groups.values())
+def test_a_missing_segment_is_damage(rig: Rig) -> None:
+    rig.kill()
+    middle = rig.disk.segments()[1]
+    rig.disk.delete(middle)
+    rig.open()
+    assert "missing" in rig.journal.damage[0].why
+    assert any(log.damaged for log in rig.journal.groups.values())
 
 
-def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(bench: Bench) -> None:
-    bench.kill()
-    first = bench.disk.segments()[0]
-    bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
-    assert "header" in scan(bench.disk).damage[0].why
-    fresh = Bench()
+def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(rig: Rig) -> None:
+    rig.kill()
+    first = rig.disk.segments()[0]
+    rig.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
+    assert "header" in scan(rig.disk).damage[0].why
+    fresh = Rig()
     fill(fresh.log(), 3)
     fresh.settle()
     fresh.kill()
@@ -177,133 +177,133 @@ def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(
     assert fresh.journal.groups[1].last_index == 3
 
 
-def test_one_copy_of_the_header_is_enough(bench: Bench) -> None:
-    truth = content(bench.journal.groups[1])
-    bench.kill()
-    for number in bench.disk.segments():
-        bench.disk.corrupt(number, 0, b"\xff" * 40)
-    bench.open()
-    assert bench.found.damage == []
-    assert content(bench.journal.groups[1]) == truth
+def test_one_copy_of_the_header_is_enough(rig: Rig) -> None:
+    truth = content(rig.journal.groups[1])
+    rig.kill()
+    for number in rig.disk.segments():
+        rig.disk.corrupt(number, 0, b"\xff" * 40)
+    rig.open()
+    assert rig.found.damage == []
+    assert content(rig.journal.groups[1]) == truth
 
 
-def ended(*groups: int) -> Bench:
+def ended(*groups: int) -> Rig:
     """A journal whose end, with all of `groups` but the first, was cut off."""
-    bench = Bench()
-    bench.fill(bench.log(groups[0]), 3)
-    _, start, _ = batches(bench.disk)[-1]
+    rig = Rig()
+    rig.fill(rig.log(groups[0]), 3)
+    _, start, _ = batches(rig.disk)[-1]
     for gid in groups[1:]:
-        fill(bench.log(gid), 3)
-    bench.settle()
-    bench.kill()
-    number, at, end = batches(bench.disk)[-1]
+        fill(rig.log(gid), 3)
+    rig.settle()
+    rig.kill()
+    number, at, end = batches(rig.disk)[-1]
     assert at > start
-    bench.disk.corrupt(number, at, b"\xee" * (end - at))
-    bench.mark.write(bench.journal.seq)
-    bench.open()
-    assert bench.found.damage and set(bench.journal.groups) == {groups[0]}
-    return bench
+    rig.disk.corrupt(number, at, b"\xee" * (end - at))
+    rig.mark.write(rig.journal.seq)
+    rig.open()
+    assert rig.found.damage and set(rig.journal.groups) == {groups[0]}
+    return rig
 
 
 def test_which_groups_a_journal_without_its_end_may_have_had_the_cluster_knows() -> None:
-    bench = ended(1, 9)
-    assert [gid for gid in (2, 9, 10, 500) if bench.journal.never_had(gid)] == []
-    bench.journal.learn_top(11)
-    assert [gid for gid in (2, 9, 11, 12, 500) if bench.journal.never_had(gid)] == [12, 500]
-    assert bench.log(9).damaged and not bench.log(12).damaged
-    bench.settle()
-    again = bench.crash()
+    rig = ended(1, 9)
+    assert [gid for gid in (2, 9, 10, 500) if rig.journal.never_had(gid)] == []
+    rig.journal.learn_top(11)
+    assert [gid for gid in (2, 9, 11, 12, 500) if rig.journal.never_had(gid)] == [12, 500]
+    assert rig.log(9).damaged and not rig.log(12).damaged
+    rig.settle()
+    again = rig.crash()
     assert [gid for gid in (2, 11, 13, 500) if again.never_had(gid)] == [13, 500]
     again.learn_top(300)
     assert again.never_had(13), "it knows"
 
 
 def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_the_next_start() -> None:
-    bench = ended(1, 9)
-    bench.fill(bench.log(1), 3)
-    again = bench.crash()
+    rig = ended(1, 9)
+    rig.fill(rig.log(1), 3)
+    again = rig.crash()
     assert not again.never_had(9)
     again.learn_top(11)
     assert not again.never_had(9) and again.never_had(12)
 
 
 def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> None:
-    bench = Bench()
-    bench.fill(bench.log(1), 3)
-    bench.fill(bench.log(7), 1)
-    bench.fill(bench.log(1), 3)
-    bench.kill()
-    wipe(bench.disk, -2, b"\xee")
-    bench.open()
-    assert 7 not in bench.journal.groups
-    assert [gid for gid in (1, 5, 7, 8) if bench.journal.never_had(gid)] == [8]
-    assert bench.log(7).damaged, "all its records may have been lost"
-    assert bench.log(5).damaged
-    assert not bench.log(8).damaged, "the batch after the damage says that there was none above 7"
-    bench.settle()
-    assert not bench.crash().groups[8].damaged
+    rig = Rig()
+    rig.fill(rig.log(1), 3)
+    rig.fill(rig.log(7), 1)
+    rig.fill(rig.log(1), 3)
+    rig.kill()
+    wipe(rig.disk, -2, b"\xee")
+    rig.open()
+    assert 7 not in rig.journal.groups
+    assert [gid for gid in (1, 5, 7, 8) if rig.journal.never_had(gid)] == [8]
+    assert rig.log(7).damaged, "all its records may have been lost"
+    assert rig.log(5).damaged
+    assert not rig.log(8).damaged, "the batch after the damage says that there was none above 7"
+    rig.settle()
+    assert not rig.crash().groups[8].damaged
 
 
-def test_where_nothing_tells_of_earlier_groups_all_are_distrusted(bench: Bench) -> None:
-    bench.kill()
-    bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
-    bench.open()
-    assert bench.found.damage
-    assert bench.log(77).damaged
+def test_where_nothing_tells_of_earlier_groups_all_are_distrusted(rig: Rig) -> None:
+    rig.kill()
+    rig.disk.corrupt(rig.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
+    rig.open()
+    assert rig.found.damage
+    assert rig.log(77).damaged
 
 
 def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
-    bench, log = filled(3)
+    rig, log = filled(3)
     forged = records.batch_head(99, 98, 0, 0, records.salt(1, 0)) * 3
     log.append(0, 1, forged)
-    bench.settle()
-    bench.kill()
-    spoil(bench.disk, -1, b"\0\0", 4)
-    bench.open()
-    assert bench.found.damage == []
-    assert bench.journal.groups[1].last_index == 3
+    rig.settle()
+    rig.kill()
+    spoil(rig.disk, -1, b"\0\0", 4)
+    rig.open()
+    assert rig.found.damage == []
+    assert rig.journal.groups[1].last_index == 3
 
 
 def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follows() -> None:
-    bench = Bench()
+    rig = Rig()
     for gid in (1, 2, 3):
-        fill(bench.log(gid), 3)
-    bench.settle()
+        fill(rig.log(gid), 3)
+    rig.settle()
     for _ in range(5):
-        bench.fill(bench.log(3), 1)
-    bench.kill()
-    spoil(bench.disk, -3, b"\xee", -3)
-    bench.open()
-    assert bench.found.damage
-    damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
+        rig.fill(rig.log(3), 1)
+    rig.kill()
+    spoil(rig.disk, -3, b"\xee", -3)
+    rig.open()
+    assert rig.found.damage
+    damaged = {gid for gid, log in rig.journal.groups.items() if log.damaged}
     assert damaged == {3}, "one record is missing, and group 3 misses one"
-    bench.fill(bench.log(3), 1)
+    rig.fill(rig.log(3), 1)
 
 
 def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
-    bench = Bench()
+    rig = Rig()
     for gid in (1, 2, 3):
-        fill(bench.log(gid), 3)
-    bench.settle()
-    bench.fill(bench.log(2), 1)
-    bench.fill(bench.log(3), 1)
-    bench.kill()
-    spoil(bench.disk, -2, b"\xee", -3)
-    bench.open()
-    damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
+        fill(rig.log(gid), 3)
+    rig.settle()
+    rig.fill(rig.log(2), 1)
+    rig.fill(rig.log(3), 1)
+    rig.kill()
+    spoil(rig.disk, -2, b"\xee", -3)
+    rig.open()
+    damaged = {gid for gid, log in rig.journal.groups.items() if log.damaged}
     assert damaged == {1, 2}, "it was of one of them"
 
 
-def test_a_segment_that_was_cut_is_no_torn_tail(bench: Bench) -> None:
+def test_a_segment_that_was_cut_is_no_torn_tail(rig: Rig) -> None:
     """At whatever length: what was vouched for is there, or the group says that it may be missing something."""
-    truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
-    bench.kill()
-    number, start, end = batches(bench.disk)[-1]
-    made = len(bench.disk.load(number))
+    truth = {gid: content(log) for gid, log in rig.journal.groups.items()}
+    rig.kill()
+    number, start, end = batches(rig.disk)[-1]
+    made = len(rig.disk.load(number))
     for size in (*range(1, end, 37), start, end - 1, made - 1):
-        disk = copy.deepcopy(bench.disk)
+        disk = copy.deepcopy(rig.disk)
         disk.cut(number, size)
-        again = reopened(bench, disk)
+        again = reopened(rig, disk)
         if size >= records.SEGMENT_HEAD_BYTES:
             assert "was cut short" in str(again.found.damage)
         for gid, known in truth.items():
@@ -313,18 +313,18 @@ def test_a_segment_that_was_cut_is_no_torn_tail(bench: Bench) -> None:
             assert all(log.damaged for log in again.journal.groups.values()), "nobody knows whose it was"
 
 
-def test_zeros_where_the_mark_knows_of_batches_are_damage(bench: Bench) -> None:
+def test_zeros_where_the_mark_knows_of_batches_are_damage(rig: Rig) -> None:
     """A disk that lied about a sync, or a file system that gave zeros back."""
-    assert bench.mark.batch == 0
-    bench.housekeep()
-    bench.kill()
-    assert bench.mark.batch == bench.journal.seq - 1
-    number, start, _ = batches(bench.disk)[-2]
-    bench.disk.wipe(number, start)
-    again = reopened(bench, bench.disk)
+    assert rig.mark.batch == 0
+    rig.housekeep()
+    rig.kill()
+    assert rig.mark.batch == rig.journal.seq - 1
+    number, start, _ = batches(rig.disk)[-2]
+    rig.disk.wipe(number, start)
+    again = reopened(rig, rig.disk)
     assert "had been durable and are gone" in str(again.found.damage)
     assert all(log.damaged for log in again.journal.groups.values())
-    assert again.journal.seq > bench.mark.batch, "numbers that the mark knows are not used again"
+    assert again.journal.seq > rig.mark.batch, "numbers that the mark knows are not used again"
     fill(again.journal.groups[1], 1, term=9)
     again.settle()
     again.kill()
@@ -332,44 +332,44 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage(bench: Bench) -> None:
     assert all(log.damaged for log in third.journal.groups.values())
 
 
-def test_a_segment_of_which_nothing_is_left(bench: Bench) -> None:
-    bench.housekeep()
-    bench.kill()
-    bench.disk.cut(bench.disk.segments()[-1], 0)
-    again = reopened(bench, bench.disk)
+def test_a_segment_of_which_nothing_is_left(rig: Rig) -> None:
+    rig.housekeep()
+    rig.kill()
+    rig.disk.cut(rig.disk.segments()[-1], 0)
+    again = reopened(rig, rig.disk)
     assert "had been durable and are gone" in str(again.found.damage)
     assert all(log.damaged for log in again.journal.groups.values())
 
 
-def test_what_the_mark_does_not_know_of_is_a_torn_tail(bench: Bench) -> None:
-    bench.housekeep()
-    bench.fill(bench.journal.groups[1], 1, term=9)
-    bench.kill()
-    number, start, _ = batches(bench.disk)[-1]
-    size = len(bench.disk.load(number))
-    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES, b"\xff")
-    again = reopened(bench, bench.disk)
+def test_what_the_mark_does_not_know_of_is_a_torn_tail(rig: Rig) -> None:
+    rig.housekeep()
+    rig.fill(rig.journal.groups[1], 1, term=9)
+    rig.kill()
+    number, start, _ = batches(rig.disk)[-1]
+    size = len(rig.disk.load(number))
+    rig.disk.corrupt(number, start + records.BATCH_HEAD_BYTES, b"\xff")
+    again = reopened(rig, rig.disk)
     assert again.found.damage == []
     assert not any(log.damaged for log in again.journal.groups.values())
-    assert len(bench.disk.load(number)) == size, "cutting it off would look like somebody else's cut"
-    assert records.is_zero(bench.disk.load(number), start)
+    assert len(rig.disk.load(number)) == size, "cutting it off would look like somebody else's cut"
+    assert records.is_zero(rig.disk.load(number), start)
 
 
 def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> None:
-    bench = Bench(segment_bytes=4_096)
-    log = bench.log()
-    while bench.journal.segment < 3:
-        bench.fill(log, 10, size=60)
-    bench.disk.capacity = bench.disk.used() + 3_000
-    bench.fill(log, 60, size=60)
-    bench.disk.capacity = 1 << 40
-    bench.settle(1.0)
-    assert not bench.journal.stuck
+    rig = Rig(segment_bytes=4_096)
+    log = rig.log()
+    while rig.journal.segment < 3:
+        rig.fill(log, 10, size=60)
+    rig.disk.capacity = rig.disk.used() + 3_000
+    rig.fill(log, 60, size=60)
+    rig.disk.capacity = 1 << 40
+    rig.settle(1.0)
+    assert not rig.journal.stuck
     before = content(log)
-    sizes = [len(bench.disk.load(number)) for number in bench.disk.segments()]
+    sizes = [len(rig.disk.load(number)) for number in rig.disk.segments()]
     assert min(sizes) < 4_096
-    again = bench.crash()
-    assert bench.found.damage == []
+    again = rig.crash()
+    assert rig.found.damage == []
     assert content(again.groups[1]) == before
 
 
@@ -380,8 +380,8 @@ def told(log: GroupLog) -> tuple[Any, ...]:
 def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
     """A replica was added, caught up and went on, say: its log begins with a state of before that, and its first
     entries lie behind the one that says that it is whole."""
-    bench = Bench(segment_bytes=2_000, node_retain_bytes=8_000)
-    quiet, busy = bench.log(1), bench.log(2)
+    rig = Rig(segment_bytes=2_000, node_retain_bytes=8_000)
+    quiet, busy = rig.log(1), rig.log(2)
     fill(quiet, 3)
     carried = False
     for step in range(60):
@@ -392,11 +392,11 @@ def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
         fill(busy, 2, size=50)
         busy.compactable = max(busy.base_index, busy.last_index - 50)
         busy.compact(busy.compactable)
-        bench.settle()
-        bench.housekeep()
-        found = scan(bench.disk).groups[1]
+        rig.settle()
+        rig.housekeep()
+        found = scan(rig.disk).groups[1]
         assert (found.damaged, found.joining) == (quiet.damaged, quiet.joining), f"step {step}"
-        carried = carried or found.entries[1].segment > bench.disk.segments()[0] > 1
+        carried = carried or found.entries[1].segment > rig.disk.segments()[0] > 1
     assert carried, "there was such a moment"
 
 
@@ -404,13 +404,13 @@ def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
 @settings(max_examples=60, deadline=None)
 def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[tuple[str, int]]) -> None:
     """Each segment begins with the checksum of all terms of the log, made and verified piece by piece."""
-    bench = Bench(segment_bytes=1_500, node_retain_bytes=3_000)
-    log, quiet = bench.log(1), bench.log(2)
+    rig = Rig(segment_bytes=1_500, node_retain_bytes=3_000)
+    log, quiet = rig.log(1), rig.log(2)
     fill(quiet, 3)
     term = 1
     for step, number in steps:
         if step == "a":
-            bench.fill(log, number, term=term)
+            rig.fill(log, number, term=term)
         elif step == "t" and log.last_index > log.base_index:
             log.truncate(max(log.base_index + 1, log.last_index - number))
             term += 1
@@ -418,8 +418,8 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
             log.compactable = min(log.last_index, log.base_index + number)
             log.compact(log.compactable)
         elif step == "r":
-            bench.settle(1.0)
-            bench.housekeep()
+            rig.settle(1.0)
+            rig.housekeep()
         elif step == "j":
             (log, quiet)[number % 2].mark_joining()
         elif step == "h":
@@ -427,15 +427,15 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
         elif step == "i":
             log.install(log.last_index + number + 1, term, ABC)
         elif step == "k":
-            bench.settle()
+            rig.settle()
             before = told(log), told(quiet)
-            bench.crash()
-            assert bench.found.damage == []
-            log, quiet = bench.log(1), bench.log(2)
+            rig.crash()
+            assert rig.found.damage == []
+            log, quiet = rig.log(1), rig.log(2)
             assert (told(log), told(quiet)) == before
-    bench.settle()
+    rig.settle()
     before = told(log), told(quiet)
-    bench.crash()
-    assert (told(bench.log(1)), told(bench.log(2))) == before
-    terms = array("Q", [bench.log(1).term_at(i) or 0 for i in range(bench.log(1).base_index + 1, log.last_index + 1)])
-    assert bench.log(1).log_crc() == zlib.crc32(terms.tobytes())
+    rig.crash()
+    assert (told(rig.log(1)), told(rig.log(2))) == before
+    terms = array("Q", [rig.log(1).term_at(i) or 0 for i in range(rig.log(1).base_index + 1, log.last_index + 1)])
+    assert rig.log(1).log_crc() == zlib.crc32(terms.tobytes())

@@ -404,7 +404,7 @@ def test_a_damaged_replica_keeps_the_one_vote_that_it_gives() -> None:
 
 
 def test_a_leader_without_whom_others_may_have_decided_gets_no_vote_of_a_damaged_one() -> None:
-    """B led A and B to A, B and C, which A does not know to be committed, and has told clients so with C."""
+    """B led A and B to A, B and C, which A does not know to be committed, and has answered clients so with C."""
     net = Loopback("ABC")
     for name in "AB":
         net[name].create(1, ("A", "B"), campaign=name == "B")

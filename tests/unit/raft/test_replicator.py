@@ -38,7 +38,7 @@ def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
 
 
 def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
-    """Its answer takes a while (a slow disk); clients of its node are told of what the others commit."""
+    """Its answer takes a while (a slow disk); clients of its node are answered with what the others commit."""
     net, leader = led(after=0.1)
     net.cut("A", "C")
     net.run(0.1)

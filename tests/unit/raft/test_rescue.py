@@ -241,7 +241,7 @@ def test_a_damaged_survivor_learns_and_votes_again() -> None:
     assert not any(net[name].group().log.damaged for name in "ABC")
 
 
-def test_what_two_sides_have_written_can_be_told_apart() -> None:
+def test_what_two_sides_have_written_can_be_distinguished() -> None:
     """The majority was not lost, but cut off, and had elected a leader: an entry of one side is never taken for one of
     the other, so that whoever meets the other one stops, and nothing is mixed."""
     net = filled("ABCDE")

@@ -13,7 +13,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.retention import RESTATED_PER_BATCH
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Rig, content, fill, forget
 
 
 def contents(disk: JournalDisk) -> list[tuple[int, list[records.Record]]]:
@@ -32,27 +32,27 @@ def contents(disk: JournalDisk) -> list[tuple[int, list[records.Record]]]:
 
 
 def test_a_roll_with_many_groups_holds_no_turn_for_long() -> None:
-    bench = Bench(segment_bytes=4 << 20, node_retain_bytes=64 << 20)
+    rig = Rig(segment_bytes=4 << 20, node_retain_bytes=64 << 20)
     for gid in range(1, 5_001):
-        bench.journal.create(gid, ABC, True)
-    bench.settle()
-    bench.crash()
-    assert len(contents(bench.disk)[-1][1]) == 5_000, "at the start everything is stated at once"
-    busy = bench.journal.groups[17]
-    before = bench.journal.segment
-    while bench.journal.segment == before:
-        bench.fill(busy, 10, size=10_000)
+        rig.journal.create(gid, ABC, True)
+    rig.settle()
+    rig.crash()
+    assert len(contents(rig.disk)[-1][1]) == 5_000, "at the start everything is stated at once"
+    busy = rig.journal.groups[17]
+    before = rig.journal.segment
+    while rig.journal.segment == before:
+        rig.fill(busy, 10, size=10_000)
     fill(busy, 1)
-    assert not bench.journal.restatement.left
-    after = [found for number, found in contents(bench.disk) if number > before]
+    assert not rig.journal.restatement.left
+    after = [found for number, found in contents(rig.disk) if number > before]
     stated = [[r.gid for r in found if r.kind == records.STATE] for found in after]
     assert max(map(len, stated)) <= RESTATED_PER_BATCH + 1
     assert sorted(gid for gids in stated for gid in gids) == list(range(1, 5_001)), "each of them once"
 
 
 def test_the_first_record_of_a_group_in_a_segment_is_its_state() -> None:
-    bench = Bench(node_retain_bytes=1 << 20)
-    logs = [bench.log(gid) for gid in range(1, 30)]
+    rig = Rig(node_retain_bytes=1 << 20)
+    logs = [rig.log(gid) for gid in range(1, 30)]
     for step in range(120):
         log = logs[step * 7 % 29]
         log.set_term(step + 1, "A") if step % 5 == 0 else fill(log, 3, term=step + 1)
@@ -61,23 +61,23 @@ def test_the_first_record_of_a_group_in_a_segment_is_its_state() -> None:
             forget(log, log.last_index - 1)
         if step % 13 == 0 and log.last_index > log.base_index:
             log.truncate(log.last_index)
-        bench.settle()
+        rig.settle()
     seen: set[tuple[int, int]] = set()
-    for number, found in contents(bench.disk):
+    for number, found in contents(rig.disk):
         for record in found:
             if (number, record.gid) not in seen:
                 seen.add((number, record.gid))
                 assert record.kind == records.STATE
-    assert bench.journal.segment > 3
+    assert rig.journal.segment > 3
 
 
 def test_older_segments_stay_until_every_group_is_stated_again() -> None:
-    bench = Bench(segment_bytes=1 << 20, node_retain_bytes=1 << 20)
-    logs = [bench.log(gid) for gid in range(1, 2_000)]
+    rig = Rig(segment_bytes=1 << 20, node_retain_bytes=1 << 20)
+    logs = [rig.log(gid) for gid in range(1, 2_000)]
     for log in logs:
         log.set_term(3, "B")
-    bench.settle()
-    journal = bench.journal
+    rig.settle()
+    journal = rig.journal
     before = journal.segment
     assert not journal.restatement.left
     fill(logs[0], 1, size=1 << 20)
@@ -88,12 +88,12 @@ def test_older_segments_stay_until_every_group_is_stated_again() -> None:
     forget(logs[0], logs[0].last_index)
     journal.retention.collect()
     assert journal.retention.oldest <= before, "what tells of the quiet groups goes only when they are stated again"
-    bench.settle()
+    rig.settle()
     assert not journal.restatement.left
     journal.housekeep()
-    bench.settle()
-    assert min(bench.disk.segments()) > before
-    found = bench.crash().groups
+    rig.settle()
+    assert min(rig.disk.segments()) > before
+    found = rig.crash().groups
     assert len(found) == 1_999
     assert {(log.term, log.voted_for, log.damaged) for log in found.values()} == {(3, "B", False)}
 
@@ -101,11 +101,11 @@ def test_older_segments_stay_until_every_group_is_stated_again() -> None:
 class Moments:
     """The disk and the mark at every moment at which the power could go, and what was vouched for by then."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bench = bench
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rig = rig
         self.kept: list[tuple[JournalDisk, MemoryMark, dict[int, Any]]] = []
         for method in ("create", "write", "sync", "delete"):
-            monkeypatch.setattr(bench.disk, method, self._around(method, getattr(bench.disk, method)))
+            monkeypatch.setattr(rig.disk, method, self._around(method, getattr(rig.disk, method)))
 
     def _around(self, name: str, method: Any) -> Any:
         def call(*args: Any) -> Any:
@@ -114,13 +114,13 @@ class Moments:
             result = method(*args)
             if name != "sync":
                 self.keep()
-                self.bench.time.call_soon(self.bench.journal.retention.collect)
+                self.rig.time.call_soon(self.rig.journal.retention.collect)
             return result
 
         return call
 
     def keep(self) -> None:
-        self.kept.append((self.bench.disk.copy(), copy.copy(self.bench.mark), vouched(self.bench.journal)))
+        self.kept.append((self.rig.disk.copy(), copy.copy(self.rig.mark), vouched(self.rig.journal)))
 
 
 def vouched(journal: Journal) -> dict[int, Any]:
@@ -139,14 +139,14 @@ def vouched(journal: Journal) -> dict[int, Any]:
 def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch, relaxed: float | None) -> None:
     monkeypatch.setattr(retention, "RESTATED_PER_BATCH", 3)
     monkeypatch.setattr(retention.Restatement.step, "__defaults__", (3,))
-    bench = Bench(node_retain_bytes=8_192, retain_entries=4, retain_bytes=200, sync_interval=relaxed)
-    quiet = [bench.log(gid) for gid in range(1, 31)]
+    rig = Rig(node_retain_bytes=8_192, retain_entries=4, retain_bytes=200, sync_interval=relaxed)
+    quiet = [rig.log(gid) for gid in range(1, 31)]
     for log in quiet:
         log.set_term(2, "C")
         fill(log, log.gid % 3, term=2)
-    busy = [bench.log(gid) for gid in range(31, 34)]
-    bench.settle()
-    moments = Moments(bench, monkeypatch)
+    busy = [rig.log(gid) for gid in range(31, 34)]
+    rig.settle()
+    moments = Moments(rig, monkeypatch)
     for step in range(60):
         log = busy[step % 3]
         if step % 9 == 0:
@@ -154,15 +154,15 @@ def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch
         fill(log, 4, term=log.term, size=60)
         if step % 17 == 16:
             log.truncate(log.last_index - 1)
-        bench.settle()
+        rig.settle()
         log.compactable = log.durable_index - 2
         if step % 20 == 19:
-            bench.journal.forget_old()
-        bench.housekeep()
-    assert bench.journal.counters.deleted_segments > 5
+            rig.journal.forget_old()
+        rig.housekeep()
+    assert rig.journal.counters.deleted_segments > 5
     assert len(moments.kept) > 200
     for number, (disk, mark, truth) in enumerate(moments.kept):
-        again = copy.copy(bench)
+        again = copy.copy(rig)
         again.disk, again.mark = disk, mark
         disk.crash(SeededRng(number))
         if relaxed is not None:
@@ -180,10 +180,10 @@ def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_to_leave_the_disk_leaves_it_although_a_pass_was_under_way() -> None:
-    bench = Bench(segment_bytes=1 << 16)
-    logs = [bench.log(gid) for gid in range(1, 2_000)]
-    bench.settle()
-    journal = bench.journal
+    rig = Rig(segment_bytes=1 << 16)
+    logs = [rig.log(gid) for gid in range(1, 2_000)]
+    rig.settle()
+    journal = rig.journal
     journal._busy = True
     fill(logs[5], 1, size=1 << 16)
     journal._seal()
@@ -192,10 +192,10 @@ def test_what_is_to_leave_the_disk_leaves_it_although_a_pass_was_under_way() -> 
     forgotten = journal.segment
     journal._busy = False
     journal._kick()
-    bench.settle()
+    rig.settle()
     for log in logs:
         log.compactable = log.durable_index
     for _ in range(3):
         journal.housekeep()
-        bench.settle()
-    assert min(bench.disk.segments()) > forgotten
+        rig.settle()
+    assert min(rig.disk.segments()) > forgotten

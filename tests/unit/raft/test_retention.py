@@ -14,7 +14,7 @@ from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import JournalDisk
-from tests.unit.raft.journal_rig import Bench, content, fill, filled
+from tests.unit.raft.journal_rig import Rig, content, fill, filled
 from tests.unit.raft.loopback import Loopback, Recorder, led
 
 SCALED = JournalOptions(
@@ -159,180 +159,180 @@ def test_a_follower_that_takes_entries_slowly_is_not_sent_the_whole_state() -> N
 # -- the journal alone
 
 
-def written(bench: Bench, log: GroupLog, segments: int) -> None:
-    end = bench.journal.segment + segments
-    while bench.journal.segment < end:
-        bench.fill(log, 5, size=50)
+def written(rig: Rig, log: GroupLog, segments: int) -> None:
+    end = rig.journal.segment + segments
+    while rig.journal.segment < end:
+        rig.fill(log, 5, size=50)
 
 
-def pinned(turns: int = 0, **options: Any) -> tuple[Bench, GroupLog]:
+def pinned(turns: int = 0, **options: Any) -> tuple[Rig, GroupLog]:
     """A log with a pin, which is written and flushed so many times."""
-    bench = Bench(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
-    bench.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
-    log = bench.log(1)
+    rig = Rig(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
+    rig.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
+    log = rig.log(1)
     fill(log, 1)
     log.pin = 1
     for _ in range(turns):
-        written(bench, log, 1)
-        flushed(bench, log)
-    return bench, log
+        written(rig, log, 1)
+        flushed(rig, log)
+    return rig, log
 
 
-def flushed(bench: Bench, *logs: GroupLog) -> None:
+def flushed(rig: Rig, *logs: GroupLog) -> None:
     for log in logs:
         log.compactable = log.last_index
-        bench.journal.retention.trim(log)
-    bench.settle(1.0)
-    bench.housekeep()
+        rig.journal.retention.trim(log)
+    rig.settle(1.0)
+    rig.housekeep()
 
 
 def test_what_a_large_catch_up_needs_stays_where_it_is() -> None:
-    bench, log = pinned(20)
-    assert len(bench.disk.segments()) >= 20
-    assert bench.journal.counters.carried_entries == 0
+    rig, log = pinned(20)
+    assert len(rig.disk.segments()) >= 20
+    assert rig.journal.counters.carried_entries == 0
     assert log.base_index <= 1
     before = content(log)
     log.pin = 1 << 62
-    flushed(bench, log)
-    flushed(bench, log)
-    assert len(bench.disk.segments()) <= 5
+    flushed(rig, log)
+    flushed(rig, log)
+    assert len(rig.disk.segments()) <= 5
     assert content(log) == before[-len(content(log)) :]
 
 
 def test_little_that_is_pinned_is_carried_and_holds_nothing_back() -> None:
     """A quiet group that somebody catches up with, beside a busy one."""
-    bench, quiet = pinned()
+    rig, quiet = pinned()
     fill(quiet, 4)
-    busy = bench.log(2)
+    busy = rig.log(2)
     for _ in range(20):
-        written(bench, busy, 1)
+        written(rig, busy, 1)
         fill(quiet, 1)
-        flushed(bench, busy, quiet)
-    assert len(bench.disk.segments()) <= 6
+        flushed(rig, busy, quiet)
+    assert len(rig.disk.segments()) <= 6
     assert [index for index, _, _ in content(quiet)] == list(range(2, 26))
-    assert bench.journal.counters.carried_entries > 20
-    bench.crash()
-    assert bench.found.damage == []
-    assert len(content(bench.log(1))) == 24
+    assert rig.journal.counters.carried_entries > 20
+    rig.crash()
+    assert rig.found.damage == []
+    assert len(content(rig.log(1))) == 24
 
 
 def test_beside_a_pin_other_groups_forget_and_their_segments_go_with_the_pinned_ones() -> None:
-    bench, log = pinned()
-    other = bench.log(2)
+    rig, log = pinned()
+    other = rig.log(2)
     for _ in range(10):
-        written(bench, log, 1)
-        written(bench, other, 1)
-        flushed(bench, log, other)
+        written(rig, log, 1)
+        written(rig, other, 1)
+        flushed(rig, log, other)
     assert other.last_index - other.base_index < 200, "it forgets as always"
     log.pin = log.last_index - 3
-    flushed(bench, log, other)
-    flushed(bench, log, other)
-    assert len(bench.disk.segments()) <= 5
+    flushed(rig, log, other)
+    flushed(rig, log, other)
+    assert len(rig.disk.segments()) <= 5
 
 
 def test_pins_hold_a_share_of_the_free_space_and_at_least_a_fixed_amount() -> None:
-    bench, log = pinned(node_retain_bytes=8_192)
-    retention = bench.journal.retention
+    rig, log = pinned(node_retain_bytes=8_192)
+    retention = rig.journal.retention
     retention.pins = PinLimits(bytes=40_000, share=0.25)
     for free, most in ((100_000, 40_000), (400_000, 90_000)):
         log.pin = log.base_index
-        bench.disk.capacity = bench.disk.used() + free
+        rig.disk.capacity = rig.disk.used() + free
         held = 0
         while log.pin == log.base_index:
-            written(bench, log, 1)
-            held = max(held, bench.disk.used())
-            flushed(bench, log)
+            written(rig, log, 1)
+            held = max(held, rig.disk.used())
+            flushed(rig, log)
             assert held < most * 2
         assert most * 0.8 < held < most * 1.4
-        assert bench.disk.used() < 30_000
-    assert bench.journal.counters.pins_given_up == 2
+        assert rig.disk.used() < 30_000
+    assert rig.journal.counters.pins_given_up == 2
 
 
 @pytest.mark.parametrize("limits", [PinLimits(1 << 40, most=50_000), PinLimits(1 << 40, most=1 << 40, entries=500)])
 def test_what_pins_hold_is_bounded_on_any_disk(limits: PinLimits) -> None:
-    bench, log = pinned()
-    bench.journal.retention.pins = limits
+    rig, log = pinned()
+    rig.journal.retention.pins = limits
     for _ in range(20):
-        written(bench, log, 1)
-        flushed(bench, log)
+        written(rig, log, 1)
+        flushed(rig, log)
         assert log.last_index - log.base_index < 800
-    assert bench.journal.counters.pins_given_up == 1
+    assert rig.journal.counters.pins_given_up == 1
 
 
 def test_a_full_disk_ends_all_pins() -> None:
-    bench, log = pinned(10)
-    bench.disk.reported_free = 1_000
-    bench.journal.housekeep()
-    flushed(bench, log)
-    assert len(bench.disk.segments()) <= 3
+    rig, log = pinned(10)
+    rig.disk.reported_free = 1_000
+    rig.journal.housekeep()
+    flushed(rig, log)
+    assert len(rig.disk.segments()) <= 3
 
 
 def test_what_pins_hold_does_not_ask_for_flushes_but_what_is_not_flushed_does() -> None:
     """A flush per second, for as long as a transfer takes, would free nothing."""
-    bench, log = pinned(10)
-    retention = bench.journal.retention
+    rig, log = pinned(10)
+    retention = rig.journal.retention
     assert not retention.wants_compaction
-    written(bench, log, 8)
-    bench.journal.housekeep()
+    written(rig, log, 8)
+    rig.journal.housekeep()
     assert retention.wants_compaction
-    flushed(bench, log)
+    flushed(rig, log)
     assert not retention.wants_compaction
 
 
 def test_what_is_to_be_forgotten_goes_when_the_pin_ends() -> None:
-    bench, log = pinned()
-    written(bench, log, 3)
-    flushed(bench, log)
-    bench.journal.forget_old()
-    last = bench.journal.segment
+    rig, log = pinned()
+    written(rig, log, 3)
+    flushed(rig, log)
+    rig.journal.forget_old()
+    last = rig.journal.segment
     for _ in range(3):
-        flushed(bench, log)
-    assert 1 in bench.disk.segments()
+        flushed(rig, log)
+    assert 1 in rig.disk.segments()
     log.pin = log.last_index
     for _ in range(3):
-        flushed(bench, log)
-    assert min(bench.disk.segments()) > last
+        flushed(rig, log)
+    assert min(rig.disk.segments()) > last
 
 
 def test_a_large_log_forgets_its_head_in_large_steps() -> None:
-    bench = Bench(retain_entries=8, retain_bytes=1 << 10, segment_bytes=1 << 20, node_retain_bytes=1 << 21)
-    log = bench.log()
+    rig = Rig(retain_entries=8, retain_bytes=1 << 10, segment_bytes=1 << 20, node_retain_bytes=1 << 21)
+    log = rig.log()
     fill(log, 800)
     bases = set()
     for index in range(0, 800, 5):
         log.compactable = log.pin = index
-        bench.journal.retention.trim(log)
+        rig.journal.retention.trim(log)
         bases.add(log.base_index)
     assert log.base_index > 780
     assert len(bases) < 40
 
 
-def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing(bench: Bench) -> None:
-    bench.fill(bench.log(2), 5, seconds=2.0)
-    bench.journal.remove(2)
+def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing(rig: Rig) -> None:
+    rig.fill(rig.log(2), 5, seconds=2.0)
+    rig.journal.remove(2)
     for _ in range(3):
         for _ in range(3):
-            bench.settle(2.0)
-            bench.journal.housekeep()
-        bench.settle(2.0)
-        bench.crash()
-        assert bench.found.damage == [] and bench.found.groups == {}
-        assert bench.journal.open_seq == bench.mark.batch + 1, "the open one tells of the group that left"
-    bench.fill(bench.log(3), 5, seconds=2.0)
-    bench.housekeep(2.0)
-    assert len(bench.disk.segments()) == 1, "what is not needed goes with the next batch"
-    bench.crash()
-    assert bench.found.damage == [] and bench.journal.groups[3].last_index == 5
+            rig.settle(2.0)
+            rig.journal.housekeep()
+        rig.settle(2.0)
+        rig.crash()
+        assert rig.found.damage == [] and rig.found.groups == {}
+        assert rig.journal.open_seq == rig.mark.batch + 1, "the open one tells of the group that left"
+    rig.fill(rig.log(3), 5, seconds=2.0)
+    rig.housekeep(2.0)
+    assert len(rig.disk.segments()) == 1, "what is not needed goes with the next batch"
+    rig.crash()
+    assert rig.found.damage == [] and rig.journal.groups[3].last_index == 5
 
 
-def test_a_roll_after_the_last_group_went_takes_nothing_away(bench: Bench) -> None:
+def test_a_roll_after_the_last_group_went_takes_nothing_away(rig: Rig) -> None:
     for gid in range(2, 40):
-        bench.fill(bench.log(gid), 5)
-        bench.journal.remove(gid)
-        bench.settle(1.0)
-        bench.housekeep(1.0)
-        bench.crash()
-        assert bench.found.damage == []
+        rig.fill(rig.log(gid), 5)
+        rig.journal.remove(gid)
+        rig.settle(1.0)
+        rig.housekeep(1.0)
+        rig.crash()
+        assert rig.found.damage == []
 
 
 # -- entries that cannot be read
@@ -346,43 +346,45 @@ def rot(disk: JournalDisk, log: GroupLog, body: bytes) -> None:
 
 
 def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk() -> None:
-    bench = Bench(retain_entries=50, retain_bytes=2_000)
+    rig = Rig(retain_entries=50, retain_bytes=2_000)
     told: list[tuple[int, str]] = []
-    bench.journal.retention.report = lambda gid, text: told.append((gid, text))
-    quiet, busy = bench.log(1), bench.log(2)
-    bench.fill(quiet, 4)
-    rot(bench.disk, quiet, b"000003")
+    rig.journal.retention.report = lambda gid, text: told.append((gid, text))
+    quiet, busy = rig.log(1), rig.log(2)
+    rig.fill(quiet, 4)
+    rot(rig.disk, quiet, b"000003")
     for _ in range(20):
-        written(bench, busy, 1)
-        flushed(bench, busy)
-    assert (quiet.damaged, quiet.unreadable, len(told)) == (False, 3, 1), "told once, and nothing that it vouched for"
-    assert bench.journal.counters.read_failures == 1, "it is not tried again and again"
-    assert bench.journal.retention.wants_compaction and min(bench.disk.segments()) <= quiet.first_segment()
-    flushed(bench, quiet)
+        written(rig, busy, 1)
+        flushed(rig, busy)
+    assert (quiet.damaged, quiet.unreadable, len(told)) == (False, 3, 1), (
+        "reported once, and nothing that it vouched for"
+    )
+    assert rig.journal.counters.read_failures == 1, "it is not tried again and again"
+    assert rig.journal.retention.wants_compaction and min(rig.disk.segments()) <= quiet.first_segment()
+    flushed(rig, quiet)
     assert (quiet.unreadable, quiet.base_index >= 3, quiet.last_index) == (0, True, 4)
     for _ in range(3):
-        written(bench, busy, 1)
-        flushed(bench, busy)
-    assert len(bench.disk.segments()) <= 6
-    bench.crash()
-    assert bench.found.damage == [] and not bench.log(1).damaged
+        written(rig, busy, 1)
+        flushed(rig, busy)
+    assert len(rig.disk.segments()) <= 6
+    rig.crash()
+    assert rig.found.damage == [] and not rig.log(1).damaged
 
 
 def test_nobody_keeps_an_entry_that_cannot_be_read() -> None:
     """It is pinned for a peer, to which it cannot be sent."""
-    bench, log = pinned()
-    bench.fill(log, 3)
-    rot(bench.disk, log, b"000002")
+    rig, log = pinned()
+    rig.fill(log, 3)
+    rot(rig.disk, log, b"000002")
     with pytest.raises(JournalDamageError):
         log.slice(2, 1 << 20, 100)
     assert log.unreadable == 2
-    flushed(bench, log)
+    flushed(rig, log)
     assert (log.base_index, log.unreadable, log.damaged) == (2, 0, False)
 
 
 def test_an_entry_that_is_replaced_need_not_be_readable() -> None:
-    bench, log = filled(4)
-    rot(bench.disk, log, b"000003")
+    rig, log = filled(4)
+    rot(rig.disk, log, b"000003")
     with pytest.raises(JournalDamageError):
         log.command(3)
     log.truncate(4)

@@ -62,7 +62,7 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after(net: Loopback
 
 
 def test_the_offered_index_is_one_that_the_state_machine_knows(net: Loopback) -> None:
-    """No-ops and configurations are not told to it: an export of the present state must satisfy the offer."""
+    """No-ops and configurations are not passed to it: an export of the present state must satisfy the offer."""
     leader = compacted(net)
     assert leader.transfer("B")
     net.until(lambda: net["B"].group().ready)

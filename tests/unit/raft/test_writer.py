@@ -15,7 +15,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import ThreadWriter
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.raft.journal_rig import ABC, OPTIONS, Bench, barrier, fill, filled
+from tests.unit.raft.journal_rig import ABC, OPTIONS, Rig, barrier, fill, filled
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:
@@ -95,92 +95,92 @@ def test_the_twin_works_at_once_and_reports_in_the_next_turn() -> None:
 @pytest.mark.parametrize("kind", ["sync_interval", "memory"])
 @pytest.mark.parametrize("when", ["open", "in flight", "written"])
 def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when: str) -> None:
-    bench = Bench(sync_interval=120.0 if kind == "sync_interval" else None, segment_bytes=1 << 16)
-    log = bench.log(durable=kind != "memory")
-    bench.settle()
+    rig = Rig(sync_interval=120.0 if kind == "sync_interval" else None, segment_bytes=1 << 16)
+    log = rig.log(durable=kind != "memory")
+    rig.settle()
     fill(log, 5)
     if when == "in flight":
-        bench.journal._kick()
+        rig.journal._kick()
     elif when == "written":
-        bench.settle()
+        rig.settle()
         assert log.durable_index == 5, "it counts, and would not outlive the power"
-    called = barrier(bench, 1)
+    called = barrier(rig, 1)
     assert called == []
-    bench.settle()
+    rig.settle()
     assert called == [1]
-    assert bench.crash().groups[1].last_index == 5
+    assert rig.crash().groups[1].last_index == 5
 
 
-def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn(bench: Bench) -> None:
-    bench.fill(bench.log(), 5)
-    writes = bench.journal.counters.batches
-    called = barrier(bench, 1)
-    bench.settle()
+def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn(rig: Rig) -> None:
+    rig.fill(rig.log(), 5)
+    writes = rig.journal.counters.batches
+    called = barrier(rig, 1)
+    rig.settle()
     assert called == [1]
-    assert bench.journal.counters.batches == writes
+    assert rig.journal.counters.batches == writes
 
 
 def test_a_barrier_covers_the_segment_before() -> None:
-    bench = Bench(sync_interval=120.0, segment_bytes=4_096)
-    log = bench.log()
+    rig = Rig(sync_interval=120.0, segment_bytes=4_096)
+    log = rig.log()
     for _ in range(12):
-        bench.fill(log, 20)
-    assert bench.journal.segment > 2
-    called = barrier(bench, 1)
-    bench.settle()
+        rig.fill(log, 20)
+    assert rig.journal.segment > 2
+    called = barrier(rig, 1)
+    rig.settle()
     assert called == [1]
-    assert bench.crash().groups[1].last_index == 240
+    assert rig.crash().groups[1].last_index == 240
 
 
-def test_a_barrier_does_not_wait_for_a_full_disk(bench: Bench) -> None:
+def test_a_barrier_does_not_wait_for_a_full_disk(rig: Rig) -> None:
     """A flush frees the journal's space."""
-    log = bench.log()
-    bench.settle()
-    bench.disk.capacity = bench.disk.used()
+    log = rig.log()
+    rig.settle()
+    rig.disk.capacity = rig.disk.used()
     called: list[int] = []
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
         fill(log, 5)
-        bench.journal.barrier(lambda: called.append(1))
-        bench.settle(0.05)
-        assert bench.journal.stuck
+        rig.journal.barrier(lambda: called.append(1))
+        rig.settle(0.05)
+        assert rig.journal.stuck
         assert called == [1]
-        bench.journal.barrier(lambda: called.append(2))
-        bench.settle()
+        rig.journal.barrier(lambda: called.append(2))
+        rig.settle()
         assert called == [1, 2]
 
 
 def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
-    bench, log = filled(5)
-    synced = bench.journal.synced
+    rig, log = filled(5)
+    synced = rig.journal.synced
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
         fill(log, 5)
-        bench.journal._kick()
-        bench.settle(0.01)
-        called = barrier(bench, 1)
-        bench.settle(0.02)
+        rig.journal._kick()
+        rig.settle(0.01)
+        called = barrier(rig, 1)
+        rig.settle(0.02)
         assert called == [1]
-        assert (bench.journal.synced, log.durable_index) == (synced, 5)
-        found = bench.crash()
+        assert (rig.journal.synced, log.durable_index) == (synced, 5)
+        found = rig.crash()
     assert not found.damage
     assert found.groups[1].last_index == 5
 
 
-def hanging(bench: Bench, seconds: float) -> list[int]:
+def hanging(rig: Rig, seconds: float) -> list[int]:
     """A barrier behind entries for a disk that hangs for so long: none was called."""
-    log = bench.log()
-    bench.settle()
-    bench.writer.hold()
+    log = rig.log()
+    rig.settle()
+    rig.writer.hold()
     fill(log, 5)
-    called = barrier(bench, 1)
-    bench.settle(seconds)
+    called = barrier(rig, 1)
+    rig.settle(seconds)
     assert called == []
     return called
 
 
-def test_a_barrier_waits_for_a_disk_that_hangs(bench: Bench) -> None:
-    hanging(bench, 60.0)
-    assert bench.journal.in_flight
+def test_a_barrier_waits_for_a_disk_that_hangs(rig: Rig) -> None:
+    hanging(rig, 60.0)
+    assert rig.journal.in_flight
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
@@ -214,39 +214,39 @@ def test_a_segment_that_cannot_be_made_is_waited_out_beside_a_barrier(tmp_path: 
 
 
 def test_a_sync_without_a_file_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
-    log = bench.log()
-    bench.settle()
-    bench.fill(log, 5)
-    synced, called, sync = bench.journal.synced, list[int](), bench.disk.sync
+    rig = Rig(sync_interval=120.0, segment_bytes=1 << 16)
+    log = rig.log()
+    rig.settle()
+    rig.fill(log, 5)
+    synced, called, sync = rig.journal.synced, list[int](), rig.disk.sync
 
     def none_left(number: int) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(bench.disk, "sync", none_left)
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle(0.05)
-    assert called == [1] and bench.journal.synced == synced and bench.journal.failed is None
-    monkeypatch.setattr(bench.disk, "sync", sync)
-    bench.settle(0.2)
-    assert bench.journal.synced == synced + 1
-    assert bench.crash().groups[1].last_index == 5
+    monkeypatch.setattr(rig.disk, "sync", none_left)
+    rig.journal.barrier(lambda: called.append(1))
+    rig.settle(0.05)
+    assert called == [1] and rig.journal.synced == synced and rig.journal.failed is None
+    monkeypatch.setattr(rig.disk, "sync", sync)
+    rig.settle(0.2)
+    assert rig.journal.synced == synced + 1
+    assert rig.crash().groups[1].last_index == 5
 
 
 def test_a_sync_that_fails_is_the_end() -> None:
     """After a failed fsync the kernel may have dropped the pages."""
-    bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
-    log = bench.log()
-    bench.settle()
-    bench.fill(log, 5)
-    bench.disk.delete(bench.journal.segment)  # behind the journal's back
-    bench.journal.barrier(lambda: None)
-    bench.settle(0.05)
-    assert isinstance(bench.journal.failed, OSError) and bench.fatal == [bench.journal.failed]
+    rig = Rig(sync_interval=120.0, segment_bytes=1 << 16)
+    log = rig.log()
+    rig.settle()
+    rig.fill(log, 5)
+    rig.disk.delete(rig.journal.segment)  # behind the journal's back
+    rig.journal.barrier(lambda: None)
+    rig.settle(0.05)
+    assert isinstance(rig.journal.failed, OSError) and rig.fatal == [rig.journal.failed]
 
 
-def test_nobody_waits_for_a_journal_that_is_closed(bench: Bench) -> None:
+def test_nobody_waits_for_a_journal_that_is_closed(rig: Rig) -> None:
     """The last flush of a node that stops, beside a disk that hangs."""
-    called = hanging(bench, 1.0)
-    bench.journal.close()
+    called = hanging(rig, 1.0)
+    rig.journal.close()
     assert called == [1]

@@ -21,8 +21,8 @@ from jetcluster.replica.account_quota import (
     QuotaShare,
 )
 from jetcluster.stream.lead.answers import RefusedError
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ListLog
 
 
 class FakeMesh:
@@ -161,7 +161,7 @@ def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
             node.mesh.receive("n1", bad)
 
 
-def test_other_nodes_are_told_what_is_led_here() -> None:
+def test_other_nodes_are_sent_what_is_led_here() -> None:
     node = Node(storage=1000)
     stream = node.stream(5, copies=3)
     node.stream(7, led=False)

@@ -14,9 +14,9 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.lead.ingest import Ingest
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
-from tests.unit.cluster.nodes import Cluster
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -53,7 +53,7 @@ async def test_all_replicas_refuse_what_none_can_carry_out(monkeypatch: pytest.M
                 assert (replica.applying.refusals, replica.failed, replica.sound) == (1, "", True)
                 (line,) = (v for _, e, v in node.log.lines if e == "a command is refused by all replicas")
                 assert line["stream"] == "S" and "a hole" in line["error"] and "fail" in line["error"]
-        assert seen == [b"1", b"2"]  # what was taken back is not told twice
+        assert seen == [b"1", b"2"]  # what was taken back is not logged twice
         behind = cluster.followers("S")[0].name if replicas > 1 else leader.name
         cluster.crash(behind)
         cluster.restart(behind)

@@ -16,9 +16,10 @@ from jetcluster.replica.catchup import FULL_SECONDS, RESUME_SECONDS
 from jetcluster.replica.exports import EXPORT_IDLE_SECONDS
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
+from testkit.twins.mem_kv import CrashKv
 from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Node
 from tests.unit.cluster.transfers import GID, Owner, Pair, begun
 
 
@@ -37,7 +38,7 @@ async def test_the_state_comes_whole_and_nothing_is_left() -> None:
     pair = Pair(source, target)
     await pair.pull()
     assert (target.values, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
-    await asyncio.sleep(0.01)  # the giver is told
+    await asyncio.sleep(0.01)  # the giver hears it
     assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 
@@ -102,7 +103,7 @@ async def test_trouble_of_the_receiver_ends_the_pull_and_says_so(error: Exceptio
     assert (target.log, target.index) == (["begin"], 0)
     assert len(pair.logs[1].events("error")) == 1
     await asyncio.sleep(0.01)
-    assert pair.sides[0].exports == 0, "the giver is told"
+    assert pair.sides[0].exports == 0, "the giver hears it"
     target.kv.error = None
     await pair.pull()
     assert target.values == [b"1", b"2"] and target.index == 9
@@ -496,8 +497,7 @@ async def test_the_source_dies_in_the_middle_and_the_new_leader_gives_its_state(
         await cluster.led("S")
         for number in range(200):
             await cluster["A" if cluster["A"].alive else "B"].publish(b"s", b"%d" % number + b"." * 200)
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         node = cluster.restart("C")
         await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
         cluster.crash(cluster.leader("S").name)

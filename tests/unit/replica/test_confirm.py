@@ -15,10 +15,10 @@ import pytest
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT_SECONDS, MAX_WAITING, ReadConfirmations, ReadWaits
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
-from tests.unit.cluster.nodes import Cluster, Node
 
 
 def slow_down(cluster: Cluster, source: Node, target: Node, seconds: float) -> None:

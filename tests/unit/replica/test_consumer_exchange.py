@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from jetcluster.replica.consumer_exchange import TURN_NOTICE
+from testkit.sim.nodes import Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -15,9 +16,9 @@ from tests.unit.cluster.consumers import (
     filled,
     host,
     owned_by,
+    owned_by_a_follower,
     state,
 )
-from tests.unit.cluster.nodes import Cluster, NoRespondersError
 
 
 @virtual_time
@@ -169,10 +170,7 @@ async def test_a_turn_that_nobody_could_apply_does_not_get_into_the_log() -> Non
     """A node of another version may send one, say. In the log it would stop all replicas of the stream, for good."""
     async with Cluster() as cluster:
         await filled(cluster, 10)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         me = home.mesh.me.peer_id.encode()
         head = leader.replica("S").assignment.gid.to_bytes(4, "little") + me
         session = host(home).turns._session.to_bytes(8, "little")

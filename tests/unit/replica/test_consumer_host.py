@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.store.api import DamagedError
+from testkit.sim.nodes import SMALL_LOG, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -14,9 +15,9 @@ from tests.unit.cluster.consumers import (
     filled,
     host,
     owned_by,
+    owned_by_a_follower,
     state,
 )
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster
 
 
 @virtual_time
@@ -47,10 +48,7 @@ async def test_pulled_and_acknowledged_through_every_node_wherever_the_owner_is(
 async def test_an_owner_cut_off_from_everybody_does_not_deliver_what_its_successor_does() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 20)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         local = Puller(home, "S", "c")
         await local.fetch(5)
         cluster.isolate(home.name)
@@ -77,10 +75,8 @@ async def test_the_consumer_goes_on_after_a_restart_of_all() -> None:
         client = Puller(cluster["A"], "S", "c")
         for message in (await client.fetch(6))[:4]:
             await client.ack(message)
-        for name in "ABC":
-            cluster.crash(name)
-        for name in "ABC":
-            cluster.restart(name)
+        cluster.crash("ABC")
+        cluster.restart("ABC")
         await cluster.led("S")
         again = Puller(cluster["B"], "S", "c")
         await cluster.until(lambda: again.pull(20, expires=10.0) > 0, what="an owner")
@@ -144,8 +140,7 @@ async def test_a_follower_that_takes_a_snapshot_has_the_consumers_too() -> None:
             await leader.publish(b"s", b"%d" % number)
         for message in await client.fetch(100):
             await client.ack(message)
-        for node in cluster:
-            await node.js.flusher.flush()
+        await cluster.flush()
         back = cluster.restart(away.name)
         await cluster.until(lambda: back.has("S") and back.replica("S").leading is False, what="it is back")
         await cluster.equal("S")
@@ -196,10 +191,7 @@ async def test_a_node_that_stood_still_serves_nobody_before_it_knows_that_it_is_
 async def test_a_replica_that_is_not_sound_gives_its_consumers_away() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 5)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         home.replica("S").repair.in_store = True  # which cannot be repaired while the node runs
         home.replica("S").report_damage(DamagedError(1, 1))
         await cluster.until(lambda: state(leader).owner != home.me, what="another owner")
@@ -214,10 +206,7 @@ async def test_a_replica_that_is_not_sound_gives_its_consumers_away() -> None:
 async def test_a_replica_that_has_stopped_gives_its_consumers_away() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 5)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         home.replica("S").group.fail("a test")
         await cluster.until(lambda: state(leader).owner != home.me, what="another owner")
         client = Puller(home, "S", "c")
@@ -230,10 +219,7 @@ async def test_owners_that_were_let_go_with_turns_in_flight_pass_over_nothing_wh
     """A disk hangs for a second, say, and is well again before the last turn is applied."""
     async with Cluster() as cluster:
         await filled(cluster, 12)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        _, home = await owned_by_a_follower(cluster)
         local = Puller(home, "S", "c")
         await local.fetch(5)
         there = host(home)

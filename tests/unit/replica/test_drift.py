@@ -15,8 +15,8 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 
 def corrupt(node: Node, stream: str) -> None:
@@ -275,7 +275,7 @@ def listen(node: Node) -> list[dict[str, Any]]:
 
 
 @virtual_time
-async def test_without_the_third_nobody_is_rebuilt_and_it_is_told_until_it_is_back() -> None:
+async def test_without_the_third_nobody_is_rebuilt_and_it_is_reported_until_it_is_back() -> None:
     async with Cluster() as cluster:
         leader = await filled(cluster)
         one, away = cluster.followers("S")
@@ -289,7 +289,7 @@ async def test_without_the_third_nobody_is_rebuilt_and_it_is_told_until_it_is_ba
             one.replica("S").snapshot_export()
         assert leader.replica("S").consumers.active, "the stream goes on"
         gid = leader.replica("S").assignment.gid
-        await cluster.until(lambda: leader.js.drift.votes.undecided == [gid], 30, "it is told")
+        await cluster.until(lambda: leader.js.drift.votes.undecided == [gid], 30, "it is reported")
         await asyncio.sleep(30)
         for node in (leader, one):
             assert node.replica("S").divergences == 0 and not node.replica("S").installing
@@ -317,7 +317,9 @@ async def test_where_all_three_differ_nothing_is_given_up() -> None:
                 node.replica("S").machine.hash = bytes([seq]) * 16  # the counts are equal: as if the sizes were not
         await leader.publish(b"s", b"6")
         gid = leader.replica("S").assignment.gid
-        await cluster.until(lambda: all(node.js.drift.votes.undecided == [gid] for node in cluster), 60, "it is told")
+        await cluster.until(
+            lambda: all(node.js.drift.votes.undecided == [gid] for node in cluster), 60, "it is reported"
+        )
         await asyncio.sleep(30)
         for node in cluster:
             replica = node.replica("S")

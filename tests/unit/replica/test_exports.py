@@ -198,7 +198,7 @@ def fail(found: Troubles, time: ManualTime, seconds: float, gid: int = 1, peer: 
         time.advance(1)
 
 
-def test_a_short_trouble_is_not_told() -> None:
+def test_a_short_trouble_is_not_logged() -> None:
     found, time, read = troubles()
     fail(found, time, TROUBLE_SECONDS - 1)
     found.over(1)
@@ -208,16 +208,16 @@ def test_a_short_trouble_is_not_told() -> None:
     assert read == []
 
 
-def test_a_long_trouble_is_told_once_a_minute_for_each_peer() -> None:
+def test_a_long_trouble_is_logged_once_a_minute_for_each_peer() -> None:
     found, time, read = troubles()
     fail(found, time, TROUBLE_SECONDS + 2 * REPEAT_SECONDS - 5)
     assert read == ["catch-up does not come on: 1 B"] * 2
     found.failed(2, "B", MeshError("lost"))
     found.failed(1, "C", MeshError("lost"))
-    assert read[2:] == ["catch-up does not come on: 1 C"], "of B it was told already"
+    assert read[2:] == ["catch-up does not come on: 1 C"], "of B it was logged already"
 
 
-def test_another_version_is_told_at_once() -> None:
+def test_another_version_is_logged_at_once() -> None:
     found, time, read = troubles()
     found.failed(1, "B", MeshRefusedError("fetch" + NO_METHOD))
     found.other_version(2, "B", "")

@@ -102,7 +102,7 @@ def test_a_lost_peer_leads_nothing_any_more() -> None:
     assert (trio[C].get(5), trio[C].get(6)) == (None, B)
 
 
-def test_the_own_replica_is_asked_when_nobody_told() -> None:
+def test_the_own_replica_is_asked_when_nobody_else_has_said() -> None:
     trio = Trio()
     trio.local[C][9] = B
     assert trio[C].get(9) == B

@@ -6,9 +6,9 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.replica.leadership import LOST_SECONDS, REPEAT_SECONDS, SUBJECTS_AT_ONCE, Listening
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 
 
 def listen(node: Node, kind: str) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ def listen(node: Node, kind: str) -> list[dict[str, Any]]:
 
 
 @virtual_time
-async def test_a_lost_quorum_is_told_by_those_that_are_left_again_and_again() -> None:
+async def test_a_lost_quorum_is_published_by_those_that_are_left_again_and_again() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
         leader = await cluster.led("S")
@@ -69,7 +69,7 @@ async def test_who_does_not_follow_the_leader_of_the_others_says_so_and_answers_
 
 
 @virtual_time
-async def test_an_election_is_no_lost_quorum_and_is_told_to_both_accounts() -> None:
+async def test_an_election_is_no_lost_quorum_and_is_published_in_both_accounts() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster.create("ONE", 1)
@@ -127,7 +127,7 @@ def test_few_at_once() -> None:
     assert room.heard == 1
 
 
-def test_very_many_in_steps_and_it_is_told_when_all_are() -> None:
+def test_very_many_in_steps_and_it_is_reported_when_all_are() -> None:
     room = Room()
     room.listen(names(10_000))
     assert not room.listening.complete
@@ -170,7 +170,7 @@ def test_where_too_many_jobs_wait_it_is_done_at_once(monkeypatch: Any) -> None:
     assert set(room.bus.subjects) == names(1_000)
 
 
-def test_a_subject_that_cannot_be_listened_to_is_told() -> None:
+def test_a_subject_that_cannot_be_listened_to_is_logged() -> None:
     room = Room()
 
     def taker(subject: bytes) -> Any:

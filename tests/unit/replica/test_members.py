@@ -14,6 +14,7 @@ import pytest
 from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
 from jetcluster.raft.membership import Config
 from jetcluster.replica.members import carried_without, follow_assignment, may_go, may_retire
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -23,10 +24,10 @@ from tests.unit.cluster.consumers import (
     filled,
     host,
     owned_by,
+    owned_by_a_follower,
     owner,
     state,
 )
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
 
 
 class FakeGroup:
@@ -173,13 +174,10 @@ def test_a_replica_retires_only_when_nothing_that_may_be_in_force_names_it() -> 
 
 
 @virtual_time
-async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_told() -> None:
+async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_answered() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 10)
-        leader = await cluster.led("S")
-        await consumer(leader, "c")
-        home = cluster.followers("S")[0]
-        await owned_by(cluster, "c", home)
+        leader, home = await owned_by_a_follower(cluster)
         client = Puller(leader, "S", "c")
         got = await client.fetch(6)
         for message in got[:3]:
@@ -188,7 +186,7 @@ async def test_an_owner_that_crashes_is_replaced_and_who_waits_is_told() -> None
         await cluster.until(lambda: len(client.got) == 10, what="the rest")
         before = cluster.loop.time()
         cluster.crash(home.name)
-        await cluster.until(lambda: b"409 Leadership Change" in client.statuses, what="the client is told")
+        await cluster.until(lambda: b"409 Leadership Change" in client.statuses, what="the client is answered")
         assert cluster.loop.time() - before < 0.5
         assert owner(cluster) is not home
         info = await ask(leader, "S", "consumer_info", name="c")

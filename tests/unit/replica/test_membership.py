@@ -16,8 +16,8 @@ from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.search import kept_filters
+from testkit.sim.nodes import Cluster, Message, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
 
 GET = b"$JS.API.DIRECT.GET.S"
 
@@ -123,7 +123,7 @@ async def test_a_leader_that_had_to_hand_a_read_on_comes_back(replicas: int) -> 
 
 
 @virtual_time
-async def test_a_follower_with_a_full_disk_shows_no_client_less_than_it_was_told() -> None:
+async def test_a_follower_with_a_full_disk_shows_no_client_less_than_was_acknowledged_to_it() -> None:
     """It takes no entries, so its own commit index stands still: found by chaos (`all`, seed 3), 4 s of old reads."""
     options = JournalOptions(segment_bytes=1 << 20, reserve_bytes=10_000)
     async with Cluster(options=options) as cluster:

@@ -15,9 +15,9 @@ from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.log import bodies, commands
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 
 
 def serve_api(node: Node) -> JetStreamApi:
@@ -40,8 +40,28 @@ async def stop(apis: list[JetStreamApi]) -> None:
         await api.stop()
 
 
+class ApiCluster(Cluster):
+    """A cluster whose nodes answer the API."""
+
+    async def __aenter__(self) -> ApiCluster:
+        await super().__aenter__()
+        self.apis = with_api(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await stop(self.apis)
+        await super().__aexit__()
+
+
 async def fill(node: Node, count: int, subject: bytes = b"up") -> None:
     await node.requests(subject, [b"%d" % n for n in range(count)])
+
+
+async def mirrored(cluster: Cluster) -> None:
+    """UP, of one replica, with five messages, and its mirror M, which answers for it."""
+    await cluster.create("UP", 1)
+    await fill(cluster["A"], 5)
+    await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
 
 
 def held(node: Node, stream: str) -> list[tuple[int, int, bytes]]:
@@ -60,8 +80,7 @@ async def copied(cluster: Cluster, last: int, stream: str = "M", seconds: float 
 @virtual_time
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_a_mirror_is_equal_on_all_replicas(replicas: int) -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         await cluster.create("UP")
         await fill(cluster["A"], 20)
         await cluster.create("M", replicas, ask="B", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
@@ -71,15 +90,13 @@ async def test_a_mirror_is_equal_on_all_replicas(replicas: int) -> None:
         for node in cluster:
             if node.has("M"):
                 assert held(node, "M") == held(cluster["A"], "UP")
-        await stop(apis)
 
 
 @virtual_time
 @pytest.mark.parametrize("copy", ["mirror", "republish"])
 async def test_a_read_right_behind_the_ack_finds_the_copy_on_the_same_node(copy: str) -> None:
-    async with Cluster("A", clustered=False) as cluster:
+    async with ApiCluster("A", clustered=False) as cluster:
         (node,) = cluster
-        apis = with_api(cluster)
         republish = {"republish": {"src": "up", "dest": "copied"}} if copy == "republish" else {}
         await cluster.create("UP", 1, **republish)
         if copy == "mirror":
@@ -95,13 +112,11 @@ async def test_a_read_right_behind_the_ack_finds_the_copy_on_the_same_node(copy:
             await node.publish(b"up", b"%d" % number)
             _, _, payload = await node.request(b"$JS.API.DIRECT.GET.M." + subject)
             assert payload == b"%d" % number
-        await stop(apis)
 
 
 @virtual_time
 async def test_the_new_leader_goes_on() -> None:
-    async with Cluster(options=SMALL_LOG) as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster(options=SMALL_LOG) as cluster:
         await cluster.create("UP")
         await cluster.create("M", subjects=[], mirror={"name": "UP"})
         await cluster.create("S", subjects=[], sources=[{"name": "UP"}])
@@ -122,7 +137,6 @@ async def test_the_new_leader_goes_on() -> None:
         upstream = held(cluster["A"], "UP")
         assert held(cluster["B"], "M") == upstream
         assert [payload for _, _, payload in held(cluster["C"], "S")] == [payload for _, _, payload in upstream]
-        await stop(apis)
 
 
 @virtual_time
@@ -208,11 +222,8 @@ def without(cluster: Cluster, stream: str) -> list[Node]:
 
 @virtual_time
 async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await tell_lag(cluster, membership.MAX_LAG_ENTRIES - 1)
@@ -223,7 +234,6 @@ async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> N
         await cluster.never(lambda: any(answers(node) for node in others), 1.0, "one joined")
         await tell_lag(cluster, 9)
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer again")
-        await stop(apis)
 
 
 async def led_with_the_upstream(cluster: Cluster) -> Node:
@@ -241,8 +251,7 @@ async def led_with_the_upstream(cluster: Cluster) -> Node:
 @virtual_time
 async def test_a_mirrors_leader_answers_with_what_came_before_the_request() -> None:
     """nats.js `kv - mirror cross domain`: put into the upstream, and get from the mirror once it is acknowledged."""
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         await cluster.create("UP", 1)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         node = await led_with_the_upstream(cluster)
@@ -253,14 +262,12 @@ async def test_a_mirrors_leader_answers_with_what_came_before_the_request() -> N
                 await asyncio.sleep(0)
             assert node.replica("M").store.last_seq < ack["seq"]  # it came, and is on its way to a majority
             assert (await node.get(b"M", number))[2] == b"%d" % number
-        await stop(apis)
 
 
 @virtual_time
 async def test_what_came_is_not_waited_for_any_longer_than_that() -> None:
     """A mirror whose log stands still is as old as it is."""
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         await cluster.create("UP", 1)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         node = await led_with_the_upstream(cluster)
@@ -277,16 +284,12 @@ async def test_what_came_is_not_waited_for_any_longer_than_that() -> None:
         assert 0.2 < cluster.loop.time() - asked < 0.3
         cluster.heal()
         await copied(cluster, 2)
-        await stop(apis)
 
 
 @virtual_time
 async def test_an_upstream_that_is_gone_is_answered_for() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await cluster.delete("UP")
@@ -298,16 +301,12 @@ async def test_an_upstream_that_is_gone_is_answered_for() -> None:
         shown: dict[str, Any] = leader.replica("M").mirrors.links.info()["mirror"]
         assert shown["error"]["err_code"] == 10059 and shown["active"] > 5e9
         assert json.dumps(shown)
-        await stop(apis)
 
 
 @virtual_time
 async def test_promotion_ends_all_of_it() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await cluster.update("M", subjects=["m"])
@@ -318,7 +317,6 @@ async def test_promotion_ends_all_of_it() -> None:
         ack = await cluster["B"].publish(b"m")
         assert ack["seq"] == 6
         await cluster.equal("M")
-        await stop(apis)
 
 
 @virtual_time
@@ -334,20 +332,17 @@ async def test_promotion_ends_all_of_it() -> None:
     ],
 )
 async def test_who_never_answers_for_the_upstream(config: dict[str, Any]) -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         await cluster.create("UP", 1)
         await fill(cluster["A"], 5)
         await cluster.create("M", **{"subjects": [], "mirror_direct": True, **config})
         await copied(cluster, 5)
         await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "one joined")
-        await stop(apis)
 
 
 @virtual_time
 async def test_on_a_node_the_streams_own_replica_goes_before_a_mirror() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         await cluster.create("UP")
         await cluster.all_read("UP")
         await fill(cluster["A"], 5)
@@ -360,14 +355,12 @@ async def test_on_a_node_the_streams_own_replica_goes_before_a_mirror() -> None:
         assert [answers(other) for other in cluster if other is not node] == [False, False]
         node.replica("UP").set_disputed("")
         await cluster.until(lambda: node.reads("UP") and not answers(node), what="it is replaced")
-        await stop(apis)
 
 
 @virtual_time
-async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> None:
+async def test_a_mirror_shows_its_clients_what_was_acknowledged_to_them() -> None:
     """Publish and Direct Get on one connection to a node that has only the mirror."""
-    async with Cluster("ABCD") as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster("ABCD") as cluster:
         await cluster.create("UP", 1)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         others = [node for node in without(cluster, "UP") if node.has("M")]
@@ -378,16 +371,12 @@ async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> Non
             assert (await client.get(b"UP", ack["seq"]))[2] == b"%d" % number
         reads = client.replica("M").reads.upstream
         assert reads is not None and reads.answers.answered > 30, "the mirror was asked"
-        await stop(apis)
 
 
 @virtual_time
 async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can_have_changed() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         await copied(cluster, 5)
         (home,) = [node for node in cluster if node.has("UP")]
         others = without(cluster, "UP")
@@ -413,23 +402,18 @@ async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can
             ack = await others[0].publish(b"up", b"new %d" % number)
             assert (await others[0].get(b"UP", ack["seq"]))[2] == b"new %d" % number
             assert (await others[0].request(b"$JS.API.DIRECT.GET.UP.up"))[2] == b"new %d" % number
-        await stop(apis)
 
 
 @virtual_time
 async def test_a_mirror_that_forgot_who_leads_its_upstream_asks_for_it() -> None:
     """A request that met the leader at a bad moment had this node forget it; the leader says nothing by itself."""
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         await copied(cluster, 5)
         client = without(cluster, "UP")[0]
         await cluster.until(lambda: answers(client), what="it answers")
         client.services.network.leaders.forget(cluster.leader("UP").replica("UP").assignment.gid)
         assert (await client.request(b"$JS.API.DIRECT.GET.UP.up"))[2] == b"4"
-        await stop(apis)
 
 
 @virtual_time
@@ -437,9 +421,7 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
     """The upstream's only server goes for longer than a read waits, right after an ack of what nobody else has."""
     async with Cluster() as cluster:
         apis = {node.name: serve_api(node) for node in cluster}
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await mirrored(cluster)
         await copied(cluster, 5)
         (home,) = [node for node in cluster if node.has("UP")]
         others = without(cluster, "UP")
@@ -458,8 +440,7 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
 
 @virtual_time
 async def test_a_mirror_of_a_stream_elsewhere_answers_for_no_other_one_of_that_name() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
+    async with ApiCluster() as cluster:
         external = {"api": "$JS.far.API", "deliver": ""}
         config = {"name": "UP", "external": external}
         await cluster.create("M", subjects=[], mirror=config, mirror_direct=True)
@@ -475,7 +456,6 @@ async def test_a_mirror_of_a_stream_elsewhere_answers_for_no_other_one_of_that_n
         await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "one came back")
         await cluster.delete("UP")
         await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer again")
-        await stop(apis)
 
 
 @virtual_time
@@ -495,11 +475,8 @@ async def test_a_mirror_of_its_own_name_elsewhere_answers_a_request_that_names_i
 
 @virtual_time
 async def test_a_mirror_of_a_stream_that_was_deleted_answers_for_no_new_one() -> None:
-    async with Cluster() as cluster:
-        apis = with_api(cluster)
-        await cluster.create("UP", 1)
-        await fill(cluster["A"], 5)
-        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
         await copied(cluster, 5)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
@@ -516,4 +493,3 @@ async def test_a_mirror_of_a_stream_that_was_deleted_answers_for_no_new_one() ->
             for _ in range(5):
                 _, headers, payload = await node.get(b"UP", 1)
                 assert payload == b"anew" and b"Nats-Stream: UP\r\n" in headers
-        await stop(apis)

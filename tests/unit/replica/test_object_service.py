@@ -11,8 +11,8 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.objects import uploads as uploads_module
 from jetcluster.replica.reads import pages
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import API, DATA, Reader, ask, begin, bucket, digest, pieces, put
 
 

@@ -1,6 +1,6 @@
 """Damaged records are found by the scrub, and the replica is rebuilt (replica/repair.py, cluster/scrubber.py).
 
-What fails beside the stream is counted and told, and a flood of it does not fill the log (replica/repair.py).
+What fails beside the stream is counted and logged, and a flood of it does not fill the log (replica/repair.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pytest
 from jetcluster.cluster.scrubber import PASS_SECONDS
 from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, ListLog, Node
+from testkit.twins.log import ListLog
 
 MESSAGES = 40
 
@@ -143,7 +144,7 @@ async def test_a_replica_alone_keeps_what_it_has() -> None:
         assert replica.damaged and replica.store.messages == MESSAGES and replica.leading
 
 
-def test_a_failure_is_told_with_where_it_came_from() -> None:
+def test_a_failure_is_logged_with_where_it_came_from() -> None:
     log = ListLog()
     failures = Failures(log, "S")
     try:
@@ -153,10 +154,10 @@ def test_a_failure_is_told_with_where_it_came_from() -> None:
     ((_, event, line),) = log.lines
     assert event == "links fail"
     assert (line["stream"], line["index"], line["kind"], line["so_far"]) == ("S", 7, 8, 1)
-    assert "of a link" in line["error"] and "test_a_failure_is_told" in line["error"]
+    assert "of a link" in line["error"] and "test_a_failure_is_logged" in line["error"]
 
 
-def test_of_many_failures_some_are_told_and_all_are_counted() -> None:
+def test_of_many_failures_some_are_logged_and_all_are_counted() -> None:
     log = ListLog()
     failures = Failures(log, "S")
     for _ in range(2_000):

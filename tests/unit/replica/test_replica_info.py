@@ -1,6 +1,6 @@
 """Other replicas in STREAM.INFO (replica/replica_info.py).
 
-Who leads a consumer, told and shown.
+Who leads a consumer, sent and shown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from jetcluster.replica import catchup, exports
 from jetcluster.store import transfer
+from testkit.sim.nodes import SMALL_LOG, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     consumer,
@@ -20,7 +21,6 @@ from tests.unit.cluster.consumers import (
     owner,
     state,
 )
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster
 
 
 @virtual_time

@@ -11,8 +11,8 @@ import pytest
 
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY, CHECKPOINTS, Checkpoints, Condition
+from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import Cluster
 
 
 @pytest.mark.parametrize(

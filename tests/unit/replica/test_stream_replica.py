@@ -11,8 +11,8 @@ import pytest
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.stream.log import commands
+from testkit.sim.nodes import ACCOUNT, Cluster, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, NoRespondersError
 from tests.unit.store.shipping import steps
 
 
@@ -157,7 +157,7 @@ async def test_old_messages_expire_by_the_leaders_clock_on_all_replicas() -> Non
 
 
 @virtual_time
-async def test_elections_are_told_when_somebody_listens() -> None:
+async def test_elections_are_published_when_somebody_listens() -> None:
     async with Cluster() as cluster:
         events: list[dict[str, object]] = []
         for node in cluster:

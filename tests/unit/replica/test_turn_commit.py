@@ -9,9 +9,11 @@ import pytest
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.turn_commit import HOLD_SECONDS, LOOK_SECONDS, RETRY_SECONDS, TurnCommit
 from jetcluster.store.kv import KvError, KvFullError
+from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
+from testkit.twins.log import ListLog
+from testkit.twins.mem_kv import CrashKv
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, CrashKv, ListLog
 
 
 def test_many_marks_of_one_turn_are_one_commit() -> None:
@@ -57,7 +59,7 @@ def test_under_load_there_is_one_commit_per_hold() -> None:
     assert 10 <= kv.commits <= 11
 
 
-def test_a_failed_commit_is_repeated_and_told_once() -> None:
+def test_a_failed_commit_is_repeated_and_logged_once() -> None:
     time, kv, log = ManualTime(), CrashKv(), ListLog()
     commit = TurnCommit(kv, time, log)
     kv.broken = True
@@ -148,7 +150,7 @@ async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
         await cluster["A"].publish(b"s")
-        await cluster.all_read("S")
+        await cluster.equal("S")
         node = cluster.followers("S")[0]
         replica = node.replica("S")
         node.kv.waiting = True

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from testkit.server_rig import Bench
-from tests.unit.server.leaf_bench import Site
+from testkit.server_rig import ServerRig
+from tests.unit.server.leaf_rig import LeafRig
 from tests.unit.server.tls_cases import Certificates
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> ServerRig:
+    return ServerRig()
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def leaf_rig() -> LeafRig:
+    return LeafRig()
 
 
 @pytest.fixture(scope="module")

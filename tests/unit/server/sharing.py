@@ -17,7 +17,7 @@ from jetcluster.config.account_options import (
 )
 from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Outgoing, Valve
-from testkit.server_rig import QUIET, Bench, Peer
+from testkit.server_rig import QUIET, Peer, ServerRig
 
 
 class ByAccountName(Authenticator):
@@ -40,7 +40,7 @@ class Link:
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
         self.valve = Valve()
-        self.far: Bench
+        self.far: ServerRig
         self.back: Link
 
     def send_msg(
@@ -62,41 +62,41 @@ class Nodes:
     """`count` nodes with the same accounts."""
 
     def __init__(self, count: int, *accounts: AccountOptions, of_global: list[MappingOptions] | None = None) -> None:
-        self.benches = [Bench(ByAccountName(), server_name=f"n{at}", cluster_name="C") for at in range(count)]
+        self.rigs = [ServerRig(ByAccountName(), server_name=f"n{at}", cluster_name="C") for at in range(count)]
         self.links: dict[tuple[int, int], Link] = {}
         for here in range(count):
             for there in range(count):
                 if here != there:
                     self.links[here, there] = Link(f"n{there}")
         for (here, there), link in self.links.items():
-            link.far, link.back = self.benches[there], self.links[there, here]
+            link.far, link.back = self.rigs[there], self.links[there, here]
         for at in range(count):
-            self.benches[at].server.accounts.listener = self._listener(at)
+            self.rigs[at].server.accounts.listener = self._listener(at)
         self.share(*accounts, of_global=of_global)
 
     def _listener(self, here: int) -> Any:
         def changed(account: str, subject: bytes, queue: bytes | None, count: int) -> None:
-            for there in range(len(self.benches)):
+            for there in range(len(self.rigs)):
                 if there != here:
                     known = self.links[there, here]
-                    self.benches[there].server.accounts.set_remote_interest(known, account, subject, queue, count)
+                    self.rigs[there].server.accounts.set_remote_interest(known, account, subject, queue, count)
 
         return changed
 
     def share(self, *accounts: AccountOptions, of_global: list[MappingOptions] | None = None) -> None:
-        for bench in self.benches:
-            bench.server.share({account.name: account for account in accounts}, of_global or [], "$SYS")
+        for rig in self.rigs:
+            rig.server.share({account.name: account for account in accounts}, of_global or [], "$SYS")
 
     def client(self, account: str, *lines: bytes, at: int = 0) -> Peer:
         connect = QUIET.replace(b"{", b'{"user":"%b",' % account.encode())
-        return self.benches[at].client(*lines, connect=connect)
+        return self.rigs[at].client(*lines, connect=connect)
 
     def advance(self, seconds: float) -> None:
-        for bench in self.benches:
-            bench.time.advance(seconds)
+        for rig in self.rigs:
+            rig.time.advance(seconds)
 
     def pending(self, account: str, at: int = 0) -> int:
-        sharing = self.benches[at].server.sharing
+        sharing = self.rigs[at].server.sharing
         return 0 if sharing is None else len(sharing.responses.awaited_in(account))
 
 

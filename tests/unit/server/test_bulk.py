@@ -12,7 +12,7 @@ from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts import bulk
-from testkit.server_rig import Bench, FakePeer
+from testkit.server_rig import FakePeer, ServerRig
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
 MESSAGES: list[Outgoing] = [
@@ -30,53 +30,53 @@ SHOWN = (
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> ServerRig:
+    return ServerRig()
 
 
 def many(count: int, size: int = 4) -> list[Outgoing]:
     return [(b"s.%d" % n, b"r.%d" % n, b"", b"x" * size) for n in range(count)]
 
 
-def test_one_client_sees_the_messages_own_subjects(bench: Bench) -> None:
-    peer = bench.client(b"SUB _INBOX.abc.* 7")
-    assert bench.router.deliver_many(b"_INBOX.abc.1", MESSAGES) == 1
+def test_one_client_sees_the_messages_own_subjects(rig: ServerRig) -> None:
+    peer = rig.client(b"SUB _INBOX.abc.* 7")
+    assert rig.router.deliver_many(b"_INBOX.abc.1", MESSAGES) == 1
     assert peer.connection.pending >= len(SHOWN) - 20
     assert peer.read() == SHOWN
     assert (peer.connection.out_msgs, peer.connection.out_bytes) == (4, 3 + 21 + 18 + 5000)
-    assert bench.router.deliver_many(b"_INBOX.abc.1", []) == 0
-    assert bench.router.deliver_many(b"nobody", MESSAGES) == 0
+    assert rig.router.deliver_many(b"_INBOX.abc.1", []) == 0
+    assert rig.router.deliver_many(b"nobody", MESSAGES) == 0
     peer.send(b"PUB orders.1 1", b"x")
     assert peer.read() == b"", "who takes the target need not take the subject shown"
 
 
-def test_a_client_without_headers_gets_payloads(bench: Bench) -> None:
-    peer = bench.client(b"SUB a 7", connect=b'CONNECT {"verbose":false,"headers":false}\r\n')
-    bench.router.deliver_many(b"a", MESSAGES[1:3])
+def test_a_client_without_headers_gets_payloads(rig: ServerRig) -> None:
+    peer = rig.client(b"SUB a 7", connect=b'CONNECT {"verbose":false,"headers":false}\r\n')
+    rig.router.deliver_many(b"a", MESSAGES[1:3])
     assert peer.read() == b"MSG orders.2 7 $JS.ACK.2 3\r\ntwo\r\nMSG orders.3 7 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("others", [False, True])
-def test_a_maximum_ends_the_subscription_in_the_middle(bench: Bench, others: bool) -> None:
-    peer = bench.client(b"SUB a 7", b"UNSUB 7 2", *([b"SUB a 8"] if others else []))
-    assert bench.router.deliver_many(b"a", many(5)) == (1 if others else 0)
+def test_a_maximum_ends_the_subscription_in_the_middle(rig: ServerRig, others: bool) -> None:
+    peer = rig.client(b"SUB a 7", b"UNSUB 7 2", *([b"SUB a 8"] if others else []))
+    assert rig.router.deliver_many(b"a", many(5)) == (1 if others else 0)
     frames = peer.read()
     assert frames.count(b" 7 r.") == 2
     assert frames.count(b" 8 r.") == (5 if others else 0)
-    assert bench.router.has_interest(b"a") == others
+    assert rig.router.has_interest(b"a") == others
 
 
-def test_several_takers_get_everything_in_order(bench: Bench) -> None:
-    clients = [bench.client(b"SUB a 7"), bench.client(b"SUB * 7")]
+def test_several_takers_get_everything_in_order(rig: ServerRig) -> None:
+    clients = [rig.client(b"SUB a 7"), rig.client(b"SUB * 7")]
     got: list[tuple[bytes, bytes, bytes, bytes]] = []
 
     def callback(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         got.append((subject, reply, headers, payload))
 
-    bench.router.subscribe(b"a", callback)
+    rig.router.subscribe(b"a", callback)
     far = FakePeer("far")
-    bench.router.peers.set_interest(far, b"a", None, 1)
-    assert bench.router.deliver_many(b"a", MESSAGES) == 4
+    rig.router.peers.set_interest(far, b"a", None, 1)
+    assert rig.router.deliver_many(b"a", MESSAGES) == 4
     assert [client.read() for client in clients] == [SHOWN, SHOWN]
     assert got == MESSAGES
     assert far.sent_many == [("$G", b"a", [], MESSAGES)]
@@ -90,46 +90,46 @@ def wary() -> Authenticator:
 
 
 def test_publish_permissions_do_not_matter_but_denied_subjects_stay_unseen() -> None:
-    bench = Bench(wary())
-    peer = bench.client(b"SUB inbox 7", connect=b'CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}\r\n')
-    assert bench.router.deliver_many(b"inbox", MESSAGES) == 1
+    rig = ServerRig(wary())
+    peer = rig.client(b"SUB inbox 7", connect=b'CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}\r\n')
+    assert rig.router.deliver_many(b"inbox", MESSAGES) == 1
     frames = peer.read()
     assert [frames.count(b"MSG orders.%d" % n) for n in (1, 2, 3, 4)] == [1, 1, 0, 1]
 
 
-def test_a_queue_group_shares_the_messages(bench: Bench) -> None:
-    clients = [bench.client(b"SUB a q 7"), bench.client(b"SUB a q 7"), bench.client(b"SUB a other 7")]
-    plain = bench.client(b"SUB a 7")
-    assert bench.router.deliver_many(b"a", many(300)) == 3
+def test_a_queue_group_shares_the_messages(rig: ServerRig) -> None:
+    clients = [rig.client(b"SUB a q 7"), rig.client(b"SUB a q 7"), rig.client(b"SUB a other 7")]
+    plain = rig.client(b"SUB a 7")
+    assert rig.router.deliver_many(b"a", many(300)) == 3
     shares = [client.read().count(b" 7 r.") for client in clients]
     assert shares[0] + shares[1] == shares[2] == 300
     assert min(shares) > 100
     assert plain.read().count(b" 7 r.") == 300
 
 
-def test_a_member_that_does_not_read_is_passed_over(bench: Bench) -> None:
-    stuck, reader = bench.client(b"SUB a q 7"), bench.client(b"SUB a q 7")
+def test_a_member_that_does_not_read_is_passed_over(rig: ServerRig) -> None:
+    stuck, reader = rig.client(b"SUB a q 7"), rig.client(b"SUB a q 7")
     stuck.transport.jammed = True
     for _ in range(40):
-        bench.router.deliver_many(b"a", many(20, 10_000))
+        rig.router.deliver_many(b"a", many(20, 10_000))
         reader.read()
     assert bulk.LAGGING_BYTES < stuck.connection.pending < bulk.LAGGING_BYTES + 400_000
     assert reader.connection.out_msgs > 600
-    assert bench.router.backlog(b"a") < bulk.LAGGING_BYTES, "the group can take more"
+    assert rig.router.backlog(b"a") < bulk.LAGGING_BYTES, "the group can take more"
     reader.transport.jammed = True
     for _ in range(20):
-        bench.router.deliver_many(b"a", many(20, 10_000))
-        bench.time.advance(0)
-    assert bench.router.backlog(b"a") > bulk.LAGGING_BYTES, "all are behind"
+        rig.router.deliver_many(b"a", many(20, 10_000))
+        rig.time.advance(0)
+    assert rig.router.backlog(b"a") > bulk.LAGGING_BYTES, "all are behind"
 
 
-def test_queue_members_elsewhere_get_runs_of_messages(bench: Bench) -> None:
-    here = bench.client(b"SUB a q 7")
+def test_queue_members_elsewhere_get_runs_of_messages(rig: ServerRig) -> None:
+    here = rig.client(b"SUB a q 7")
     far, plain = FakePeer("far"), FakePeer("plain")
-    bench.router.peers.set_interest(far, b"a", b"q", 1)
-    bench.router.peers.set_interest(plain, b"a", None, 1)
+    rig.router.peers.set_interest(far, b"a", b"q", 1)
+    rig.router.peers.set_interest(plain, b"a", None, 1)
     messages = many(200)
-    assert bench.router.deliver_many(b"a", messages) == 2
+    assert rig.router.deliver_many(b"a", messages) == 2
     mine = here.read().count(b" 7 r.")
     theirs = [message for _, _, queues, some in far.sent_many for message in some if queues == [b"q"]]
     assert mine + len(theirs) == 200
@@ -138,19 +138,19 @@ def test_queue_members_elsewhere_get_runs_of_messages(bench: Bench) -> None:
     assert plain.sent_many == [("$G", b"a", [], messages)], "one frame for what is plain interest only"
     far.pending = bulk.LAGGING_BYTES + 1
     far.sent_many.clear()
-    bench.router.deliver_many(b"a", messages)
+    rig.router.deliver_many(b"a", messages)
     assert far.sent_many == [], "a link that is far behind is passed over too"
 
 
-def test_deliveries_of_a_peer_stay_here(bench: Bench) -> None:
-    client = bench.client(b"SUB a 7", b"SUB a q 8", b"SUB a q 9")
+def test_deliveries_of_a_peer_stay_here(rig: ServerRig) -> None:
+    client = rig.client(b"SUB a 7", b"SUB a q 8", b"SUB a q 9")
     got: list[tuple[bytes, str]] = []
-    bench.router.subscribe(b"a", lambda s, r, h, p, origin: got.append((s, origin.kind)))
-    bench.router.subscribe(b"a", lambda s, r, h, p, origin: got.append((b"local only", "")), local_only=True)
+    rig.router.subscribe(b"a", lambda s, r, h, p, origin: got.append((s, origin.kind)))
+    rig.router.subscribe(b"a", lambda s, r, h, p, origin: got.append((b"local only", "")), local_only=True)
     sender, third = FakePeer("s"), FakePeer("t")
     for peer in (sender, third):
-        bench.router.peers.set_interest(peer, b"a", None, 1)
-    bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], many(100))
+        rig.router.peers.set_interest(peer, b"a", None, 1)
+    rig.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], many(100))
     frames = client.read()
     assert frames.count(b" 7 r.") == 100
     assert frames.count(b" 8 r.") + frames.count(b" 9 r.") == 100
@@ -158,42 +158,42 @@ def test_deliveries_of_a_peer_stay_here(bench: Bench) -> None:
     assert sender.sent_many == third.sent_many == []
 
 
-def test_what_a_queue_has_no_member_left_for_is_handed_on_once(bench: Bench) -> None:
-    plain = bench.client(b"SUB a 7")
+def test_what_a_queue_has_no_member_left_for_is_handed_on_once(rig: ServerRig) -> None:
+    plain = rig.client(b"SUB a 7")
     sender, third = FakePeer("s"), FakePeer("t")
     for peer in (sender, third):
-        bench.router.peers.set_interest(peer, b"a", b"q", 1)
+        rig.router.peers.set_interest(peer, b"a", b"q", 1)
     messages = many(3)
-    bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], messages)
+    rig.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], messages)
     assert third.sent_many == [("$G", b"a", [FORWARDED + b"q"], messages)]
     assert sender.sent_many == []
     assert plain.read().count(b" 7 r.") == 3
-    member = bench.client(b"SUB a q 9")
-    bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [FORWARDED + b"q"], messages)
+    member = rig.client(b"SUB a q 9")
+    rig.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [FORWARDED + b"q"], messages)
     assert member.read().count(b" 9 r.") == 3
     assert plain.read() == b"", "plain copies went out before"
     member.connection.connection_lost(None)
-    bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [FORWARDED + b"q"], messages)
+    rig.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [FORWARDED + b"q"], messages)
     assert len(third.sent_many) == 1, "never handed on twice"
 
 
 def test_a_slow_client_is_closed_at_its_limit() -> None:
-    bench = Bench(max_pending=1 << 20)
-    peer = bench.client(b"SUB a 7")
+    rig = ServerRig(max_pending=1 << 20)
+    peer = rig.client(b"SUB a 7")
     peer.transport.jammed = True
     for _ in range(12):
-        bench.router.deliver_many(b"a", many(10, 10_000))
-        bench.time.advance(0)
+        rig.router.deliver_many(b"a", many(10, 10_000))
+        rig.time.advance(0)
     assert peer.closed == "Slow Consumer (Pending Bytes)"
-    assert bench.router.deliver_many(b"a", many(1)) == 0
+    assert rig.router.deliver_many(b"a", many(1)) == 0
 
 
-def test_queue_interest_counts_members_of_that_queue_only(bench: Bench) -> None:
-    client = bench.client(b"SUB a 1", b"SUB a other 2")
-    assert not bench.router.queue_interest(b"a", b"q")
+def test_queue_interest_counts_members_of_that_queue_only(rig: ServerRig) -> None:
+    client = rig.client(b"SUB a 1", b"SUB a other 2")
+    assert not rig.router.queue_interest(b"a", b"q")
     client.send(b"SUB * q 3")
-    assert bench.router.queue_interest(b"a", b"q")
+    assert rig.router.queue_interest(b"a", b"q")
     client.send(b"UNSUB 3")
-    assert not bench.router.queue_interest(b"a", b"q")
-    bench.router.peers.set_interest(FakePeer("far"), b"a", b"q", 2)
-    assert bench.router.queue_interest(b"a", b"q")
+    assert not rig.router.queue_interest(b"a", b"q")
+    rig.router.peers.set_interest(FakePeer("far"), b"a", b"q", 2)
+    assert rig.router.queue_interest(b"a", b"q")

@@ -14,7 +14,7 @@ from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
 from jetcluster.server.client.commands import PORTION_OUTPUT_BYTES
 from jetcluster.server.fairness import MAX_QUANTUM
-from testkit.server_rig import QUIET, Bench, FakePeer
+from testkit.server_rig import QUIET, FakePeer, ServerRig
 
 
 def info_of(line: bytes) -> dict[str, Any]:
@@ -71,8 +71,8 @@ ALICE = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"user":"alice
 
 
 def test_second_info_says_where_the_client_landed() -> None:
-    bench = Bench(Login(), cluster_name="c", jetstream=True, domain="hub", host="127.0.0.1", port=4222)
-    peer = bench.client(connect=ALICE)
+    rig = ServerRig(Login(), cluster_name="c", jetstream=True, domain="hub", host="127.0.0.1", port=4222)
+    peer = rig.client(connect=ALICE)
     first = info_of(peer.info)
     assert first["auth_required"] is True
     assert len(first["nonce"]) == 15
@@ -84,23 +84,23 @@ def test_second_info_says_where_the_client_landed() -> None:
     assert (info["connect_info"], info["remote_account"]) == (True, "ACC")
     assert "nonce" not in info
     assert peer.connection.user == "alice"
-    bench.server.set_connect_urls(["10.0.0.2:4222", "10.0.0.3:4222"])
+    rig.server.set_connect_urls(["10.0.0.2:4222", "10.0.0.3:4222"])
     assert info_of(peer.read())["connect_urls"] == ["127.0.0.1:4222", "10.0.0.2:4222", "10.0.0.3:4222"]
-    bench.server.set_connect_urls(["10.0.0.2:4222", "10.0.0.3:4222"])
+    rig.server.set_connect_urls(["10.0.0.2:4222", "10.0.0.3:4222"])
     assert peer.read() == b"", "nothing changed"
 
 
 def test_half_a_surrogate_pair_in_connect_is_read_as_go_does() -> None:
     """Half a pair cannot be encoded: one client's name would make /connz fail for all."""
     name = b'"\\ud800x \\ud83d\\ude00"'
-    client = Bench().client(connect=b'CONNECT {"verbose":false,"name":%b,"lang":%b}' % (name, name)).connection
+    client = ServerRig().client(connect=b'CONNECT {"verbose":false,"name":%b,"lang":%b}' % (name, name)).connection
     assert client.name == client.lang == "\ufffdx \U0001f600"
 
 
 def test_the_authenticator_gets_connect_and_nonce() -> None:
     login = Login()
-    bench = Bench(login)
-    peer = bench.client(connect=ALICE)
+    rig = ServerRig(login)
+    peer = rig.client(connect=ALICE)
     connect, nonce = login.asked[0]
     assert connect["user"] == "alice"
     assert nonce.decode() == info_of(peer.info)["nonce"]
@@ -111,21 +111,21 @@ def test_the_authenticator_gets_connect_and_nonce() -> None:
     [(b"bad", b"-ERR 'User Authentication Expired'\r\n"), (b"boom", b"-ERR 'Authorization Violation'\r\n")],
 )
 def test_refused(user: bytes, text: bytes) -> None:
-    peer = Bench(Login()).client(connect=b"")
+    peer = ServerRig(Login()).client(connect=b"")
     assert peer.ask(b'CONNECT {"user":"%b"}' % user, b"PING") == text
     assert peer.closed == "Authentication Failure"
 
 
 def test_no_auth_user_hides_auth_required_and_serves_any_verb() -> None:
-    peer = Bench(Login(), no_auth_user="guest").client(connect=b"")
+    peer = ServerRig(Login(), no_auth_user="guest").client(connect=b"")
     assert "auth_required" not in info_of(peer.info)
     assert peer.ask(b"PING") == b"PONG\r\n"
 
 
 def test_authentication_timeout() -> None:
-    bench = Bench(Login(), authorization=AuthorizationOptions(timeout=2.0))
-    late, early = bench.client(connect=b""), bench.client(connect=ALICE)
-    bench.time.advance(2.1)
+    rig = ServerRig(Login(), authorization=AuthorizationOptions(timeout=2.0))
+    late, early = rig.client(connect=b""), rig.client(connect=ALICE)
+    rig.time.advance(2.1)
     assert late.read().endswith(b"-ERR 'Authentication Timeout'\r\n")
     assert late.closed == "Authentication Timeout"
     assert not early.closed
@@ -133,8 +133,8 @@ def test_authentication_timeout() -> None:
 
 def test_permissions() -> None:
     rules = Rules()
-    bench = Bench(Login(rules))
-    peer = bench.client(connect=ALICE)
+    rig = ServerRig(Login(rules))
+    peer = rig.client(connect=ALICE)
     assert peer.ask(b"PUB other 1", b"x") == b"-ERR 'Permissions Violation for Publish to \"other\"'\r\n"
     assert peer.ask(b"PUB pub.a 1", b"x", b"PUB pub.a 1", b"x", b"PUB other 1", b"x").count(b"-ERR") == 1
     assert rules.questions == 2, "answers are cached"
@@ -143,58 +143,58 @@ def test_permissions() -> None:
         b'-ERR \'Permissions Violation for Subscription to "sub.a" using queue "forbidden"\'\r\n'
     )
     assert peer.ask(b"SUB sub.* 1") == b""
-    router = bench.server.account("ACC")
+    router = rig.server.account("ACC")
     router.publish(b"sub.secret", b"no")
     router.publish(b"sub.open", b"yes")
     assert peer.read() == b"MSG sub.open 1 3\r\nyes\r\n"
 
 
 def test_allow_responses_opens_a_reply_once_and_for_a_while() -> None:
-    bench = Bench(Login(Rules()))
-    peer = bench.client(b"SUB sub.svc 1", connect=ALICE)
-    router = bench.server.account("ACC")
+    rig = ServerRig(Login(Rules()))
+    peer = rig.client(b"SUB sub.svc 1", connect=ALICE)
+    router = rig.server.account("ACC")
     router.publish(b"sub.svc", b"q", b"answers.1")
     router.publish(b"sub.svc", b"q", b"answers.2")
     peer.read()
     assert peer.ask(b"PUB answers.1 1", b"x") == b""
     assert peer.ask(b"PUB answers.1 1", b"x") == b"-ERR 'Permissions Violation for Publish to \"answers.1\"'\r\n"
-    bench.time.advance(10.5)
+    rig.time.advance(10.5)
     peer.read()
     assert peer.ask(b"PUB answers.2 1", b"x") == b"-ERR 'Permissions Violation for Publish to \"answers.2\"'\r\n"
 
 
-def test_order_of_output_within_a_connection(bench: Bench) -> None:
-    peer = bench.client(b"SUB foo 1")
+def test_order_of_output_within_a_connection(rig: ServerRig) -> None:
+    peer = rig.client(b"SUB foo 1")
     lines = [line for n in range(50) for line in (b"PUB foo 2", b"%02d" % n, b"PING")]
     got = peer.ask(*lines).replace(b"MSG foo 1 2\r\n", b"")
     got = b"\r\n".join(line for line in got.split(b"\r\n") if not line.startswith(b"INFO"))
     assert got == b"".join(b"%02d\r\nPONG\r\n" % n for n in range(50))
 
 
-def test_output_of_a_turn_is_one_write(bench: Bench) -> None:
-    peer = bench.client(b"SUB foo 1")
+def test_output_of_a_turn_is_one_write(rig: ServerRig) -> None:
+    peer = rig.client(b"SUB foo 1")
     writes: list[int] = []
     original = peer.transport.write
     peer.transport.write = lambda data: (writes.append(len(data)), original(data))[1]  # type: ignore[method-assign]
-    publisher = bench.client()
+    publisher = rig.client()
     publisher.send(*[b"PUB foo 0\r\n\r\n"] * 100)
-    bench.router.publish(b"foo")
+    rig.router.publish(b"foo")
     assert writes == []
     peer.read()
     assert len(writes) == 1
 
 
-def test_no_responders_is_not_sent_when_a_peer_listens(bench: Bench) -> None:
+def test_no_responders_is_not_sent_when_a_peer_listens(rig: ServerRig) -> None:
     remote = FakePeer("p")
-    peer = bench.client(b"SUB _INBOX.1 1")
-    bench.router.peers.set_interest(remote, b"far", None, 1)
+    peer = rig.client(b"SUB _INBOX.1 1")
+    rig.router.peers.set_interest(remote, b"far", None, 1)
     assert peer.ask(b"PUB far _INBOX.1 0", b"") == b""
     assert len(remote.sent) == 1
-    bench.router.peers.drop_peer(remote)
+    rig.router.peers.drop_peer(remote)
     assert b"503" in peer.ask(b"PUB far _INBOX.1 0", b"")
 
 
-def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture, bench: Bench) -> None:
+def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture, rig: ServerRig) -> None:
     seen: list[bytes] = []
 
     def callback(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: object) -> None:
@@ -202,32 +202,32 @@ def test_a_failing_callback_costs_one_message(caplog: pytest.LogCaptureFixture, 
         if payload == b"1":
             raise ZeroDivisionError
 
-    bench.router.subscribe(b"js", callback)
-    peer = bench.client()
+    rig.router.subscribe(b"js", callback)
+    peer = rig.client()
     assert peer.ask(b"PUB js 1", b"1", b"PUB js 1", b"2", b"PING").startswith(b"PONG\r\n")
     assert seen == [b"1", b"2"]
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_counters(bench: Bench) -> None:
-    a, b = bench.client(), bench.client(b"SUB foo 1")
+def test_counters(rig: ServerRig) -> None:
+    a, b = rig.client(), rig.client(b"SUB foo 1")
     a.send(b"PUB foo 5", b"12345", b"HPUB foo 2 4", b"HHxx")
     assert (a.connection.in_msgs, a.connection.in_bytes) == (2, 9)
     assert (b.connection.out_msgs, b.connection.out_bytes) == (2, 9)
     b.connection.connection_lost(None)
     a.connection.connection_lost(ConnectionResetError())
-    totals = bench.server.clients.totals()
+    totals = rig.server.clients.totals()
     assert (totals.in_msgs, totals.in_bytes, totals.out_msgs, totals.out_bytes) == (2, 9, 2, 9)
-    assert [(c.cid, c.reason, c.subscriptions) for c in bench.server.clients.closed] == [
+    assert [(c.cid, c.reason, c.subscriptions) for c in rig.server.clients.closed] == [
         (2, "Client Closed", 1), (1, "Read Error", 0)
     ]  # fmt: skip
-    assert not bench.server.clients
-    assert bench.server.clients.total == 2
+    assert not rig.server.clients
+    assert rig.server.clients.total == 2
 
 
-def test_commands_behind_a_closing_one_are_not_run(bench: Bench) -> None:
-    other = bench.client(b"SUB foo 1")
-    peer = bench.client(connect=b"")
+def test_commands_behind_a_closing_one_are_not_run(rig: ServerRig) -> None:
+    other = rig.client(b"SUB foo 1")
+    peer = rig.client(connect=b"")
     peer.send(b'CONNECT {"protocol":9}', b"PUB foo 1", b"x")
     assert peer.closed == "Bad Client Protocol Version"
     assert other.read() == b""
@@ -239,13 +239,13 @@ def test_commands_behind_a_closing_one_are_not_run(bench: Bench) -> None:
      b"CONNECT {}\r\n", b"CONNECT null\r\n", b'CONNECT {"protocol":[]}\r\n', b"HPUB foo 2 3\r\nabc\r\n"]
 )), max_size=10))  # fmt: skip
 def test_garbage_never_harms_another_client(chunks: list[bytes]) -> None:
-    bench = Bench()
-    other = bench.client(b"SUB private 1")
-    rogue = bench.client(connect=b"")
+    rig = ServerRig()
+    other = rig.client(b"SUB private 1")
+    rogue = rig.client(connect=b"")
     for chunk in chunks:
         rogue.connection.data_received(chunk)
     assert rogue.closed != "Internal Error"
-    third = bench.client()
+    third = rig.client()
     third.send(b"PUB private 2", b"ok")
     assert other.read().endswith(b"MSG private 1 2\r\nok\r\n")
     assert other.ask(b"PING").startswith(b"PONG\r\n")
@@ -255,8 +255,8 @@ def test_garbage_never_harms_another_client(chunks: list[bytes]) -> None:
 class TestPortions:
     """Commands of one client are run in portions, one per turn of the loop."""
 
-    def test_a_long_read_is_run_in_portions_and_in_order(self, bench: Bench) -> None:
-        reader, writer = bench.client(b"SUB n 1"), bench.client()
+    def test_a_long_read_is_run_in_portions_and_in_order(self, rig: ServerRig) -> None:
+        reader, writer = rig.client(b"SUB n 1"), rig.client()
         count = 2 * MAX_QUANTUM + 10
         writer.send(b"".join(b"PUB n %d\r\n%d\r\n" % (len(b"%d" % n), n) for n in range(count)))
         assert reader.connection.out_msgs == MAX_QUANTUM
@@ -268,8 +268,8 @@ class TestPortions:
         assert reading == [False, True], "no more is read than is run"
         assert writer.connection.in_msgs == count + 1
 
-    def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
-        peer = bench.client(b"SUB s 1")
+    def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch, rig: ServerRig) -> None:
+        peer = rig.client(b"SUB s 1")
         body = b"x" * (PORTION_OUTPUT_BYTES // 4)
         peer.send(b"".join(b"PUB s %d\r\n%b\r\n" % (len(body), body) for _ in range(12)))
         assert peer.connection.out_msgs == 4
@@ -285,8 +285,8 @@ class TestPortions:
         assert len(writes) == 3
 
     def test_what_was_read_counts_though_the_client_went_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bench = Bench()
-        reader, writer = bench.client(b"SUB n 1"), bench.client()
+        rig = ServerRig()
+        reader, writer = rig.client(b"SUB n 1"), rig.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (3 * MAX_QUANTUM))
         monkeypatch.setattr(writer.transport, "pause_reading", _gone)
         monkeypatch.setattr(writer.transport, "resume_reading", _gone)
@@ -294,15 +294,15 @@ class TestPortions:
         assert reader.read().count(b"\r\nx\r\n") == 3 * MAX_QUANTUM
         assert writer.closed == "Client Closed"
 
-    def test_an_error_is_told_behind_what_came_before_it(self, bench: Bench) -> None:
-        reader, writer = bench.client(b"SUB n 1"), bench.client()
+    def test_an_error_is_sent_behind_what_came_before_it(self, rig: ServerRig) -> None:
+        reader, writer = rig.client(b"SUB n 1"), rig.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (MAX_QUANTUM + 1) + b"NONSENSE\r\n")
         assert not writer.closed
         assert writer.read().startswith(b"-ERR 'Unknown Protocol Operation'")
         assert reader.read().count(b"\r\nx\r\n") == MAX_QUANTUM + 1
 
-    def test_nothing_is_run_for_a_client_that_was_closed(self, bench: Bench) -> None:
-        reader, writer = bench.client(b"SUB n 1"), bench.client()
+    def test_nothing_is_run_for_a_client_that_was_closed(self, rig: ServerRig) -> None:
+        reader, writer = rig.client(b"SUB n 1"), rig.client()
         writer.send(b"PUB n 1\r\nx\r\n" * (2 * MAX_QUANTUM))
         writer.connection.close("Server Shutdown")
         assert reader.read().count(b"\r\nx\r\n") == MAX_QUANTUM
@@ -314,6 +314,6 @@ def _gone() -> None:
 
 def test_a_second_connect_keeps_what_it_does_not_say() -> None:
     """Options are read over those of the first CONNECT, as nats-server does."""
-    client = Bench().client()
+    client = ServerRig().client()
     client.send(b'CONNECT {"echo":false}', b"SUB in 1")
     assert b"503" in client.ask(b"PUB nobody in 0", b"")

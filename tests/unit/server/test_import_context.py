@@ -9,7 +9,7 @@ import pytest
 from jetcluster.config.account_options import ExportOptions, LatencyOptions
 from jetcluster.server.accounts.import_context import ImportContext, Link, describe, responder
 from jetcluster.server.accounts.remote_peers import ServerOrigin
-from testkit.server_rig import Bench
+from testkit.server_rig import ServerRig
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.server.service_accounts import B
 from tests.unit.server.sharing import Nodes, account, reply_of
@@ -40,7 +40,7 @@ def test_a_metric_is_published_with_its_type() -> None:
 
 
 def test_a_client_is_described_in_full_only_when_that_is_shared() -> None:
-    client = Bench().client().connection
+    client = ServerRig().client().connection
     assert describe(client, share=False) == {"acc": "$G"}
     client.rtt = 0.002
     assert describe(client, share=False) == {"acc": "$G", "rtt": 2_000_000}
@@ -56,7 +56,7 @@ def measured(nodes: Nodes, frame: bytes) -> dict[str, object]:
     return dict(json.loads(frame[frame.index(b"{") :]))
 
 
-def test_latency_is_told_to_the_exporter() -> None:
+def test_latency_is_sent_to_the_exporter() -> None:
     export = ExportOptions("service", "req.>", latency=LatencyOptions("lat"), response_threshold=5.0)
     nodes = Nodes(1, account("A", export), B)
     server, watcher = nodes.client("A", b"SUB req.> 1"), nodes.client("A", b"SUB lat 2")

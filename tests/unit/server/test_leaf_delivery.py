@@ -11,68 +11,68 @@ from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf, deliver_mapped
 from jetcluster.server.accounts.subscription import ORIGIN, is_marked, passes, take_origin
-from testkit.server_rig import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import FakeLeaf, FakePeer, ServerRig
 from tests.unit.server.sharing import Nodes, account, reply_of
 
 
-def site(spoke: bool) -> tuple[Bench, FakeLeaf, FakePeer]:
+def linked(spoke: bool) -> tuple[ServerRig, FakeLeaf, FakePeer]:
     """A node with a link on which something comes, and another node that wants it."""
-    bench, link, node = Bench(), FakeLeaf(spoke), FakePeer("n2")
-    bench.router.peers.add_leaf(link)
-    bench.router.peers.set_leaf_interest(link, b"s", None, 1)
-    bench.router.peers.set_interest(node, b"s", None, 1)
-    return bench, link, node
+    rig, link, node = ServerRig(), FakeLeaf(spoke), FakePeer("n2")
+    rig.router.peers.add_leaf(link)
+    rig.router.peers.set_leaf_interest(link, b"s", None, 1)
+    rig.router.peers.set_interest(node, b"s", None, 1)
+    return rig, link, node
 
 
 def test_at_the_hub_s_end_it_goes_to_other_nodes_with_a_word_of_where_it_has_been() -> None:
-    bench, link, node = site(spoke=False)
-    client = bench.client(b"SUB s 1")
-    deliver_from_leaf(bench.router, link, b"s", b"s", b"", [], b"", b"x")
+    rig, link, node = linked(spoke=False)
+    client = rig.client(b"SUB s 1")
+    deliver_from_leaf(rig.router, link, b"s", b"s", b"", [], b"", b"x")
     assert client.read() == b"MSG s 1 1\r\nx\r\n"
     assert node.sent == [("$G", b"s", b"", [ORIGIN + b"L"], b"", b"x")]
     assert not link.sent, "it came from there"
 
 
 def test_at_the_spoke_s_end_other_nodes_have_their_own_links() -> None:
-    bench, link, node = site(spoke=True)
-    bench.router.peers.set_interest(node, b"s", b"q", 1)
-    deliver_from_leaf(bench.router, link, b"s", b"s", b"", [b"q"], b"", b"x")
+    rig, link, node = linked(spoke=True)
+    rig.router.peers.set_interest(node, b"s", b"q", 1)
+    deliver_from_leaf(rig.router, link, b"s", b"s", b"", [b"q"], b"", b"x")
     assert node.sent == [("$G", b"s", b"", [FORWARDED + b"q"], b"", b"x")], "for a queue without a member here"
 
 
 def test_of_several_links_the_hub_s_ends_get_it_but_not_those_of_the_cluster_that_has_it() -> None:
-    bench, link, _ = site(spoke=False)
+    rig, link, _ = linked(spoke=False)
     same, other = FakeLeaf(False, "same"), FakeLeaf(False, "other")
     other.remote_cluster = b"M"
     for one in (same, other):
-        bench.router.peers.add_leaf(one)
-        bench.router.peers.set_leaf_interest(one, b"s", None, 1)
-    deliver_from_leaf(bench.router, link, b"s", b"shown", b"", [], b"", b"x")
+        rig.router.peers.add_leaf(one)
+        rig.router.peers.set_leaf_interest(one, b"s", None, 1)
+    deliver_from_leaf(rig.router, link, b"s", b"shown", b"", [], b"", b"x")
     assert not same.sent and not same.sent_many
     assert [target for _, target, _, _ in other.sent_many] == [b"s"], "routed by one subject, shown with another"
 
 
 def test_a_reserved_subject_goes_nowhere() -> None:
-    bench, link, _ = site(spoke=False)
-    client = bench.client()
-    bench.router.subscribe(b"$NRG.>", lambda *_: client.connection.close("it was taken"), local_only=True)
-    deliver_from_leaf(bench.router, link, b"$NRG.x", b"$NRG.x", b"", [], b"", b"x")
+    rig, link, _ = linked(spoke=False)
+    client = rig.client()
+    rig.router.subscribe(b"$NRG.>", lambda *_: client.connection.close("it was taken"), local_only=True)
+    deliver_from_leaf(rig.router, link, b"$NRG.x", b"$NRG.x", b"", [], b"", b"x")
     assert not client.closed
 
 
 def test_what_is_mapped_does_not_go_back_to_the_link_it_came_by() -> None:
-    bench, link, node = site(spoke=False)
-    route = bench.router.route_of(b"s")
-    deliver_mapped(bench.router, route, b"s", b"", b"", b"x", link)
+    rig, link, node = linked(spoke=False)
+    route = rig.router.route_of(b"s")
+    deliver_mapped(rig.router, route, b"s", b"", b"", b"x", link)
     assert not link.sent and len(node.sent) == 1
-    assert deliver_mapped(bench.router, route, b"s", b"", b"", b"x", bench.client().connection) == 2
+    assert deliver_mapped(rig.router, route, b"s", b"", b"", b"x", rig.client().connection) == 2
     assert len(link.sent) == 1 and len(node.sent) == 2
 
 
 # Messages forwarded over a leaf link, and the mark of those that arrived on one.
 
 
-def test_what_is_told_on_a_link() -> None:
+def test_what_is_sent_on_a_link() -> None:
     hub: Any = SimpleNamespace(spoke=False, remote_cluster=b"X")
     same: Any = SimpleNamespace(spoke=False, remote_cluster=b"X")
     other: Any = SimpleNamespace(spoke=False, remote_cluster=b"Y")
@@ -97,7 +97,7 @@ def test_the_origin_of_a_message_goes_before_its_queues() -> None:
     assert is_marked(ORIGIN + b"X") and is_marked(FORWARDED) and not is_marked(b"q")
 
 
-# Imports and mappings of an account that leaf links belong to: the other end is told of them, and served.
+# Imports and mappings of an account that leaf links belong to: the other end gets their subjects, and is served.
 
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))
@@ -115,7 +115,7 @@ def leaf(request: pytest.FixtureRequest) -> FakeLeaf:
 
 
 def join(nodes: Nodes, leaf: FakeLeaf) -> None:
-    for source, subject, queue, count in nodes.benches[0].server.account("B").peers.add_leaf(leaf):
+    for source, subject, queue, count in nodes.rigs[0].server.account("B").peers.add_leaf(leaf):
         leaf.interest_changed(source, subject, queue, count)
 
 
@@ -130,7 +130,7 @@ def test_imports_and_mappings_are_offered(leaf: FakeLeaf) -> None:
 def test_a_request_from_the_link(leaf: FakeLeaf) -> None:
     nodes = Nodes(1, A, B)
     join(nodes, leaf)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     router.peers.set_leaf_interest(leaf, b"in.*", None, 1)
     server = nodes.client("A", b"SUB req.> 1")
     deliver_from_leaf(router, leaf, b"ask", b"ask", b"in.1", [], b"", b"hi")
@@ -143,7 +143,7 @@ def test_a_request_from_the_link(leaf: FakeLeaf) -> None:
 def test_the_other_end_subscribes_to_an_import(leaf: FakeLeaf) -> None:
     nodes = Nodes(2, A, B)
     join(nodes, leaf)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     router.peers.set_leaf_interest(leaf, b"imp.pub.x", None, 1)
     router.peers.set_leaf_interest(leaf, b"imp.pub.q", b"workers", 2)
     writer = nodes.client("A")
@@ -160,7 +160,7 @@ def test_the_other_end_subscribes_to_an_import(leaf: FakeLeaf) -> None:
 def test_messages_of_the_link_are_mapped_and_do_not_come_back(leaf: FakeLeaf) -> None:
     nodes = Nodes(1, A, B)
     join(nodes, leaf)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     router.peers.set_leaf_interest(leaf, b">", None, 1)
     member = nodes.client("B", b"SUB bar q 1")
     deliver_from_leaf(router, leaf, b"foo", b"foo", b"", [], b"", b"hi")

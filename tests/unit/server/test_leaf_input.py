@@ -16,7 +16,7 @@ from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
 from jetcluster.server.leaf.link import VIOLATION_LOG_SECONDS
-from tests.unit.server.leaf_bench import Site
+from tests.unit.server.leaf_rig import LeafRig
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 
@@ -38,13 +38,13 @@ class Limited(Authenticator):
 class Heard:
     """Collects the messages that an internal subscription to everything hears."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, leaf_rig: LeafRig) -> None:
         self.messages: list[tuple[bytes, bytes]] = []
-        site.router.subscribe(b">", lambda subject, reply, *_: self.messages.append((subject, reply)))
+        leaf_rig.router.subscribe(b">", lambda subject, reply, *_: self.messages.append((subject, reply)))
 
 
-def limited() -> Site:
-    return Site(authenticator=Limited(), domain="hub")
+def limited() -> LeafRig:
+    return LeafRig(authenticator=Limited(), domain="hub")
 
 
 @pytest.mark.parametrize(
@@ -80,24 +80,24 @@ def limited() -> Site:
 async def test_what_a_limited_link_brings_must_be_allowed_and_valid(
     line: bytes, heard: list[tuple[bytes, bytes]]
 ) -> None:
-    site = limited()
-    found = Heard(site)
-    end = site.leaf()
+    leaf_rig = limited()
+    found = Heard(leaf_rig)
+    end = leaf_rig.leaf()
     end.send(b"LMSG %b 0\r\n\r\n" % line)
     assert found.messages == heard
     assert end.link.joined
 
 
-async def test_a_link_without_limits_shows_valid_subjects_only(site: Site) -> None:
-    found = Heard(site)
-    end = site.leaf()
+async def test_a_link_without_limits_shows_valid_subjects_only(leaf_rig: LeafRig) -> None:
+    found = Heard(leaf_rig)
+    end = leaf_rig.leaf()
     for shown in (b"..", b"o.>", b"a..b", b"*", b"other.unrelated"):
         end.send(b"LMSG a.x %b@%b 0\r\n\r\n" % (ACK, shown))
     assert found.messages == [(b"other.unrelated", ACK)]
 
 
 async def test_what_is_wanted_must_be_a_subject() -> None:
-    end = Site().leaf()
+    end = LeafRig().leaf()
     for line in (b"a..b", b".a", b"a.", b">.a", b"a q..r 1", b"a >.q 1"):
         end.send(b"LS+ %b\r\n" % line)
     assert end.link.wanted == 0 and end.link.joined
@@ -105,9 +105,9 @@ async def test_what_is_wanted_must_be_a_subject() -> None:
     assert end.link.wanted == 2
 
 
-async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
-    site = limited()
-    end = site.leaf()
+async def test_violations_are_logged_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
+    leaf_rig = limited()
+    end = leaf_rig.leaf()
     end.read()
     for _ in range(100):
         end.send(b"LMSG b.x 0\r\n\r\nLMSG a.x %b@c 0\r\n\r\n" % ACK)
@@ -115,7 +115,7 @@ async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture
     assert [record.getMessage() for record in caplog.records if "Violation" in record.getMessage()] == [
         f'leafnode cid {end.link.cid}: Publish Violation on "b.x" - Check other side configuration (1 so far)'
     ]
-    site.bench.time.advance(VIOLATION_LOG_SECONDS)
+    leaf_rig.rig.time.advance(VIOLATION_LOG_SECONDS)
     end.send(b"LMSG a.x %b@c 0\r\n\r\n" % ACK)
     assert 'Violation on "c" - Check other side configuration (201 so far)' in caplog.text
 
@@ -135,9 +135,9 @@ def test_whatever_a_leaf_says_the_link_lives_or_ends_and_nothing_gets_through(da
     said = data.draw(st.lists(st.builds(bytes.__add__, line, body), max_size=12))
 
     async def play() -> None:
-        site = limited()
-        found = Heard(site)
-        end = site.leaf()
+        leaf_rig = limited()
+        found = Heard(leaf_rig)
+        end = leaf_rig.leaf()
         for piece in said:
             if not end.link.close_reason:
                 end.send(piece)

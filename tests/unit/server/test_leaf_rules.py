@@ -11,13 +11,13 @@ from jetcluster.config.options import LeafOptions, LeafUserOptions
 from jetcluster.server.leaf.link import split_ack
 from jetcluster.server.leaf.rules import LeafLogins, LeafRules
 from jetcluster.server.leaf.state import LeafState
-from testkit.server_rig import Bench, Nobody
-from tests.unit.server.leaf_bench import Site
+from testkit.server_rig import Nobody, ServerRig
+from tests.unit.server.leaf_rig import LeafRig
 
 
 def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:
-    bench = Bench(authenticator, leafnodes=LeafOptions(users=list(users)))
-    return LeafLogins(bench.server.parts, LeafState(bench.server.state))
+    rig = ServerRig(authenticator, leafnodes=LeafOptions(users=list(users)))
+    return LeafLogins(rig.server.parts, LeafState(rig.server.state))
 
 
 def test_the_users_of_the_block_are_the_only_ones() -> None:
@@ -42,15 +42,15 @@ def test_only_a_password_that_is_hashed_takes_long() -> None:
 
 
 async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:
-    site = Site(domain="edge")
-    end = site.hub(domain="hub")
+    leaf_rig = LeafRig(domain="edge")
+    end = leaf_rig.hub(domain="hub")
     seen: list[bytes] = []
     for subject in (b"$JS.API.>", b"$KV.>", b"$JS.edge.API.STREAM.>"):
-        site.router.subscribe(subject, lambda subject, *_: seen.append(subject))
-    assert end.read() == b""  # told already with the API's parts
+        leaf_rig.router.subscribe(subject, lambda subject, *_: seen.append(subject))
+    assert end.read() == b""  # sent already with the API's parts
     end.send(b"LS+ >\r\nLS+ $JS.API.>\r\nLS+ $JS.hub.API.STREAM.>\r\n")
     for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$OBJ.b.x", b"$JS.edge.API.INFO", b"$JS.hub.API.STREAM.NAMES"):
-        site.router.publish(subject, b"x")
+        leaf_rig.router.publish(subject, b"x")
     assert end.read() == b"LMSG $JS.hub.API.STREAM.NAMES 1\r\nx\r\n"
     seen.clear()
     for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$JS.edge.API.STREAM.X", b"$JS.edge.API.$KV.b.k"):

@@ -14,8 +14,8 @@ from jetcluster.server.leaf.handshake import is_at_least
 from jetcluster.server.leaf.state import MAX_DISCOVERED, LeafState, host_of, place, wants_tls
 from jetcluster.server.leaf.tls import LeafTls
 from testkit.certificates import Authority
-from testkit.server_rig import Bench
-from tests.unit.server.leaf_bench import Site
+from testkit.server_rig import ServerRig
+from tests.unit.server.leaf_rig import LeafRig
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_parts(url: str, parts: tuple[str, str, str, int]) -> None:
 
 
 def state(leafnodes: LeafOptions | None = None, **options: object) -> LeafState:
-    return LeafState(Bench(leafnodes=leafnodes or LeafOptions(), server_name="n1", **options).server.state)
+    return LeafState(ServerRig(leafnodes=leafnodes or LeafOptions(), server_name="n1", **options).server.state)
 
 
 def test_the_mark_of_an_account_is_always_the_same_and_no_other_s() -> None:
@@ -72,7 +72,7 @@ def test_addresses_that_a_hub_tells_take_its_credentials_and_are_bounded() -> No
     assert id(other) not in leaf.found
 
 
-def test_its_own_address_is_told_once_the_port_is_open() -> None:
+def test_its_own_address_is_sent_once_the_port_is_open() -> None:
     leaf = state(LeafOptions(host="10.0.0.1"))
     assert leaf.own_url == "" and leaf.tls_if_any is None
     leaf.port = 7422
@@ -99,12 +99,12 @@ def test_versions_are_compared_by_their_numbers(given: str, least: str, enough: 
     assert is_at_least(given, least) is enough
 
 
-async def test_of_two_links_of_one_leaf_the_older_one_goes(site: Site) -> None:
-    old, new = site.leaf(server_id="N"), site.leaf(server_id="N")
+async def test_of_two_links_of_one_leaf_the_older_one_goes(leaf_rig: LeafRig) -> None:
+    old, new = leaf_rig.leaf(server_id="N"), leaf_rig.leaf(server_id="N")
     assert old.link.close_reason == "Duplicate Remote LeafNode Connection" and not new.link.close_reason
-    assert site.leafnodes.links == [new.link]
+    assert leaf_rig.leafnodes.links == [new.link]
     new.link.close("Client Closed")
-    assert site.leafnodes.links == []
+    assert leaf_rig.leafnodes.links == []
 
 
 # Contexts of leaf links.

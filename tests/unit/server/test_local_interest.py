@@ -1,5 +1,5 @@
-"""Interest of a node: counted by subject and queue, and told to those who have to know, among them watches of literal
-subjects, however these are subscribed to.
+"""Interest of a node: counted by subject and queue, and announced to those who have to know, among them watches of
+literal subjects, however these are subscribed to.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from functools import partial
 import pytest
 
 from jetcluster.server.accounts.local_interest import InterestWatches, LocalInterest
-from testkit.server_rig import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import FakeLeaf, FakePeer, ServerRig
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def rig() -> ServerRig:
+    return ServerRig()
 
 
 @pytest.mark.parametrize("pattern", [b"_INBOX.x.1", b"_INBOX.x.*", b"_INBOX.*.1", b"_INBOX.>", b"*.x.*", b">"])
-def test_any_subscription_that_takes_the_subject_is_seen(bench: Bench, pattern: bytes) -> None:
+def test_any_subscription_that_takes_the_subject_is_seen(rig: ServerRig, pattern: bytes) -> None:
     told: list[int] = []
-    bench.router.watch_interest(b"_INBOX.x.1", lambda: told.append(len(told)))
-    bench.router.watch_interest(b"unrelated", lambda: None)
-    client = bench.client(b"SUB %b 1" % pattern)
+    rig.router.watch_interest(b"_INBOX.x.1", lambda: told.append(len(told)))
+    rig.router.watch_interest(b"unrelated", lambda: None)
+    client = rig.client(b"SUB %b 1" % pattern)
     assert len(told) == 1
     client.send(b"SUB %b 2" % pattern)
     assert len(told) == 1, "no change"
@@ -36,30 +36,30 @@ def test_any_subscription_that_takes_the_subject_is_seen(bench: Bench, pattern: 
     assert len(told) == 4
 
 
-def test_interest_of_other_nodes_is_seen(bench: Bench) -> None:
+def test_interest_of_other_nodes_is_seen(rig: ServerRig) -> None:
     told: list[int] = []
-    bench.router.watch_interest(b"a.b", lambda: told.append(1))
+    rig.router.watch_interest(b"a.b", lambda: told.append(1))
     far = FakePeer("far")
-    bench.router.peers.set_interest(far, b"a.*", None, 1)
-    bench.router.peers.set_interest(far, b"a.*", None, 0)
+    rig.router.peers.set_interest(far, b"a.*", None, 1)
+    rig.router.peers.set_interest(far, b"a.*", None, 0)
     assert len(told) == 2
-    bench.router.peers.set_interest(far, b"a.b", b"q", 1)
-    bench.router.peers.drop_peer(far)
+    rig.router.peers.set_interest(far, b"a.b", b"q", 1)
+    rig.router.peers.drop_peer(far)
     assert len(told) == 4
-    bench.router.peers.set_interest(far, b"x", None, 1)
+    rig.router.peers.set_interest(far, b"x", None, 1)
     assert len(told) == 4
 
 
-def test_a_watch_ends_and_may_end_itself(bench: Bench) -> None:
+def test_a_watch_ends_and_may_end_itself(rig: ServerRig) -> None:
     told: list[str] = []
 
     def once() -> None:
         told.append("once")
         end_once()
 
-    end_once = bench.router.watch_interest(b"a.b", once)
-    end_other = bench.router.watch_interest(b"a.b", lambda: told.append("other"))
-    client = bench.client(b"SUB a.* 1")
+    end_once = rig.router.watch_interest(b"a.b", once)
+    end_other = rig.router.watch_interest(b"a.b", lambda: told.append("other"))
+    client = rig.client(b"SUB a.* 1")
     client.send(b"UNSUB 1")
     assert told == ["once", "other", "other"]
     end_other()
@@ -67,13 +67,13 @@ def test_a_watch_ends_and_may_end_itself(bench: Bench) -> None:
     end_once()
     client.send(b"SUB a.b 1")
     assert len(told) == 3
-    assert not bench.router.local.watched
+    assert not rig.router.local.watched
 
 
-def test_the_note_finds_the_interest_there(bench: Bench) -> None:
+def test_the_note_finds_the_interest_there(rig: ServerRig) -> None:
     seen: list[bool] = []
-    bench.router.watch_interest(b"a", lambda: seen.append(bench.router.has_interest(b"a")))
-    client = bench.client(b"SUB a 1")
+    rig.router.watch_interest(b"a", lambda: seen.append(rig.router.has_interest(b"a")))
+    client = rig.client(b"SUB a 1")
     client.send(b"UNSUB 1")
     assert seen == [True, False]
 
@@ -100,7 +100,7 @@ def made() -> tuple[LocalInterest, Told]:
     return LocalInterest("A", lambda *what: told.append(what)), told
 
 
-def test_plain_interest_is_told_when_it_begins_and_ends_and_that_of_a_queue_each_time() -> None:
+def test_plain_interest_is_announced_when_it_begins_and_ends_and_that_of_a_queue_each_time() -> None:
     interest, told = made()
     for change in (1, 1, -1, -1):
         interest.count(b"s", None, change)
@@ -118,7 +118,7 @@ def test_more_than_there_are_cannot_go() -> None:
         interest.count(b"s", None, -1)
 
 
-def test_entries_are_told_as_they_are_when_their_turn_comes() -> None:
+def test_entries_are_announced_as_they_are_when_their_turn_comes() -> None:
     interest, _ = made()
     for subject, queue in ((b"a", None), (b"b", b"q"), (b"c", None)):
         interest.count(subject, queue, 2)
@@ -143,7 +143,7 @@ def test_leaf_links_hear_of_everything_and_the_mesh_of_what_is_of_this_node() ->
     assert not interest.offered() and b"mapped" not in link.told
 
 
-def test_who_waits_for_a_taker_or_for_its_end_is_told() -> None:
+def test_who_waits_for_a_taker_or_for_its_end_is_called() -> None:
     interest, _ = made()
     seen: list[str] = []
     end_watch = interest.watch(b"s", lambda: seen.append("changed"))

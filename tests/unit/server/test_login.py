@@ -21,7 +21,7 @@ from jetcluster.protocol.connection_states import CHECKING, CLOSED, CONNECTED, O
 from jetcluster.server import fairness
 from jetcluster.server.client import login
 from jetcluster.server.fairness import MAX_LOGIN_THREADS, SlowLogins
-from testkit.server_rig import QUIET, Bench
+from testkit.server_rig import QUIET, ServerRig
 from testkit.twins.memory import held
 from tests.unit.node.test_websocket import node_of
 from tests.unit.server.serving import configured
@@ -51,55 +51,55 @@ def slow() -> Iterator[Slow]:
     found.go_on.set()
 
 
-async def until_known(bench: Bench) -> None:
-    while bench.server.parts.tasks:
+async def until_known(rig: ServerRig) -> None:
+    while rig.server.parts.tasks:
         await asyncio.sleep(0.001)
 
 
 async def test_input_waits_for_the_answer(slow: Slow) -> None:
-    bench = Bench(slow)
-    listener, peer = bench.client(b"SUB a 1"), bench.client(connect=b"")
+    rig = ServerRig(slow)
+    listener, peer = rig.client(b"SUB a 1"), rig.client(connect=b"")
     assert peer.connection.state is OPEN
     peer.send(SLOW, b"PUB a 1", b"x")
     assert peer.connection.state is CHECKING and not peer.transport.reading and listener.read() == b""
     slow.go_on.set()
-    await until_known(bench)
+    await until_known(rig)
     assert peer.connection.state is CONNECTED and peer.transport.reading and listener.read() == b"MSG a 1 1\r\nx\r\n"
 
 
 async def test_one_that_has_said_no_connect_loses_nothing_meanwhile() -> None:
     slow = Slow(name="")
-    bench = Bench(slow)
-    peer, told = bench.client(connect=b""), []
-    bench.router.subscribe(b"a", lambda *message: told.append(message[3]))
+    rig = ServerRig(slow)
+    peer, told = rig.client(connect=b""), []
+    rig.router.subscribe(b"a", lambda *message: told.append(message[3]))
     peer.send(b"PUB a 1", b"x", b"PUB a 1", b"y")
     assert peer.connection.state is CHECKING and not told
     slow.go_on.set()
-    await until_known(bench)
+    await until_known(rig)
     assert told == [b"x", b"y"]
 
 
-async def test_a_client_that_is_settled_is_still_told_of_changes_while_its_next_connect_is_checked(slow: Slow) -> None:
-    bench = Bench(slow)
-    peer = bench.client(b"PING")
+async def test_a_client_that_is_settled_still_gets_changes_while_its_next_connect_is_checked(slow: Slow) -> None:
+    rig = ServerRig(slow)
+    peer = rig.client(b"PING")
     assert peer.connection.state is SETTLED
     peer.send(SLOW)
     assert peer.connection.state is RECHECKING
-    bench.server.announce_lame_duck()
+    rig.server.announce_lame_duck()
     assert b'"ldm":true' in peer.read()
     slow.go_on.set()
-    await until_known(bench)
+    await until_known(rig)
     assert peer.connection.state is SETTLED
 
 
 async def test_one_that_goes_away_after_a_reload_meanwhile_leaves_nothing(slow: Slow) -> None:
-    bench = Bench(slow)
-    peer = bench.client(b"SUB a 1")
+    rig = ServerRig(slow)
+    peer = rig.client(b"SUB a 1")
     peer.send(SLOW, b"PUB a 1", b"x")
-    bench.server.reconfigure(bench.server.options, slow)
+    rig.server.reconfigure(rig.server.options, slow)
     assert peer.connection.state is CHECKING
     peer.connection.connection_lost(None)
-    assert peer.connection.state is CLOSED and not bench.server.clients and not bench.server.sockets
+    assert peer.connection.state is CLOSED and not rig.server.clients and not rig.server.sockets
 
 
 # Passwords of bcrypt are checked beside the event loop, and nobody who is not in yet has much read of him.
@@ -263,7 +263,7 @@ async def test_leafs_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: b
 
 
 class Logins:
-    """Checks that wait until they are told to go on, and what has been checked in which order."""
+    """Checks that wait until a test lets them go on, and what has been checked in which order."""
 
     def __init__(self) -> None:
         self.logins = SlowLogins()
@@ -297,75 +297,73 @@ class Logins:
 
 
 @pytest_asyncio.fixture
-async def bench() -> AsyncIterator[Logins]:
+async def rig() -> AsyncIterator[Logins]:
     made = Logins()
     yield made
     made.logins.stop()
 
 
-async def test_one_address_does_not_stand_in_the_way_of_another(bench: Logins) -> None:
-    await bench.fill()
+async def test_one_address_does_not_stand_in_the_way_of_another(rig: Logins) -> None:
+    await rig.fill()
     for number in range(50):
-        bench.ask("1.1.1.1", f"user-{number}", f"wrong-{number}")
+        rig.ask("1.1.1.1", f"user-{number}", f"wrong-{number}")
     await asyncio.sleep(0)
-    bench.ask("2.2.2.2", "user-1", "right")
+    rig.ask("2.2.2.2", "user-1", "right")
     await asyncio.sleep(0)
-    assert bench.logins.waiting == 51
-    assert (await bench.finish()).index("right") < 4
+    assert rig.logins.waiting == 51
+    assert (await rig.finish()).index("right") < 4
 
 
-async def test_one_user_does_not_stand_in_the_way_of_another_of_the_same_address(bench: Logins) -> None:
-    await bench.fill()
+async def test_one_user_does_not_stand_in_the_way_of_another_of_the_same_address(rig: Logins) -> None:
+    await rig.fill()
     for number in range(50):
-        bench.ask("1.1.1.1", "guessed", f"wrong-{number}")
-    bench.ask("1.1.1.1", "other", "right")
+        rig.ask("1.1.1.1", "guessed", f"wrong-{number}")
+    rig.ask("1.1.1.1", "other", "right")
     await asyncio.sleep(0)
-    assert (await bench.finish()).index("right") < 4
+    assert (await rig.finish()).index("right") < 4
 
 
-async def test_who_came_last_is_next_of_one_user(bench: Logins) -> None:
-    await bench.fill()
+async def test_who_came_last_is_next_of_one_user(rig: Logins) -> None:
+    await rig.fill()
     for number in range(50):
-        bench.ask("1.1.1.1", "guessed", f"wrong-{number}")
-    bench.ask("1.1.1.1", "guessed", "right")
+        rig.ask("1.1.1.1", "guessed", f"wrong-{number}")
+    rig.ask("1.1.1.1", "guessed", "right")
     await asyncio.sleep(0)
-    assert (await bench.finish()).index("right") < 2
+    assert (await rig.finish()).index("right") < 2
 
 
-async def test_the_same_is_checked_once(bench: Logins) -> None:
-    await bench.fill()
-    idle = held(bench.logins)
-    asked = [bench.ask(address, "u", "same") for address in ("1.1.1.1", "2.2.2.2", "1.1.1.1")]
+async def test_the_same_is_checked_once(rig: Logins) -> None:
+    await rig.fill()
+    idle = held(rig.logins)
+    asked = [rig.ask(address, "u", "same") for address in ("1.1.1.1", "2.2.2.2", "1.1.1.1")]
     await asyncio.sleep(0)
-    assert await bench.finish() == ["same"]
+    assert await rig.finish() == ["same"]
     assert [task.result() for task in asked] == [True] * 3
-    assert held(bench.logins) <= idle
-    assert not bench.logins.waiting
+    assert held(rig.logins) <= idle
+    assert not rig.logins.waiting
 
 
-async def test_nothing_is_checked_for_who_has_gone(bench: Logins) -> None:
-    await bench.fill()
-    idle = held(bench.logins)
-    gone = bench.ask("1.1.1.1", "u", "gone", lambda: True)
-    here = bench.ask("1.1.1.1", "u", "here")
+async def test_nothing_is_checked_for_who_has_gone(rig: Logins) -> None:
+    await rig.fill()
+    idle = held(rig.logins)
+    gone = rig.ask("1.1.1.1", "u", "gone", lambda: True)
+    here = rig.ask("1.1.1.1", "u", "here")
     await asyncio.sleep(0)
-    assert await bench.finish() == ["here"]
+    assert await rig.finish() == ["here"]
     assert not gone.result()
     assert here.result()
-    assert held(bench.logins) <= idle
+    assert held(rig.logins) <= idle
 
 
-async def test_too_many_are_refused_of_the_address_that_has_most(
-    bench: Logins, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_are_refused_of_the_address_that_has_most(rig: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "MAX_WAITING_LOGINS", 20)
-    await bench.fill()
-    other = bench.ask("2.2.2.2", "u", "right")
-    many = [bench.ask("1.1.1.1", "u", f"wrong-{number}") for number in range(40)]
+    await rig.fill()
+    other = rig.ask("2.2.2.2", "u", "right")
+    many = [rig.ask("1.1.1.1", "u", f"wrong-{number}") for number in range(40)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert bench.logins.waiting <= 20
-    assert bench.logins.refused == 21
+    assert rig.logins.waiting <= 20
+    assert rig.logins.refused == 21
     assert [task.done() for task in many] == [True] * 21 + [False] * 19, "who has waited longest goes"
-    await bench.finish()
+    await rig.finish()
     assert other.result()

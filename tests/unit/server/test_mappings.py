@@ -51,7 +51,7 @@ def test_messages_are_mapped_once_where_they_come_in() -> None:
     reader = nodes.client("A", b"SUB > 1", at=1)
     nodes.client("A").send(b"PUB foo 1", b"1")
     assert reader.read() == b"MSG bar 1 1\r\n1\r\n"
-    assert nodes.benches[0].server.account("A").publish(b"foo", b"2") == 1
+    assert nodes.rigs[0].server.account("A").publish(b"foo", b"2") == 1
     assert reader.read() == b"MSG foo 1 1\r\n2\r\n"
 
 
@@ -84,7 +84,7 @@ def test_a_reload_changes_what_is_cached() -> None:
 def test_mapped_to_what_a_callback_takes() -> None:
     nodes = Nodes(1, account("A", foo="js.x"))
     got: list[bytes] = []
-    nodes.benches[0].server.account("A").subscribe(b"js.>", lambda s, r, h, p, o: got.append(s + b" " + r))
+    nodes.rigs[0].server.account("A").subscribe(b"js.>", lambda s, r, h, p, o: got.append(s + b" " + r))
     writer = nodes.client("A", b"SUB in 1")
     assert writer.ask(b"PUB foo in 0", b"") == b""
     assert got == [b"js.x in"]

@@ -16,9 +16,9 @@ import pytest
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.fairness import HEAVY_READ
-from testkit.server_rig import QUIET, Bench, Nobody, Peer
+from testkit.server_rig import QUIET, Nobody, Peer, ServerRig
 from testkit.twins.time import ManualTime
-from tests.unit.server.leaf_bench import End, Site
+from tests.unit.server.leaf_rig import End, LeafRig
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""
@@ -77,9 +77,9 @@ class RealTime(ManualTime):
         return took
 
 
-def on_real_time(bench: Bench) -> RealTime:
+def on_real_time(rig: ServerRig) -> RealTime:
     clock = RealTime()
-    server = bench.server
+    server = rig.server
     server.state.clock = server.state.timers = clock
     for part in (server.governor, server.budget):
         part._clock = part._timers = clock  # type: ignore[attr-defined]
@@ -92,10 +92,10 @@ def longest(begun: float, clock: RealTime) -> float:
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str, bench: Bench) -> None:
-    peer = bench.client()
+def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str, rig: ServerRig) -> None:
+    peer = rig.client()
     peer.ask(b"PING")
-    clock = on_real_time(bench)
+    clock = on_real_time(rig)
     lines = GARBAGE[kind] * (READ // len(GARBAGE[kind]))
     begun = time.process_time()
     peer.connection.data_received(lines)
@@ -107,9 +107,9 @@ def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str, bench: Ben
     assert peer.transport.reading
 
 
-def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
-    clock = on_real_time(bench)
-    peer = bench.client()
+def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn(rig: ServerRig) -> None:
+    clock = on_real_time(rig)
+    peer = rig.client()
     for lines in (
         b"".join(b"SUB a.%d %d\r\n" % (n, n) for n in range(18_000)),
         b"".join(b"SUB " + b"*." * 1900 + b"%d l%d\r\n" % (n, n) for n in range(60)),
@@ -121,10 +121,10 @@ def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn(bench
     assert len(peer.connection.subscriptions) == 18_060
 
 
-def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
+def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_turn(rig: ServerRig) -> None:
     """Half of all subscriptions have to be looked at for each of them, and no cache knows any."""
-    clock = on_real_time(bench)
-    peer = bench.client()
+    clock = on_real_time(rig)
+    peer = rig.client()
     subjects = [b".".join(tokens) for tokens in itertools.product((b"a", b"*"), repeat=12)]
     for at in range(0, len(subjects), 500):
         peer.send(b"".join(b"SUB %b.z %d\r\n" % (subject, at + n) for n, subject in enumerate(subjects[at : at + 500])))
@@ -135,28 +135,28 @@ def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_
     assert peer.connection.in_msgs == 100
 
 
-def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
+def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn(rig: ServerRig) -> None:
     """The more takers, the fewer messages of one connection in a turn."""
-    takers = bench.client()
+    takers = rig.client()
     takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
     takers.read()
-    peer = bench.client()
-    clock = on_real_time(bench)
-    bench.server.state.options = dataclasses.replace(bench.server.options, max_pending=1 << 30)
+    peer = rig.client()
+    clock = on_real_time(rig)
+    rig.server.state.options = dataclasses.replace(rig.server.options, max_pending=1 << 30)
     begun = time.process_time()
     peer.connection.data_received(b"PUB n 0\r\n\r\n" * 100)
     assert longest(begun, clock) < 2 * LONGEST
     assert takers.connection.out_msgs == 400_000
 
 
-def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn(bench: Bench) -> None:
+def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn(rig: ServerRig) -> None:
     """Each lists a thousand takers, and was ordered with ninety bytes."""
-    takers = bench.client()
+    takers = rig.client()
     takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
     takers.read()
     connect = b'CONNECT {"verbose":false,"headers":true}'
-    peer = bench.client(b"PING", connect=connect)
-    clock = on_real_time(bench)
+    peer = rig.client(b"PING", connect=connect)
+    clock = on_real_time(rig)
     block = b"NATS/1.0\r\nNats-Trace-Dest: traces\r\nNats-Trace-Only: 1\r\n\r\n"
     begun = time.process_time()
     peer.connection.data_received((b"HPUB n %d %d\r\n%b\r\n" % (len(block), len(block), block)) * 50)
@@ -165,12 +165,12 @@ def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn(bench: Bench) 
 
 
 @pytest.mark.parametrize("how", ["close", "lost", "connect"])
-def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str, bench: Bench) -> None:
-    peer, other = bench.client(), bench.client()
+def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str, rig: ServerRig) -> None:
+    peer, other = rig.client(), rig.client()
     peer.send(b"".join(b"SUB n.%d.x %d\r\n" % (number, number) for number in range(30_000)), b"SUB n.> a")
     other.send(b"SUB n.7.x 1")
-    bench.time.advance(0)
-    clock = on_real_time(bench)
+    rig.time.advance(0)
+    clock = on_real_time(rig)
     begun = time.process_time()
     if how == "close":
         peer.connection.close("Client Closed")
@@ -184,13 +184,13 @@ def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str, ben
     assert peer.connection.out_msgs == sent
     assert other.connection.out_msgs == 1
     assert max([first, *clock.turns()]) < LONGEST
-    assert bench.router.index.count == 1
+    assert rig.router.index.count == 1
     assert not peer.connection.subscriptions
 
 
-def test_many_that_send_garbage_together_have_no_more_than_one_turn(bench: Bench) -> None:
-    clock = on_real_time(bench)
-    peers = [bench.client() for _ in range(40)]
+def test_many_that_send_garbage_together_have_no_more_than_one_turn(rig: ServerRig) -> None:
+    clock = on_real_time(rig)
+    peers = [rig.client() for _ in range(40)]
     clock.turns()
     begun = time.process_time()
     for peer in peers:
@@ -202,40 +202,40 @@ def test_many_that_send_garbage_together_have_no_more_than_one_turn(bench: Bench
         assert peer.transport.reading
 
 
-def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage(bench: Bench) -> None:
-    clock = on_real_time(bench)
-    noisy, quiet = bench.client(), bench.client()
+def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage(rig: ServerRig) -> None:
+    clock = on_real_time(rig)
+    noisy, quiet = rig.client(), rig.client()
     clock.turns()
     noisy.connection.data_received(b"PING\r\n" * 40_000)
     quiet.connection.data_received(b"PING\r\n")
     assert quiet.connection.out, "in the same turn"
 
 
-def test_what_waits_is_forgotten_with_the_connection(bench: Bench) -> None:
-    peer = bench.client()
+def test_what_waits_is_forgotten_with_the_connection(rig: ServerRig) -> None:
+    peer = rig.client()
     peer.connection.data_received(b"SUB a.b 1\r\nUNSUB 1\r\n" * 10_000)
     assert not peer.transport.reading
     peer.connection.abort("Write Error")
-    bench.time.advance(0)
+    rig.time.advance(0)
     assert not peer.connection.commands.has_input
-    assert not bench.server.governor.waiting
+    assert not rig.server.governor.waiting
 
 
-def test_messages_of_a_client_that_leaves_are_published_though_commands_are_among_them(bench: Bench) -> None:
+def test_messages_of_a_client_that_leaves_are_published_though_commands_are_among_them(rig: ServerRig) -> None:
     taken: list[bytes] = []
-    bench.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
-    peer = bench.client()
+    rig.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
+    peer = rig.client()
     lines = b"".join(b"PING\r\nSUB x.%d %d\r\nPUB n 4\r\n%04d\r\n" % (n, n, n) for n in range(4000))
     peer.connection.data_received(lines)
     peer.connection.connection_lost(None)
-    bench.time.advance(0)
+    rig.time.advance(0)
     assert taken == [b"%04d" % n for n in range(4000)]
-    assert bench.server.clients.connected == 0
+    assert rig.server.clients.connected == 0
 
 
 def test_what_follows_a_connect_that_is_refused_is_not_looked_at() -> None:
-    bench = Bench(Nobody())
-    peer = Peer(bench)
+    rig = ServerRig(Nobody())
+    peer = Peer(rig)
     begun = time.process_time()
     peer.connection.data_received(QUIET + b"PING\r\n" * 60_000)
     assert time.process_time() - begun < LONGEST
@@ -243,8 +243,8 @@ def test_what_follows_a_connect_that_is_refused_is_not_looked_at() -> None:
 
 
 def test_a_subject_has_no_more_tokens_than_a_control_line_holds() -> None:
-    bench = Bench(max_control_line=1 << 20)
-    peer = bench.client()
+    rig = ServerRig(max_control_line=1 << 20)
+    peer = rig.client()
     peer.ask(b"PING")
     most = b".".join([b"a"] * MAX_TOKENS)
     assert peer.ask(b"SUB %b 1" % most, b"PING") == b"PONG\r\n"
@@ -258,10 +258,10 @@ class TestLeaf:
     """The links of leaf nodes."""
 
     @staticmethod
-    def leaf() -> tuple[Site, RealTime, End]:
-        site = Site()
-        end = site.leaf()
-        return site, on_real_time(site.bench), end
+    def leaf() -> tuple[LeafRig, RealTime, End]:
+        leaf_rig = LeafRig()
+        end = leaf_rig.leaf()
+        return leaf_rig, on_real_time(leaf_rig.rig), end
 
     @pytest.mark.parametrize(
         "line",
@@ -278,9 +278,9 @@ class TestLeaf:
         await asyncio.sleep(0)
 
     async def test_what_a_link_brought_before_it_closed_counts(self) -> None:
-        site, clock, end = self.leaf()
+        leaf_rig, clock, end = self.leaf()
         taken: list[bytes] = []
-        site.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
+        leaf_rig.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
         lines = b"".join(b"LMSG n 5\r\n%05d\r\n" % n for n in range(10_000))
         assert len(lines) > HEAVY_READ
         end.link.data_received(lines)
@@ -288,7 +288,7 @@ class TestLeaf:
         end.link.connection_lost(None)
         assert taken == [b"%05d" % n for n in range(10_000)]
         clock.turns()
-        assert not site.bench.server.governor.waiting
+        assert not leaf_rig.rig.server.governor.waiting
 
     async def test_interest_in_a_subject_of_too_many_tokens_is_none(self) -> None:
         _, clock, end = self.leaf()

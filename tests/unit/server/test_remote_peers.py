@@ -13,7 +13,7 @@ from jetcluster.server.accounts.local_interest import LocalInterest
 from jetcluster.server.accounts.remote_peers import ASK_BYTES, RemoteBacklog, RemotePeers, ServerOrigin
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, RemoteInterest
-from testkit.server_rig import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import FakeLeaf, FakePeer, ServerRig
 from testkit.twins.memory import held
 
 
@@ -77,43 +77,43 @@ def test_a_lost_peer_and_too_many_subjects_are_forgotten(monkeypatch: pytest.Mon
     assert far.of(other, b"1") == 10
 
 
-def test_the_backlog_of_a_subject_holds_the_far_takers(bench: Bench) -> None:
+def test_the_backlog_of_a_subject_holds_the_far_takers(rig: ServerRig) -> None:
     peer = FakePeer("far")
-    bench.router.peers.set_interest(peer, b"inbox", None, 1)
+    rig.router.peers.set_interest(peer, b"inbox", None, 1)
     messages: list[Outgoing] = [(b"s", b"", b"", b"x" * 999)] * 1000
-    bench.router.deliver_many(b"inbox", messages)
-    assert bench.router.backlog(b"inbox") == 1_000_000
+    rig.router.deliver_many(b"inbox", messages)
+    assert rig.router.backlog(b"inbox") == 1_000_000
     ((_, _, mark),) = peer.asked
-    bench.server.accounts.backlog_told(peer, "$G", b"inbox", mark, 5)
-    assert bench.router.backlog(b"inbox") == 0
-    bench.router.deliver_many(b"inbox", messages)
-    bench.router.peers.drop_peer(peer)
-    assert bench.router.backlog(b"inbox") == -1, "nobody is left"
+    rig.server.accounts.backlog_told(peer, "$G", b"inbox", mark, 5)
+    assert rig.router.backlog(b"inbox") == 0
+    rig.router.deliver_many(b"inbox", messages)
+    rig.router.peers.drop_peer(peer)
+    assert rig.router.backlog(b"inbox") == -1, "nobody is left"
 
 
-def test_the_answer_is_what_the_slowest_client_here_waits_for(bench: Bench) -> None:
-    accounts = bench.server.accounts
-    client = bench.client(b"SUB inbox 1", b"SUB group q 2")
+def test_the_answer_is_what_the_slowest_client_here_waits_for(rig: ServerRig) -> None:
+    accounts = rig.server.accounts
+    client = rig.client(b"SUB inbox 1", b"SUB group q 2")
     client.transport.jammed = True
     assert accounts.backlog_here("$G", b"inbox") == 0
     accounts.deliver_many_from_peer(FakePeer("far"), "$G", b"inbox", [], [(b"s", b"", b"", b"x" * 1000)] * 200)
     assert accounts.backlog_here("$G", b"inbox") > 200_000
     assert accounts.backlog_here("$G", b"group") > 200_000
-    bench.client(b"SUB group q 2")
+    rig.client(b"SUB group q 2")
     assert accounts.backlog_here("$G", b"group") == 0, "another member can take more"
     assert accounts.backlog_here("$G", b"nobody") == 0
 
 
-def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over(bench: Bench) -> None:
+def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over(rig: ServerRig) -> None:
     peer = FakePeer("far")
-    bench.router.peers.set_interest(peer, b"a", b"q", 5)
-    here = bench.client(b"SUB a q 7")
+    rig.router.peers.set_interest(peer, b"a", b"q", 5)
+    here = rig.client(b"SUB a q 7")
     messages: list[Outgoing] = [(b"s", b"", b"", b"x" * 10_000)] * 10
     for _ in range(60):
-        bench.router.deliver_many(b"a", messages)
+        rig.router.deliver_many(b"a", messages)
         here.read()
-    assert bulk.LAGGING_BYTES < bench.router.peers.backlog.of(peer, b"a") < bulk.LAGGING_BYTES + 200_000
-    assert bench.router.backlog(b"a") == 0
+    assert bulk.LAGGING_BYTES < rig.router.peers.backlog.of(peer, b"a") < bulk.LAGGING_BYTES + 200_000
+    assert rig.router.backlog(b"a") == 0
 
 
 class Account:
@@ -135,7 +135,7 @@ def test_interest_is_replaced_and_ends_with_a_count_of_zero() -> None:
     assert own.peers.wanted_by(peer) == 1
     own.peers.set_interest(peer, b"s", b"q", 0)
     assert own.index.count == own.peers.wanted_by(peer) == 0
-    assert not own.told, "what a node wants is not told to the others"
+    assert not own.told, "what a node wants is not sent to the others"
 
 
 def test_a_peer_that_is_gone_leaves_nothing() -> None:
@@ -170,7 +170,7 @@ def test_the_hub_s_end_of_a_leaf_link_counts_as_this_node() -> None:
     assert own.peers.set_leaf_interest(link, b"s", b"q", 3) == 0
     assert own.peers.set_leaf_interest(link, b"p", None, 7) == 1
     assert own.told[1:] == [(b"s", b"q", 3), (b"p", None, 1)], "plain interest counts once"
-    assert sorted(own.peers.add_leaf(other)) == [(link, b"p", None, 1), (link, b"s", b"q", 3)], "it is told whose it is"
+    assert sorted(own.peers.add_leaf(other)) == [(link, b"p", None, 1), (link, b"s", b"q", 3)], "it hears whose it is"
     own.peers.drop_leaf(link)
     assert own.index.count == 0 and not own.local.counts() and own.local.leaf_links == [other]
 

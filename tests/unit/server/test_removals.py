@@ -12,13 +12,13 @@ from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts import accounts
 from jetcluster.server.accounts.route import GoneOwners, Route
 from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, RemoteInterest
-from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
+from testkit.server_rig import FakeLeaf, FakePeer, Peer, RealTime, ServerRig
 from tests.unit.server.sharing import Nodes, account
 
 
 def test_no_route_has_takers_whose_owner_is_gone() -> None:
     index: Sublist[AnySubscription, Route] = Sublist(Route)
-    gone, peer, client = GoneOwners(index, Route), FakePeer("n2"), Bench().client().connection
+    gone, peer, client = GoneOwners(index, Route), FakePeer("n2"), ServerRig().client().connection
     plain, member = ClientSubscription(client, b"s", None, b"1"), ClientSubscription(client, b"s", b"q", b"2")
     remote = RemoteInterest(peer, b"s", None, 1)
     for taker in (plain, member, remote):
@@ -55,110 +55,110 @@ LONGEST = 0.1
 in one turn would take twice as long."""
 
 
-def with_many(bench: Bench, count: int = MANY, queue: bytes = b"") -> Peer:
-    client = bench.client()
+def with_many(rig: ServerRig, count: int = MANY, queue: bytes = b"") -> Peer:
+    client = rig.client()
     for first in range(0, count, 500):
         client.send(*[b"SUB a.%d%b %d" % (n, queue, n) for n in range(first, min(first + 500, count))])
         while len(client.connection.subscriptions) < min(first + 500, count):
-            bench.time.advance(0)
+            rig.time.advance(0)
     return client
 
 
-@pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
+@pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is called"])
 def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
     monkeypatch.setattr(accounts, "MAX_MARKED_SUBSCRIPTIONS", marked)
-    bench = RealTime()
-    client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
-    member = with_many(bench, 600, b" q")
-    assert bench.router.has_interest(b"a.%d" % (MANY - 1))
-    out, first = client.connection.out_msgs, len(bench.turns.taken)
+    rig = RealTime()
+    client, other = with_many(rig), rig.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
+    member = with_many(rig, 600, b" q")
+    assert rig.router.has_interest(b"a.%d" % (MANY - 1))
+    out, first = client.connection.out_msgs, len(rig.turns.taken)
     client.connection.close("Client Closed")
     member.connection.close("Client Closed")
-    assert bench.router.index.count > MANY, "nearly all are still to be taken out"
+    assert rig.router.index.count > MANY, "nearly all are still to be taken out"
     for subject in (b"a.0", b"a.7", b"a.599"):
-        assert other.ask(b"PUB %b r 1" % subject, b"x").startswith(b"HMSG r 3 "), "it is told that nobody is there"
-        assert not bench.router.publish(subject, b"x")
+        assert other.ask(b"PUB %b r 1" % subject, b"x").startswith(b"HMSG r 3 "), "it hears that nobody is there"
+        assert not rig.router.publish(subject, b"x")
     # Who is still there has its messages, those of the queue as well.
     for subject, sid in ((b"a.8", 1), (b"a.9", 2)):
         for _ in range(5):
             assert other.ask(b"PUB %b 1" % subject, b"x") == b"MSG %b %d 1\r\nx\r\n" % (subject, sid)
     assert client.connection.out_msgs == out and not client.connection.out and not member.connection.out
-    bench.turns.run_out()
-    turns = bench.turns.taken[first:]  # on a fast machine all is taken out while the others ask
+    rig.turns.run_out()
+    turns = rig.turns.taken[first:]  # on a fast machine all is taken out while the others ask
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 3 and len(list(bench.router.local.entries())) == 3
+    assert rig.router.index.count == 3 and len(list(rig.router.local.entries())) == 3
     assert other.ask(b"PUB a.8 1", b"x") == b"MSG a.8 1 1\r\nx\r\n"
 
 
 def test_a_peer_that_is_gone_keeps_the_loop_as_little() -> None:
-    bench = RealTime()
-    client, peer, back = bench.client(b"SUB r 1"), FakePeer("P"), FakePeer("P")
+    rig = RealTime()
+    client, peer, back = rig.client(b"SUB r 1"), FakePeer("P"), FakePeer("P")
     for n in range(MANY):
-        bench.router.peers.set_interest(peer, b"a.%d" % n, b"q" if n % 2 else None, 1)
+        rig.router.peers.set_interest(peer, b"a.%d" % n, b"q" if n % 2 else None, 1)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(peer.sent) == 1
-    bench.server.accounts.drop_peer(peer)
-    assert bench.router.index.count > MANY // 2
+    rig.server.accounts.drop_peer(peer)
+    assert rig.router.index.count > MANY // 2
     assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
-    bench.router.peers.set_interest(back, b"a.6", None, 1)  # its next link is somebody else
+    rig.router.peers.set_interest(back, b"a.6", None, 1)  # its next link is somebody else
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(peer.sent), len(back.sent)) == (1, 1)
-    turns = bench.turns.run_out()
+    turns = rig.turns.run_out()
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 2 and not bench.router.peers.wanted_by(peer)
+    assert rig.router.index.count == 2 and not rig.router.peers.wanted_by(peer)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
 
 
 @pytest.mark.parametrize("spoke", [True, False], ids=["spoke's end", "hub's end"])
 def test_a_leaf_link_that_is_gone_keeps_the_loop_as_little(spoke: bool) -> None:
-    bench = RealTime()
-    client, link, back, other = bench.client(b"SUB r 1"), FakeLeaf(spoke), FakeLeaf(spoke), FakeLeaf(False, "other")
+    rig = RealTime()
+    client, link, back, other = rig.client(b"SUB r 1"), FakeLeaf(spoke), FakeLeaf(spoke), FakeLeaf(False, "other")
     other.remote_cluster = b"M"
     for one in (link, other):
-        assert bench.router.peers.add_leaf(one)
+        assert rig.router.peers.add_leaf(one)
     before = dict(other.told)
     for n in range(MANY):
-        bench.router.peers.set_leaf_interest(link, b"a.%d" % n, b"q" if n % 2 else None, 1)
+        rig.router.peers.set_leaf_interest(link, b"a.%d" % n, b"q" if n % 2 else None, 1)
     assert len(other.told) == MANY
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(link.sent) == 1
-    bench.server.removals.of_leaf(bench.router, link)
-    assert bench.router.index.count > MANY // 2, "nearly all are still to be taken out"
+    rig.server.removals.of_leaf(rig.router, link)
+    assert rig.router.index.count > MANY // 2, "nearly all are still to be taken out"
     assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
-    for source, subject, queue, count in bench.router.peers.add_leaf(back):  # its next link is somebody else
+    for source, subject, queue, count in rig.router.peers.add_leaf(back):  # its next link is somebody else
         back.interest_changed(source, subject, queue, count)
-    bench.router.peers.set_leaf_interest(back, b"a.6", None, 1)
+    rig.router.peers.set_leaf_interest(back, b"a.6", None, 1)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(link.sent), len(back.sent)) == (1, 1)
-    turns = bench.turns.run_out()
+    turns = rig.turns.run_out()
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 2 and not bench.router.peers.wanted_by(link)
-    assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have been told of the end"
-    assert link not in bench.router.leaf_links and len(list(bench.router.local.entries())) == (1 if spoke else 2)
+    assert rig.router.index.count == 2 and not rig.router.peers.wanted_by(link)
+    assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have heard of the end"
+    assert link not in rig.router.leaf_links and len(list(rig.router.local.entries())) == (1 if spoke else 2)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
 
 
 def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
     exporter = account("A", ExportOptions("stream", "pub.>"))
     nodes = Nodes(1, exporter, account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>")))
-    link, router = FakeLeaf(True), nodes.benches[0].server.account("B")
+    link, router = FakeLeaf(True), nodes.rigs[0].server.account("B")
     router.peers.add_leaf(link)
     for n in range(2 * accounts.MAX_DIRECT_REMOVALS):
         router.peers.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
     member, writer = nodes.client("B", b"SUB imp.pub.7 q 1"), nodes.client("A")
     link.joined = False
-    nodes.benches[0].server.removals.of_leaf(router, link)
+    nodes.rigs[0].server.removals.of_leaf(router, link)
     for _ in range(10):
         writer.send(b"PUB pub.7 1", b"x")
         assert member.read() == b"MSG imp.pub.7 1 1\r\nx\r\n", "it went to the one that is gone"
     assert not link.sent
 
 
-def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch, rig: ServerRig) -> None:
     """And not done at once: who has filled the queue of jobs must not keep the loop by going away."""
-    client = with_many(bench, 1000)
+    client = with_many(rig, 1000)
     monkeypatch.setattr(budget, "MAX_JOBS", 0)
-    bench.server.budget.jobs = 1
+    rig.server.budget.jobs = 1
     client.connection.close("Client Closed")
-    bench.time.advance(3 * accounts.RETRY_SECONDS)
-    assert bench.router.index.count >= 999 and not bench.router.publish(b"a.1", b"x")
+    rig.time.advance(3 * accounts.RETRY_SECONDS)
+    assert rig.router.index.count >= 999 and not rig.router.publish(b"a.1", b"x")
     monkeypatch.undo()
-    bench.server.budget.jobs = 0
-    bench.time.advance(2 * accounts.RETRY_SECONDS)
-    assert bench.router.index.count == 0
+    rig.server.budget.jobs = 0
+    rig.time.advance(2 * accounts.RETRY_SECONDS)
+    assert rig.router.index.count == 0

@@ -164,7 +164,7 @@ def test_a_consumer_of_another_account_sees_the_requesters_interest() -> None:
     asker = nodes.client("B", b"SUB in 9")
     asker.send(b"PUB many in 0", b"")
     reply = reply_of(server.read())
-    router = nodes.benches[0].server.account("A")
+    router = nodes.rigs[0].server.account("A")
     assert router.has_interest(reply) and router.backlog(reply) == 0
     messages = [(b"orders.1", b"$JS.ACK.S.C.1", b"", b"a"), (b"orders.2", b"$JS.ACK.S.C.2", b"", b"b")]
     assert router.deliver_many(reply, messages) == 1
@@ -180,7 +180,7 @@ def test_deliveries_of_another_node_come_through() -> None:
     asker = nodes.client("B", b"SUB in 9")
     asker.send(b"PUB many in 0", b"")
     reply = reply_of(server.read())
-    there = nodes.benches[1].server.account("A")
+    there = nodes.rigs[1].server.account("A")
     assert there.has_interest(reply)
     assert there.deliver_many(reply, [(b"orders.1", b"$JS.ACK.S.C.1", b"", b"a")]) == 1
     assert asker.read() == b"MSG orders.1 9 $JS.ACK.S.C.1 1\r\na\r\n"
@@ -207,7 +207,7 @@ def test_nothing_else_crosses() -> None:
 
 def test_a_router_knows_which_requests_it_imports() -> None:
     nodes = Nodes(1, A, B)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     router.subscribe(b">", lambda s, r, h, p, o: None)
     assert router.imports_service(b"ask") and not router.imports_service(b"req.x")
 
@@ -215,7 +215,7 @@ def test_a_router_knows_which_requests_it_imports() -> None:
 def test_who_hears_a_response_may_ask_again_at_once() -> None:
     """Mirrors do so: a message that a callback publishes is no part of the one that it hears."""
     nodes = Nodes(1, A, B)
-    exporter, importer = (nodes.benches[0].server.account(name) for name in "AB")
+    exporter, importer = (nodes.rigs[0].server.account(name) for name in "AB")
     exporter.subscribe(b"req.x", lambda s, r, h, p, o: exporter.publish(r, p))
     got: list[bytes] = []
 
@@ -244,7 +244,7 @@ def test_an_answer_that_schedules_says_that_it_comes_from_elsewhere() -> None:
     """The requester's reply subject may be one that a stream of its account stores."""
     nodes = Nodes(2, A, B)
     server = nodes.client("A", b"SUB many 1", at=1)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     stored: list[bytes] = []
     router.subscribe(b"in", lambda subject, reply, headers, payload, origin: stored.append(headers))
     nodes.client("B").send(b"PUB many in 0", b"")
@@ -266,7 +266,7 @@ def test_a_response_is_known_by_the_subject_that_was_made_for_it() -> None:
     service, requester = cluster.client("A", b"SUB req 1"), cluster.client("B", b"SUB in 1")
     requester.send(b"PUB req in 1", b"x")
     made = reply_of(service.read())
-    sharing = cluster.benches[0].server.sharing
+    sharing = cluster.rigs[0].server.sharing
     assert sharing is not None and not sharing.responses.awaited_in("B") and not sharing.responses.awaited_in("none")
     (response,) = sharing.responses.awaited_in("A").values()
     assert (response.subject, response.reply, response.importer.account) == (made, b"in", "B")
@@ -277,7 +277,7 @@ def test_a_response_is_known_by_the_subject_that_was_made_for_it() -> None:
 
 def test_the_exporting_account_asks_about_the_requester_in_its_own_account() -> None:
     cluster = nodes()
-    exporter = cluster.benches[0].server.account("A")
+    exporter = cluster.rigs[0].server.account("A")
     service, requester = cluster.client("A", b"SUB req 1"), cluster.client("B", b"SUB in 1")
     assert exporter.requesters is None, "nobody has asked yet"
     requester.send(b"PUB req in 1", b"x")

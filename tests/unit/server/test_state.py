@@ -8,12 +8,12 @@ import re
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.server.state import client_url, connect_urls, new_nonce, new_server_id, server_info
-from testkit.server_rig import Bench
+from testkit.server_rig import ServerRig
 from testkit.twins.time import SeededRng
 
 
 def test_a_server_on_its_own_says_little() -> None:
-    info = server_info(Bench(server_name="n1", port=4222).server.state)
+    info = server_info(ServerRig(server_name="n1", port=4222).server.state)
     assert list(info) == [
         "server_id", "server_name", "version", "proto", "go", "host", "port", "headers", "max_payload", "api_lvl",
     ]  # fmt: skip
@@ -21,7 +21,7 @@ def test_a_server_on_its_own_says_little() -> None:
 
 
 def test_of_a_cluster_it_tells_the_addresses_this_server_s_first() -> None:
-    state = Bench(cluster_name="C", host="10.0.0.1", port=4222).server.state
+    state = ServerRig(cluster_name="C", host="10.0.0.1", port=4222).server.state
     state.peer_urls = ["10.0.0.2:4222", "10.0.0.1:4222"]
     assert client_url(state) == "10.0.0.1:4222"
     assert server_info(state)["connect_urls"] == ["10.0.0.1:4222", "10.0.0.2:4222"]
@@ -30,7 +30,7 @@ def test_of_a_cluster_it_tells_the_addresses_this_server_s_first() -> None:
 
 
 def test_no_advertise() -> None:
-    state = Bench(cluster_name="C", host="10.0.0.1", port=4222).server.state
+    state = ServerRig(cluster_name="C", host="10.0.0.1", port=4222).server.state
     state.options.cluster.no_advertise = True
     assert client_url(state) == "" and "connect_urls" not in server_info(state)
 
@@ -50,14 +50,14 @@ def test_nonce() -> None:
 
 def test_an_account_that_is_not_configured_has_no_limits() -> None:
     accounts = {"A": AccountOptions("A", limits=AccountLimitOptions(max_connections=3))}
-    state = Bench(accounts=accounts).server.state
+    state = ServerRig(accounts=accounts).server.state
     assert state.limits_of("A").max_connections == 3
     assert state.limits_of("B") == AccountLimitOptions()
-    assert Bench().server.state.limits_of("A") == AccountLimitOptions()
+    assert ServerRig().server.state.limits_of("A") == AccountLimitOptions()
 
 
 def test_a_reload_replaces_what_the_parts_go_by() -> None:
-    bench, traced = Bench(), Bench(trace=True).server.options
-    assert bench.server.state.tracer is None
-    bench.server.reconfigure(traced, bench.server.authenticator)
-    assert bench.server.parts.state.options is traced and bench.server.state.tracer is not None
+    rig, traced = ServerRig(), ServerRig(trace=True).server.options
+    assert rig.server.state.tracer is None
+    rig.server.reconfigure(traced, rig.server.authenticator)
+    assert rig.server.parts.state.options is traced and rig.server.state.tracer is not None

@@ -36,12 +36,12 @@ def test_a_subject_that_becomes_too_long_reaches_nobody() -> None:
 def test_interest_ends_with_the_subscription_on_all_nodes() -> None:
     nodes = Nodes(2, A, B)
     reader = nodes.client("B", b"SUB imp.pub.> 1", at=1)
-    assert nodes.benches[0].server.account("A").has_interest(b"pub.x")
+    assert nodes.rigs[0].server.account("A").has_interest(b"pub.x")
     reader.send(b"UNSUB 1")
-    assert not nodes.benches[0].server.account("A").has_interest(b"pub.x")
+    assert not nodes.rigs[0].server.account("A").has_interest(b"pub.x")
     reader.send(b"SUB imp.pub.y 2")
     reader.connection.close("Client Closed")
-    assert not nodes.benches[0].server.account("A").has_interest(b"pub.y")
+    assert not nodes.rigs[0].server.account("A").has_interest(b"pub.y")
 
 
 def test_a_reload_moves_the_shadows_of_subscriptions_that_are_there() -> None:
@@ -55,7 +55,7 @@ def test_a_reload_moves_the_shadows_of_subscriptions_that_are_there() -> None:
     nodes.share(A, account("B"))
     writer.send(b"PUB pub.x 1", b"3")
     assert reader.read() == b""
-    assert not nodes.benches[0].server.account("A").has_interest(b"pub.x")
+    assert not nodes.rigs[0].server.account("A").has_interest(b"pub.x")
 
 
 def test_an_import_that_is_no_longer_exported_ends() -> None:
@@ -70,7 +70,7 @@ def test_the_servers_own_callbacks_are_out_of_reach() -> None:
     """An account that imports everything does not offer its API, acks and requests to the exporter."""
     everything = account("B", ImportOptions("stream", "A", ">"))
     nodes = Nodes(1, account("A", ExportOptions("stream", ">")), everything)
-    router = nodes.benches[0].server.account("B")
+    router = nodes.rigs[0].server.account("B")
     got: list[bytes] = []
 
     def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
@@ -91,7 +91,7 @@ def test_the_servers_own_callbacks_are_out_of_reach() -> None:
 def test_what_a_consumer_delivers_keeps_its_own_subject() -> None:
     nodes = Nodes(1, A, B)
     reader = nodes.client("B", b"SUB imp.pub.d 1")
-    router = nodes.benches[0].server.account("A")
+    router = nodes.rigs[0].server.account("A")
     message = (b"orders.1", b"$JS.ACK.x", b"", b"m")
     assert router.deliver_many(b"pub.d", [message, (b"pub.d", b"", b"", b"")]) == 1
     assert reader.read() == b"MSG orders.1 1 $JS.ACK.x 1\r\nm\r\nMSG imp.pub.d 1 0\r\n\r\n"
@@ -103,12 +103,12 @@ def test_limits_of_a_subscription_count_imported_messages() -> None:
     for number in b"123":
         writer.send(b"PUB pub.x 1", b"%c" % number)
     assert reader.read() == b"MSG imp.pub.x 1 1\r\n1\r\nMSG imp.pub.x 1 1\r\n2\r\n"
-    assert not nodes.benches[0].server.account("A").has_interest(b"pub.x")
+    assert not nodes.rigs[0].server.account("A").has_interest(b"pub.x")
 
 
 def test_a_stream_of_the_importer_sees_that_a_schedule_comes_from_elsewhere() -> None:
     nodes = Nodes(2, A, B)
-    router = nodes.benches[1].server.account("B")
+    router = nodes.rigs[1].server.account("B")
     stored: list[bytes] = []
     router.subscribe(b"imp.pub.>", lambda subject, reply, headers, payload, origin: stored.append(headers))
     reader = nodes.client("B", b"SUB imp.pub.> 1", at=1)

@@ -1,4 +1,4 @@
-"""TLS at the client port, by the table of tests/unit/server/tls_cases.py; what a reload changes; who is told what."""
+"""TLS at the client port, by the table of tests/unit/server/tls_cases.py; what a reload changes; who is sent what."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_handshakes_per_second_are_limited(certificates: Certificates, tmp
         assert errors(await late.to_the_end()) in ([], ["Connection throttling is active. Please try again later."])
 
 
-# A client whose certificate is refused is told so by a TLS alert, not by the end of its connection.
+# A client whose certificate is refused gets a TLS alert, not by the end of its connection.
 
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetcluster.logs import TRACE
-from testkit.server_rig import Bench, Peer
+from testkit.server_rig import Peer, ServerRig
 
 HEAD = '127.0.0.1:5000 - cid:1 - "v1.45.0:go:my app" - '
 CONNECT = {"verbose": False, "name": "my app", "lang": "go", "version": "1.45.0", "headers": True, "protocol": 0}
@@ -23,8 +23,8 @@ def connect(**more: Any) -> bytes:
 def traced(caplog: pytest.LogCaptureFixture, *lines: bytes, **options: Any) -> list[str]:
     """Trace of a client that sends `lines` behind its CONNECT."""
     caplog.set_level(TRACE, logger="jetcluster.server")
-    bench = Bench(trace=True, **options)
-    peer = bench.client(connect=connect())
+    rig = ServerRig(trace=True, **options)
+    peer = rig.client(connect=connect())
     caplog.clear()
     peer.ask(*lines)
     return [record.getMessage().removeprefix(HEAD) for record in caplog.records if record.levelno == TRACE]
@@ -93,25 +93,25 @@ def test_errors_are_shown_also_as_the_last_word(caplog: pytest.LogCaptureFixture
 )
 def test_no_secret_is_traced(secret: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(TRACE, logger="jetcluster.server")
-    Peer(Bench(trace=True), b"CONNECT " + secret)
+    Peer(ServerRig(trace=True), b"CONNECT " + secret)
     assert "<<- [CONNECT " in caplog.text
     assert "geheim" not in caplog.text
 
 
 def test_a_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(TRACE, logger="jetcluster.server")
-    Bench(trace=True).client(b"PING", connect=connect(name="a\n[1] [INF] Server is ready\u2028"))
+    ServerRig(trace=True).client(b"PING", connect=connect(name="a\n[1] [INF] Server is ready\u2028"))
     assert all("\n" not in record.getMessage() and "\u2028" not in record.getMessage() for record in caplog.records)
 
 
 def test_a_reload_turns_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(TRACE, logger="jetcluster.server")
-    bench = Bench()
-    peer = bench.client(b"PING")
-    assert bench.server.state.tracer is None
+    rig = ServerRig()
+    peer = rig.client(b"PING")
+    assert rig.server.state.tracer is None
     assert all(record.levelno > TRACE for record in caplog.records)
     for trace, lines in ((True, 2), (False, 0)):
-        bench.server.reconfigure(replace(bench.server.options, trace=trace), bench.server.authenticator)
+        rig.server.reconfigure(replace(rig.server.options, trace=trace), rig.server.authenticator)
         caplog.clear()
         peer.ask(b"PING")
         assert [record.levelno for record in caplog.records] == [TRACE] * lines
@@ -119,10 +119,10 @@ def test_a_reload_turns_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_connections_that_come_and_go_are_debug_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="jetcluster.server")
-    Bench().client(connect=connect())
+    ServerRig().client(connect=connect())
     assert caplog.records == []
     caplog.set_level(logging.DEBUG, logger="jetcluster.server")
-    Bench().client(connect=connect()).connection.close("Client Closed")
+    ServerRig().client(connect=connect()).connection.close("Client Closed")
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("DEBUG", "127.0.0.1:5000 - cid:1 - Client connection created"),
         ("DEBUG", HEAD + "Client connection closed: Client Closed"),

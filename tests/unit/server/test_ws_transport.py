@@ -250,7 +250,7 @@ async def test_close_frames_are_sent_at_the_stop_and_handshakes_are_dropped() ->
 
 
 @on_both_loops
-async def test_clients_are_told_of_the_other_nodes_websocket_ports() -> None:
+async def test_clients_get_the_other_nodes_websocket_ports() -> None:
     async with listening(cluster_name="c") as (_, port), dialled(port) as peer:
         text = b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n'
         peer.writer.write(masked(BINARY, text))

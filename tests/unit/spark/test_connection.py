@@ -154,7 +154,7 @@ def test_missing_acks_time_out():
             connection.acks(timeout=0.05)
 
 
-def test_a_broken_connection_and_an_error_line_are_told():
+def test_a_broken_connection_and_an_error_line_are_raised():
     refusal = b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n"
     with (
         Peer(lambda *_: refusal) as peer,
@@ -217,7 +217,7 @@ def test_both_sides_show_certificates_and_large_answers_come_whole(authority: Au
         assert peer.connects[0]["tls_required"] is True
 
 
-def test_a_certificate_that_is_not_to_be_trusted_is_told_at_once(authority: Authority) -> None:
+def test_a_certificate_that_is_not_to_be_trusted_is_an_error_at_once(authority: Authority) -> None:
     """Unlike a server that is down, waiting does not mend it."""
     with Peer(answer, {"tls_required": True}, tls=server_side(authority)) as peer:
         begun = time.monotonic()

@@ -26,7 +26,7 @@ def test_names_that_no_marker_can_hold(job: str) -> None:
         fence.check_job(job)
 
 
-def test_begins_on_an_empty_stream_and_where_it_is_told() -> None:
+def test_begins_on_an_empty_stream_and_where_it_is_asked_to() -> None:
     assert fence.resume("S", "j", 0, Last(0), None) == Resume(0, 0)
     assert fence.resume("S", "j", 0, Last(57), 57) == Resume(57, 0)
     assert fence.resume("S", "j", 3, Last(57, there=False), 57) == Resume(57, 0)

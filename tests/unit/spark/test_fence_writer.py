@@ -255,7 +255,7 @@ def test_patience_ends() -> None:
         writer(stream, retry_seconds=0.05).write(rows(1))
 
 
-def test_other_errors_of_the_stream_are_told() -> None:
+def test_other_errors_of_the_stream_are_raised() -> None:
     class Gone(Stream):
         def api(self, subject: str, body: Any = None) -> dict[str, Any]:
             raise by_code(10059)

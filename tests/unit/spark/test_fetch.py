@@ -150,7 +150,7 @@ def test_nobody_answers() -> None:
         seqs(fetch_of(options_for(peer, replicaWait="100ms", retryTimeout="100ms"), 1, 6))
 
 
-def test_a_refusal_is_told_at_once() -> None:
+def test_a_refusal_is_raised_at_once() -> None:
     refusal = b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n"
     with Peer(lambda *_: refusal) as peer, pytest.raises(ServerError, match="Permissions"):
         seqs(fetch_of(options_for(peer), 1, 6))

@@ -29,7 +29,7 @@ def read(meanwhile: Callable[[StreamPeer], None], **given: object) -> list[int]:
         return [seq for batch in read_task(task, options, ["seq"]) for seq in batch.column(0).to_pylist()]
 
 
-def test_a_purge_while_it_is_read_is_told_where_it_may_have_taken_rows() -> None:
+def test_a_purge_while_it_is_read_is_an_error_where_it_may_have_taken_rows() -> None:
     def purge(peer: StreamPeer) -> None:
         peer.leader.delete_all(list(range(1, 31)))
 

@@ -54,7 +54,7 @@ def test_what_a_batch_query_reads(given: dict[str, object], wanted: range) -> No
         assert scan(options_for(peer, **given)) == list(wanted)
 
 
-def test_what_is_not_there_is_told_when_it_is_read() -> None:
+def test_what_is_not_there_is_an_error_when_it_is_read() -> None:
     with StreamPeer(store_of(numbered(30), gaps=range(1, 5))) as peer:
         options = options_for(peer, startingOffsets=2)
         (extent,) = resolve.batch_extents(options)

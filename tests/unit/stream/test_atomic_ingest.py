@@ -16,10 +16,10 @@ from jetcluster.stream.log.commands import BatchCommit, BatchPart, Publish
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block
-from tests.unit.stream.test_ingest import CLIENT, Bench
+from tests.unit.stream.test_ingest import CLIENT, Rig
 
 
-class Batches(Bench):
+class Batches(Rig):
     def send(
         self,
         sequence: int,
@@ -39,23 +39,23 @@ class Batches(Bench):
 
 
 @pytest.fixture
-def bench() -> Batches:
+def rig() -> Batches:
     return Batches()
 
 
-def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit(bench: Batches) -> None:
-    bench.send(1, reply=b"r1")
-    bench.send(2, reply=b"")
-    assert bench.bus.sent == [(b"r1", b"", b"")] and not bench.turn
-    bench.send(3, "1", reply=b"r3")
-    (commit,) = bench.decoded()
+def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit(rig: Batches) -> None:
+    rig.send(1, reply=b"r1")
+    rig.send(2, reply=b"")
+    assert rig.bus.sent == [(b"r1", b"", b"")] and not rig.turn
+    rig.send(3, "1", reply=b"r3")
+    (commit,) = rig.decoded()
     assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
-    assert (commit.ts, commit.parts, commit.plain, commit.allow_msg_id) == (bench.time.time_ns(), 0, True, True)
+    assert (commit.ts, commit.parts, commit.plain, commit.allow_msg_id) == (rig.time.time_ns(), 0, True, True)
     assert commit.body.count == 3
-    assert len(bench.bus.sent) == 1 and bench.ingest.pending_messages == 3
-    bench.ingest.on_applied(101, BatchResult(7, 3, None))
-    assert bench.bus.sent[1:] == [(b"r3", b'{"stream":"S","seq":7,"batch":"b","count":3}', b"")]
-    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+    assert len(rig.bus.sent) == 1 and rig.ingest.pending_messages == 3
+    rig.ingest.on_applied(101, BatchResult(7, 3, None))
+    assert rig.bus.sent[1:] == [(b"r3", b'{"stream":"S","seq":7,"batch":"b","count":3}', b"")]
+    assert (rig.ingest.pending_messages, rig.ingest.pending_bytes) == (0, 0)
 
 
 def test_a_subject_that_is_too_long_is_refused_when_it_comes_and_the_batch_goes_on(bench: Batches) -> None:
@@ -70,52 +70,52 @@ def test_a_subject_that_is_too_long_is_refused_when_it_comes_and_the_batch_goes_
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool, bench: Batches) -> None:
+def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool, rig: Batches) -> None:
     """Replicas may be configured differently, and the leader's configuration may change while a batch is open."""
-    room = bench.stage.room
-    bench.send(1)
+    room = rig.stage.room
+    rig.send(1)
     room.limits = room.limits._replace(allow_msg_id=allowed)
-    bench.send(2, "1", more=["Nats-Msg-Id: x"])
-    (commit,) = bench.decoded()
+    rig.send(2, "1", more=["Nats-Msg-Id: x"])
+    (commit,) = rig.decoded()
     assert isinstance(commit, BatchCommit) and commit.allow_msg_id is allowed
 
 
 def test_the_domain_and_odd_ids_in_the_ack() -> None:
-    bench = Batches(domain="D")
-    bench.send(1, "1", batch_id='%d "\u00fc"')
-    bench.ingest.on_applied(101, BatchResult(1, 1, None))
-    (ack,) = bench.bus.sent
+    rig = Batches(domain="D")
+    rig.send(1, "1", batch_id='%d "\u00fc"')
+    rig.ingest.on_applied(101, BatchResult(1, 1, None))
+    (ack,) = rig.bus.sent
     assert ack[1].startswith(b'{"stream":"S","domain":"D","seq":1,"batch":')
     assert json.loads(ack[1])["batch"] == '%d "\u00fc"'
 
 
-def test_what_was_published_before_the_commit_is_proposed_before_it(bench: Batches) -> None:
-    bench.send(1)
-    bench.publish(2)
-    bench.send(2, "1")
-    bench.publish(1)
-    bench.end_turn()
-    first, commit, last = bench.decoded()
+def test_what_was_published_before_the_commit_is_proposed_before_it(rig: Batches) -> None:
+    rig.send(1)
+    rig.publish(2)
+    rig.send(2, "1")
+    rig.publish(1)
+    rig.end_turn()
+    first, commit, last = rig.decoded()
     assert isinstance(first, Publish) and first.batch.count == 2
     assert isinstance(commit, BatchCommit)
     assert isinstance(last, Publish)
 
 
-def test_an_empty_id_is_an_ordinary_message(bench: Batches) -> None:
-    bench.publish(1, headers=block("Nats-Batch-Id:", "Nats-Batch-Sequence: 1"))
-    bench.end_turn()
-    assert [publish.batch.count for publish in bench.log.publishes()] == [1]
+def test_an_empty_id_is_an_ordinary_message(rig: Batches) -> None:
+    rig.publish(1, headers=block("Nats-Batch-Id:", "Nats-Batch-Sequence: 1"))
+    rig.end_turn()
+    assert [publish.batch.count for publish in rig.log.publishes()] == [1]
 
 
-def test_a_refused_batch_gets_its_error(bench: Batches) -> None:
-    bench.send(1)
-    bench.send(3)
-    bench.send(1, "1")
-    bench.ingest.on_applied(101, BatchResult(0, 0, errors.by_code(10071, seq=4)))
-    assert bench.errors()[0] == 503, "the zero-byte answer"
-    assert bench.errors()[1:] == [10176, 10071]
-    assert bench.abandoned == [(b"b", "incomplete")]
-    assert bench.ingest.refused == 2
+def test_a_refused_batch_gets_its_error(rig: Batches) -> None:
+    rig.send(1)
+    rig.send(3)
+    rig.send(1, "1")
+    rig.ingest.on_applied(101, BatchResult(0, 0, errors.by_code(10071, seq=4)))
+    assert rig.errors()[0] == 503, "the zero-byte answer"
+    assert rig.errors()[1:] == [10176, 10071]
+    assert rig.abandoned == [(b"b", "incomplete")]
+    assert rig.ingest.refused == 2
 
 
 @pytest.mark.parametrize(
@@ -128,71 +128,71 @@ def test_a_refused_batch_gets_its_error(bench: Batches) -> None:
     ],
 )
 def test_a_batch_that_cannot_be_proposed_is_gone_with_an_answer(error: RaftError, code: int, headers: bytes) -> None:
-    bench = Batches()
-    bench.log.error = error
-    bench.send(1, "1")
-    assert bench.errors() == [code] and bench.bus.sent[0][2] == headers
-    assert bench.ingest.pending_messages == 0
-    bench.log.error = None
-    bench.send(2, "1")
-    assert bench.errors()[1:] == [10176]
+    rig = Batches()
+    rig.log.error = error
+    rig.send(1, "1")
+    assert rig.errors() == [code] and rig.bus.sent[0][2] == headers
+    assert rig.ingest.pending_messages == 0
+    rig.log.error = None
+    rig.send(2, "1")
+    assert rig.errors()[1:] == [10176]
 
 
 def test_too_much_waiting() -> None:
-    bench = Batches(max_pending_messages=2)
-    bench.send(1)
-    bench.send(2, "1")
-    bench.send(1, "1")
-    assert bench.errors()[1:] == [10167] and len(bench.log.commands) == 1
+    rig = Batches(max_pending_messages=2)
+    rig.send(1)
+    rig.send(2, "1")
+    rig.send(1, "1")
+    assert rig.errors()[1:] == [10167] and len(rig.log.commands) == 1
 
 
-def test_lost_leadership_leaves_the_commit_without_an_answer(bench: Batches) -> None:
-    bench.send(1, "1")
-    bench.ingest.on_dropped(101)
-    assert bench.ingest.pending_messages == 0
-    bench.ingest.on_applied(101, BatchResult(1, 1, None))
-    assert bench.bus.sent == []
+def test_lost_leadership_leaves_the_commit_without_an_answer(rig: Batches) -> None:
+    rig.send(1, "1")
+    rig.ingest.on_dropped(101)
+    assert rig.ingest.pending_messages == 0
+    rig.ingest.on_applied(101, BatchResult(1, 1, None))
+    assert rig.bus.sent == []
 
 
 def test_a_stream_without_acks_answers_nothing() -> None:
-    bench = Batches(no_ack=True)
-    bench.send(1)
-    bench.send(2, "1")
-    bench.ingest.on_applied(101, BatchResult(2, 2, None))
-    bench.send(7)
-    bench.ingest.configure(StreamRules.from_config({"no_ack": False, "allow_atomic": True}))
-    assert bench.bus.sent == []
-    bench.send(7)
-    assert bench.errors() == [10176]
+    rig = Batches(no_ack=True)
+    rig.send(1)
+    rig.send(2, "1")
+    rig.ingest.on_applied(101, BatchResult(2, 2, None))
+    rig.send(7)
+    rig.ingest.configure(StreamRules.from_config({"no_ack": False, "allow_atomic": True}))
+    assert rig.bus.sent == []
+    rig.send(7)
+    assert rig.errors() == [10176]
 
 
 def test_a_long_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "PART_BYTES", 500)
-    bench = Batches()
-    bench.send(1, payload=b"x" * 600)
-    bench.send(2, "1", payload=b"x" * 600)
-    *parts, commit = bench.decoded()
+    rig = Batches()
+    rig.send(1, payload=b"x" * 600)
+    rig.send(2, "1", payload=b"x" * 600)
+    *parts, commit = rig.decoded()
     assert parts and all(isinstance(part, BatchPart) for part in parts)
     assert isinstance(commit, BatchCommit) and commit.parts == len(parts)
-    bench.ingest.on_applied(100 + len(parts) + 1, BatchResult(2, 2, None))
-    assert json.loads(bench.bus.sent[-1][1])["count"] == 2
+    rig.ingest.on_applied(100 + len(parts) + 1, BatchResult(2, 2, None))
+    assert json.loads(rig.bus.sent[-1][1])["count"] == 2
 
 
 def test_when_a_part_is_refused_nothing_more_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "PART_BYTES", 500)
-    bench = Batches()
-    bench.send(1, payload=b"x" * 2000)
-    propose = bench.log.propose
+    rig = Batches()
+    rig.send(1, payload=b"x" * 2000)
+    propose = rig.log.propose
 
     def full_after_one(command: bytes) -> int:
-        if bench.log.commands:
+        if rig.log.commands:
             raise BackpressureError("full")
         return propose(command)
 
-    bench.ingest.batches._propose = full_after_one
-    bench.send(2, "1")
-    assert len(bench.log.commands) == 1 and bench.errors()[1:] == [10167]
-    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+    rig.ingest.batches._propose = full_after_one
+    rig.send(2, "1")
+    assert len(rig.log.commands) == 1 and rig.errors()[1:] == [10167]
+    assert (rig.ingest.pending_messages, rig.ingest.pending_bytes) == (0, 0)
 
 
 class NeverExpecting:
@@ -221,12 +221,12 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     for batch_id, skew, commit, more, size, pause, config in steps:
         sequence = next_of[batch_id] + skew
         next_of[batch_id] = 1 if commit is not None else next_of[batch_id] + 1
-        for bench in (fast, slow):
+        for rig in (fast, slow):
             if config is not None:
-                bench.ingest.configure(StreamRules.from_config({"allow_atomic": True} | config))
-            bench.time.advance(pause)
+                rig.ingest.configure(StreamRules.from_config({"allow_atomic": True} | config))
+            rig.time.advance(pause)
             fields = [more] if more else []
-            bench.send(sequence, commit, batch_id=batch_id, payload=b"x" * size, more=fields)
+            rig.send(sequence, commit, batch_id=batch_id, payload=b"x" * size, more=fields)
         if fast.bus.sent and fast.bus.sent[-1][1]:
             next_of[batch_id] = 1
     assert fast.bus.sent == slow.bus.sent
@@ -247,19 +247,19 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     ],
 )
 def test_the_short_cut_keeps_the_limits(limits: BatchLimits, payload: bytes, pause: float, code: int) -> None:
-    bench = Batches(limits=limits)
+    rig = Batches(limits=limits)
     if code == 10054:
-        bench.ingest.configure(StreamRules.from_config({"allow_atomic": True, "max_msg_size": 500}))
-    bench.send(1)
-    bench.send(2)
-    bench.time.advance(pause)
-    bench.send(3, payload=payload)
-    assert bench.errors() == [503, 503, code], "503 stands for zero bytes"
+        rig.ingest.configure(StreamRules.from_config({"allow_atomic": True, "max_msg_size": 500}))
+    rig.send(1)
+    rig.send(2)
+    rig.time.advance(pause)
+    rig.send(3, payload=payload)
+    assert rig.errors() == [503, 503, code], "503 stands for zero bytes"
 
 
-def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch, bench: Batches) -> None:
+def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch, rig: Batches) -> None:
     taken = []
-    add = bench.stage.add_expected
+    add = rig.stage.add_expected
 
     def watched(subject: bytes, payload: bytes) -> bool:
         taken.append(payload)
@@ -267,9 +267,9 @@ def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch, bench: Batches)
 
     monkeypatch.setattr(AtomicStage, "add_expected", lambda self, subject, payload: watched(subject, payload))
     for n in range(1, 12):
-        bench.send(n, payload=b"%d" % n, more=["Foo: 1"])
+        rig.send(n, payload=b"%d" % n, more=["Foo: 1"])
     assert taken == [b"%d" % n for n in range(2, 12)]
-    bench.send(12, "eob")
-    (commit,) = bench.decoded()
+    rig.send(12, "eob")
+    (commit,) = rig.decoded()
     assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
     assert [p for _, _, p in commit.body.messages()] == [b"%d" % n for n in range(1, 12)]

@@ -24,7 +24,7 @@ ONE, TWO = {"name": "UP1"}, {"name": "UP2"}
 
 
 class Counters(Stream):
-    """A counter stream, fed by `UP1` and `UP2` unless told otherwise."""
+    """A counter stream, fed by `UP1` and `UP2` by default."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(allow_msg_counter=True, **{"subjects": ["c.>"], "sources": [ONE, TWO], **config})

@@ -45,7 +45,7 @@ class Up:
         del self.totals[subject]
 
 
-class World:
+class Rig:
     """Three upstreams, two replicas of the stream that they feed, and a link that loses, repeats and forgets."""
 
     def __init__(self, random: Random) -> None:
@@ -144,12 +144,12 @@ class World:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32))
 def test_the_total_is_the_sum_of_its_sources(seed: int) -> None:
-    world = World(Random(seed))
+    rig = Rig(Random(seed))
     for _ in range(80):
-        world.step()
-    world.settle()
-    assert world.total() == world.own + sum(sum(up.totals.values()) for up in world.ups)
-    one, other = ([tuple(m) for m in replica.store.queries.scan(b">", 1)] for replica in world.replicas)
+        rig.step()
+    rig.settle()
+    assert rig.total() == rig.own + sum(sum(up.totals.values()) for up in rig.ups)
+    one, other = ([tuple(m) for m in replica.store.queries.scan(b">", 1)] for replica in rig.replicas)
     assert one == other
     recounted = sum(int(nats_fields(row[3])[b"Nats-Incr"]) for row in one)
-    assert recounted == world.total()
+    assert recounted == rig.total()

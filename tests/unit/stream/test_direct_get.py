@@ -421,7 +421,7 @@ def with_proof(store: NaiveStore, body: dict[str, object], server: str = "n1") -
         ),
     ],
 )
-def test_who_asks_for_a_proof_is_told_how_much_is_applied_here_and_where_that_is(
+def test_who_asks_for_a_proof_gets_how_much_is_applied_here_and_where_that_is(
     body: dict[str, object], end: bytes
 ) -> None:
     frames = with_proof(numbered(4), body, "n%d")

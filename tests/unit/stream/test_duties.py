@@ -121,7 +121,7 @@ def test_what_is_too_old_goes_in_time_and_leaves_its_marker() -> None:
     assert leader.stream.seqs() == [2], "the marker"
 
 
-def test_what_is_too_old_and_nobody_is_told_of_goes_with_what_follows() -> None:
+def test_what_is_too_old_and_leaves_no_marker_goes_with_what_follows() -> None:
     leader = Leader(Stream(max_age=SECOND))
     leader.duties.begin()
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_an_earlier_schedule_takes_the_place_of_the_timer_and_those_at_once_fire
 
 
 @pytest.mark.parametrize("error", [DamagedError(1, 1), KvError("input/output error")])
-def test_a_schedule_that_cannot_be_read_is_told_at_the_next_tick(
+def test_a_schedule_that_cannot_be_read_is_reported_at_the_next_tick(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     leader = Leader(scheduling())
@@ -321,7 +321,7 @@ def test_a_new_leader_goes_on_with_a_job_and_a_refused_piece_is_proposed_again()
     assert leader.tick(0) == []
 
 
-def test_trouble_with_republishing_is_told_and_does_not_get_into_apply() -> None:
+def test_trouble_with_republishing_is_reported_and_does_not_get_into_apply() -> None:
     leader = Leader(Stream(republish={"src": ">", "dest": "r.>"}))
     leader.duties.begin()
     broken = KeyError("cache")
@@ -343,7 +343,7 @@ def test_trouble_with_republishing_is_told_and_does_not_get_into_apply() -> None
 MS = 1_000_000
 
 
-class Bench:
+class Rig:
     def __init__(self, pause: int = 0) -> None:
         self.time = ManualTime()
         self.due: int | None = None
@@ -362,82 +362,82 @@ class Bench:
 
 
 def test_it_acts_when_it_is_due_and_not_before() -> None:
-    bench = Bench()
-    bench.timer.look()
-    due = bench.due = bench.now + 100 * MS
-    bench.timer.look()
-    bench.timer.look()
-    bench.time.advance(0.099)
-    assert bench.done == []
-    bench.time.advance(0.002)
-    assert len(bench.done) == 1 and bench.done[0] >= due
-    bench.time.advance(1.0)
-    assert len(bench.done) == 1
+    rig = Rig()
+    rig.timer.look()
+    due = rig.due = rig.now + 100 * MS
+    rig.timer.look()
+    rig.timer.look()
+    rig.time.advance(0.099)
+    assert rig.done == []
+    rig.time.advance(0.002)
+    assert len(rig.done) == 1 and rig.done[0] >= due
+    rig.time.advance(1.0)
+    assert len(rig.done) == 1
 
 
 def test_what_is_far_away_is_left_to_those_who_look() -> None:
-    bench = Bench()
-    bench.due = bench.now + SOON_NS + MS
-    bench.timer.look()
-    bench.time.advance(1.0)
-    assert bench.done == []
-    bench.timer.look()
-    assert len(bench.done) == 1
+    rig = Rig()
+    rig.due = rig.now + SOON_NS + MS
+    rig.timer.look()
+    rig.time.advance(1.0)
+    assert rig.done == []
+    rig.timer.look()
+    assert len(rig.done) == 1
 
 
 def test_what_is_due_earlier_takes_the_timer_over() -> None:
-    bench = Bench()
+    rig = Rig()
     for late in (300, 200, 400):
-        bench.due = bench.now + late * MS
-        bench.timer.arm()
-    bench.due = bench.now + 200 * MS
-    bench.time.advance(0.201)
-    assert len(bench.done) == 1
+        rig.due = rig.now + late * MS
+        rig.timer.arm()
+    rig.due = rig.now + 200 * MS
+    rig.time.advance(0.201)
+    assert len(rig.done) == 1
 
 
 def test_between_two_times_there_is_a_pause_unless_there_is_a_hurry() -> None:
-    bench = Bench(pause=50 * MS)
-    bench.due = bench.now
-    bench.timer.look()
-    bench.due = bench.now
-    bench.timer.look()
-    assert len(bench.done) == 1
-    bench.time.advance(0.051)
-    assert len(bench.done) == 2
-    bench.due = bench.now
-    bench.timer.hurry()
-    bench.timer.look()
-    assert len(bench.done) == 3
+    rig = Rig(pause=50 * MS)
+    rig.due = rig.now
+    rig.timer.look()
+    rig.due = rig.now
+    rig.timer.look()
+    assert len(rig.done) == 1
+    rig.time.advance(0.051)
+    assert len(rig.done) == 2
+    rig.due = rig.now
+    rig.timer.hurry()
+    rig.timer.look()
+    assert len(rig.done) == 3
 
 
 def test_what_could_not_be_done_is_tried_again_without_a_pause() -> None:
-    bench = Bench(pause=50 * MS)
-    bench.able = False
-    bench.due = bench.now
-    bench.timer.look()
-    bench.able = True
-    bench.timer.look()
-    assert len(bench.done) == 2
+    rig = Rig(pause=50 * MS)
+    rig.able = False
+    rig.due = rig.now
+    rig.timer.look()
+    rig.able = True
+    rig.timer.look()
+    assert len(rig.done) == 2
 
 
 def test_a_timer_may_be_armed_for_what_is_due_and_cancelled() -> None:
-    bench = Bench()
-    bench.due = bench.now
-    bench.timer.arm()
-    assert bench.done == []
-    bench.timer.cancel()
-    bench.time.advance(0.1)
-    assert bench.done == []
-    bench.timer.arm()
-    bench.time.advance(0.001)
-    assert len(bench.done) == 1
+    rig = Rig()
+    rig.due = rig.now
+    rig.timer.arm()
+    assert rig.done == []
+    rig.timer.cancel()
+    rig.time.advance(0.1)
+    assert rig.done == []
+    rig.timer.arm()
+    rig.time.advance(0.001)
+    assert len(rig.done) == 1
 
 
 def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
-    bench = Bench(pause=50 * MS)
-    bench.due = bench.now
-    bench.timer.look()
-    bench.time.set_time_ns(bench.now - 3600 * 10**9)
-    bench.due = bench.now
-    bench.timer.look()
-    assert len(bench.done) == 2
+    rig = Rig(pause=50 * MS)
+    rig.due = rig.now
+    rig.timer.look()
+    rig.time.set_time_ns(rig.now - 3600 * 10**9)
+    rig.due = rig.now
+    rig.timer.look()
+    assert len(rig.done) == 2

@@ -29,7 +29,7 @@ class Answer:
 
 
 class Notes:
-    """An `Extension` that remembers what it was told."""
+    """An `Extension` that remembers its calls."""
 
     public_count = 3
 

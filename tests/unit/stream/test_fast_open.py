@@ -10,126 +10,126 @@ from hypothesis import strategies as st
 
 from jetcluster.stream.lead.fast_open import MAX_FLOW_MESSAGES, SUFFIX, FastMark, parse
 from tests.unit.stream.fake_store import block
-from tests.unit.stream.fast_bench import WRONG, Bench
+from tests.unit.stream.fast_rig import WRONG, Rig
 from tests.unit.stream.test_ingest import CLIENT
 
 
 @pytest.mark.parametrize("gap", ["ok", "fail"])
 def test_the_next_leader_goes_on_with_what_is_stored(gap: str) -> None:
-    bench = Bench()
+    rig = Rig()
     for seq in (1, 2, 3):
-        bench.send(seq, gap=gap)
-    bench.settle()
-    bench.send(4, gap=gap)
-    bench.end_turn()
-    bench.proposed.clear()  # lost with the leader
-    bench.ingest.clear()
-    bench.told()
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [("ack", 3, 2)]
-    assert bench.bus.sent == []
-    bench.send(5, gap=gap)
-    bench.settle()
+        rig.send(seq, gap=gap)
+    rig.settle()
+    rig.send(4, gap=gap)
+    rig.end_turn()
+    rig.proposed.clear()  # lost with the leader
+    rig.ingest.clear()
+    rig.told()
+    rig.ingest = rig.leader()
+    rig.ingest.resume(rig.stream.machine.fast.by_id)
+    assert rig.told() == [("ack", 3, 2)]
+    assert rig.bus.sent == []
+    rig.send(5, gap=gap)
+    rig.settle()
     if gap == "ok":
-        assert bench.told() == [("gap", 4, 5), ("ack", 5, 2)]
-        bench.send(6, 2)
-        bench.settle()
-        assert bench.told() == [("end", "b", 6, 5)]
+        assert rig.told() == [("gap", 4, 5), ("ack", 5, 2)]
+        rig.send(6, 2)
+        rig.settle()
+        assert rig.told() == [("end", "b", 6, 5)]
     else:
-        assert bench.told() == [("gap", 4, 5), ("end", "b", 3, 3)]
-        assert bench.stored() == 3
+        assert rig.told() == [("gap", 4, 5), ("end", "b", 3, 3)]
+        assert rig.stored() == 3
 
 
 def test_the_next_leader_ends_what_had_ended_and_forgets_what_is_old() -> None:
-    bench = Bench()
-    bench.send(1, gap="fail")
-    bench.send(2, gap="fail", headers=WRONG)
-    bench.send(1, id="old")
-    bench.end_turn()
-    for _, command in bench.proposed:
-        bench.stream.apply(command)  # the leader dies before it tells anybody
-    bench.ingest.clear()
-    bench.told(), bench.told("old")
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [("end", "b", 1, 1)] and bench.told("old") == [("ack", 1, 2)]
-    bench.ingest.clear()
-    bench.time.advance(11)
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert not bench.bus.sent and not bench.ingest.open_batches
+    rig = Rig()
+    rig.send(1, gap="fail")
+    rig.send(2, gap="fail", headers=WRONG)
+    rig.send(1, id="old")
+    rig.end_turn()
+    for _, command in rig.proposed:
+        rig.stream.apply(command)  # the leader dies before it tells anybody
+    rig.ingest.clear()
+    rig.told(), rig.told("old")
+    rig.ingest = rig.leader()
+    rig.ingest.resume(rig.stream.machine.fast.by_id)
+    assert rig.told() == [("end", "b", 1, 1)] and rig.told("old") == [("ack", 1, 2)]
+    rig.ingest.clear()
+    rig.time.advance(11)
+    rig.ingest = rig.leader()
+    rig.ingest.resume(rig.stream.machine.fast.by_id)
+    assert not rig.bus.sent and not rig.ingest.open_batches
 
 
 def test_the_next_leader_says_nothing_of_a_batch_whose_first_message_was_refused() -> None:
-    bench = Bench()
-    bench.send(1, gap="fail", headers=WRONG)
-    bench.end_turn()
-    bench.apply_alone()
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [] and not bench.ingest.open_batches
-    bench.send(2, gap="fail")
-    assert bench.told() == [("refused", 10208)]
+    rig = Rig()
+    rig.send(1, gap="fail", headers=WRONG)
+    rig.end_turn()
+    rig.apply_alone()
+    rig.ingest = rig.leader()
+    rig.ingest.resume(rig.stream.machine.fast.by_id)
+    assert rig.told() == [] and not rig.ingest.open_batches
+    rig.send(2, gap="fail")
+    assert rig.told() == [("refused", 10208)]
 
 
-def _gap(bench: Bench, id: str) -> None:
-    bench.send(4, id=id, gap="fail")
+def _gap(rig: Rig, id: str) -> None:
+    rig.send(4, id=id, gap="fail")
 
 
-def _eob(bench: Bench, id: str) -> None:
-    bench.send(2, 3, id=id)
+def _eob(rig: Rig, id: str) -> None:
+    rig.send(2, 3, id=id)
 
 
-def _again(bench: Bench, id: str) -> None:
-    bench.send(1, 1, id=id)
-    bench.send(1, 2, id=id)
+def _again(rig: Rig, id: str) -> None:
+    rig.send(1, 1, id=id)
+    rig.send(1, 2, id=id)
 
 
-def _error(bench: Bench, id: str) -> None:
-    bench.send(2, id=id, gap="fail", headers=WRONG)
+def _error(rig: Rig, id: str) -> None:
+    rig.send(2, id=id, gap="fail", headers=WRONG)
 
 
-def _level(bench: Bench, id: str) -> None:
-    bench.send(2, id=id, headers=block("Nats-Required-Api-Level: 99"))
+def _level(rig: Rig, id: str) -> None:
+    rig.send(2, id=id, headers=block("Nats-Required-Api-Level: 99"))
 
 
 @pytest.mark.parametrize("end", [_gap, _eob, _again, _error, _level])
 @pytest.mark.parametrize("busy", [False, True])
-def test_the_next_leader_takes_no_batch_for_open_that_ended(end: Callable[[Bench, str], None], busy: bool) -> None:
+def test_the_next_leader_takes_no_batch_for_open_that_ended(end: Callable[[Rig, str], None], busy: bool) -> None:
     """The log hears of the end, with what others publish or alone."""
-    bench = Bench()
+    rig = Rig()
     for n in range(20):
-        bench.send(1, id=f"b{n}", gap="fail" if end in (_gap, _error) else "ok")
-    bench.send(1, id="open")
-    bench.settle()
+        rig.send(1, id=f"b{n}", gap="fail" if end in (_gap, _error) else "ok")
+    rig.send(1, id="open")
+    rig.settle()
     for n in range(20):
-        end(bench, f"b{n}")
-    bench.settle()
-    assert bench.ingest.open_batches == 1
+        end(rig, f"b{n}")
+    rig.settle()
+    assert rig.ingest.open_batches == 1
     if busy:
-        bench.ingest.on_message(b"a", b"", b"", b"y", CLIENT)
-    bench.settle()
-    assert not bench.proposed and not bench.turn
-    assert list(bench.stream.machine.fast.by_id) == [b"open"]
-    bench.stream.restart()
-    bench.ingest.clear()
-    bench.ingest = bench.leader()
-    bench.bus.sent.clear()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.ingest.open_batches == 1
-    assert bench.told("open") == [("ack", 1, 2)] and not bench.bus.sent
+        rig.ingest.on_message(b"a", b"", b"", b"y", CLIENT)
+    rig.settle()
+    assert not rig.proposed and not rig.turn
+    assert list(rig.stream.machine.fast.by_id) == [b"open"]
+    rig.stream.restart()
+    rig.ingest.clear()
+    rig.ingest = rig.leader()
+    rig.bus.sent.clear()
+    rig.ingest.resume(rig.stream.machine.fast.by_id)
+    assert rig.ingest.open_batches == 1
+    assert rig.told("open") == [("ack", 1, 2)] and not rig.bus.sent
 
 
 def test_a_leader_twice_counts_its_batches_once() -> None:
-    bench = Bench()
-    bench.send(1)
-    bench.settle()
+    rig = Rig()
+    rig.send(1)
+    rig.settle()
     for _ in range(3):
-        bench.ingest.resume(bench.stream.machine.fast.by_id)
-        assert bench.room.fast_open == bench.ingest.open_batches == 1
-    bench.ingest.clear()
-    assert bench.room.fast_open == 0
+        rig.ingest.resume(rig.stream.machine.fast.by_id)
+        assert rig.room.fast_open == rig.ingest.open_batches == 1
+    rig.ingest.clear()
+    assert rig.room.fast_open == 0
 
 
 def test_a_mark_tells_batch_flow_gap_mode_sequence_and_operation() -> None:

@@ -116,7 +116,7 @@ def test_replicas_stay_alike_whichever_restarts(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("row", [b"", b"\xff" * 60])
-def test_a_row_of_another_version_is_told(row: bytes) -> None:
+def test_a_row_of_another_version_is_an_error(row: bytes) -> None:
     store = NaiveStore()
     store.side_put(SIDE_FAST, b"b", row)
     with pytest.raises(FastRowError):

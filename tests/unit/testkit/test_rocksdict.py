@@ -115,7 +115,7 @@ def test_a_power_cut_at_any_time_leaves_a_commit_that_was_whole() -> None:
     assert found == {50, 100}
 
 
-def test_rot_is_told_as_rocksdb_tells_it(machine: Machine) -> None:
+def test_rot_is_raised_as_rocksdb_raises_it(machine: Machine) -> None:
     machine.fill()
     machine.kv.flush_now()
     machine.disk.rot(machine.table(), 100_000)

@@ -20,7 +20,7 @@ class AccountExam(Exam):
     judges = (Exact,)
     promises = (
         "messages, streams and limits of one account are its own, but for what it exports and another one imports",
-        "a client publishes and subscribes what its permissions allow, and is told of the rest",
+        "a client publishes and subscribes what its permissions allow, and gets an error for the rest",
         "what servers tell the system account of themselves, their streams and their health is so",
     )
 
@@ -120,7 +120,7 @@ class AccountExam(Exam):
         self.equal("published", found, {"may.this": 1, "may.not": 0, "no.way": 0})
         self.equal("subscribed", (len(mine), len(forbidden)), (1, 0))
         errors = sum("Permissions Violation" in line for line in narrow.errors)
-        self.require(errors >= 3, f"of three violations {narrow.errors} are told")
+        self.require(errors >= 3, f"of three violations {narrow.errors} are sent")
         await narrow.close()
 
     async def _responses(self, session: Session) -> None:

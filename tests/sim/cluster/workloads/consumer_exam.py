@@ -111,7 +111,7 @@ class ConsumerExam(Exam):
         self.equal("its counts", [(one.count, one.consumer_seq) for one in told], [(1, at) for at in range(1, 6)])
         await self._ack(session, again[0])
         answer = await self.ask(session, f"CONSUMER.RESET.{STREAM}.reset", {"seq": 5})
-        self.equal("it begins where it is told to", answer["reset_seq"], 5)
+        self.equal("it begins where it is asked to", answer["reset_seq"], 5)
         info = await self._info("reset")
         told_now = (info["num_ack_pending"], info["num_pending"], info["delivered"]["consumer_seq"])
         self.equal("as if it were new", told_now, (0, 2, 0))

@@ -22,7 +22,7 @@ class CoreExam(Exam):
     judges = (Exact,)
     promises = (
         "every subscription, on whatever server, gets each message that matches it once, in order, as it was sent",
-        "one member of a queue group gets a message, on whatever server it is, and a request without one is told so",
+        "one member of a queue group gets a message, on whatever server it is, and a request without one gets an error",
     )
 
     async def check(self) -> None:

@@ -16,7 +16,7 @@ NAMES = "ab"
 class Counters(Workload):
     name = "counters"
     judges = (Sums,)
-    promises = ("an acknowledged increment of a counter counts once, and its total is the one that was told",)
+    promises = ("an acknowledged increment of a counter counts once, and its total is the one that was acknowledged",)
 
     async def prepare(self) -> None:
         self.sums = {name: Sums() for name in NAMES}

@@ -19,8 +19,8 @@ class FastIngest(Workload):
     name = "fast-batches"
     judges = (FastBatches,)
     promises = (
-        "what a fast-ingest batch was told to be settled is stored once and in order, but for the gaps it was told",
-        "a fast-ingest batch that ends with its first gap is stored as far as it was told, without a hole",
+        "what was acknowledged to a fast-ingest batch is stored once and in order, but for the gaps reported to it",
+        "a fast-ingest batch that ends with its first gap is stored as far as it was acknowledged, without a hole",
     )
 
     async def prepare(self) -> None:
@@ -59,7 +59,7 @@ class FastIngest(Workload):
                 session.unsubscribe(sid)
 
     async def _send(self, session: Session, batch: str, texts: list[str], stem: str, got: asyncio.Queue[Msg]) -> None:
-        """Two acks' worth ahead, as the ADR advises. Raises TimeoutError where nothing is told any more."""
+        """Two acks' worth ahead, as the ADR advises. Raises TimeoutError where no answer comes any more."""
         flow = self.rng.choice([1, 2, 10])
         stem = stem.format(flow)
         told, sent = 0, 0

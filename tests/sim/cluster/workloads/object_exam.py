@@ -73,7 +73,7 @@ class ObjectExam(Exam):
             content = b"".join(chunks)
             found = await self._upload(session, "thing", chunks, digest=digest_of(content), description="d")
             told = (found["digest"].rstrip("="), found["size"], found["chunks"], found["description"])
-            self.equal("what is told", told, (digest_of(content).rstrip("="), len(content), len(chunks), "d"))
+            self.equal("the answer", told, (digest_of(content).rstrip("="), len(content), len(chunks), "d"))
         chunks_there = await self._messages(session, f"$OBJ.{BUCKET}.chunks.u{self.number}")
         self.equal("chunks of the newest", chunks_there, 3)
         before = await self._messages(session, f"$OBJ.{BUCKET}.chunks.u{self.number - 1}")

@@ -21,7 +21,7 @@ class Objects(Workload):
     name = "objects"
     judges = (Registers,)
     promises = (
-        "an object is read whole, as one of its uploads, and never older than one that was told to be complete",
+        "an object is read whole, as one of its uploads, and never older than one that was acknowledged as complete",
     )
 
     async def prepare(self) -> None:

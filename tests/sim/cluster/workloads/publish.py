@@ -53,7 +53,7 @@ class Publish(Workload):
     async def _create_consumer(self) -> None:
         await self.create_consumer(self.admin, self.stream, CONSUMER, ack_wait=5_000_000_000, max_ack_pending=PENDING)
         self.consumer_known = self.now
-        """The time at which somebody was last told that the consumer is there."""
+        """The time at which somebody last got the answer that the consumer is there."""
 
     async def work(self) -> None:
         await together(*(self._publish(number) for number in range(PUBLISHERS)), self._consume(), self._read())

@@ -35,7 +35,7 @@ class ReadExam(Exam):
     promises = (
         "pages of a Direct Get follow each other without a gap, and tell what is left and what came before",
         "multi_last finds the last message of each subject, as of a sequence or a time, and start_time the first since",
-        "a read that asks for nothing, for too much, or for what is not there, is told so",
+        "a read that asks for nothing, for too much, or for what is not there, gets an error",
     )
 
     async def check(self) -> None:
@@ -202,7 +202,7 @@ class ReadExam(Exam):
         try:
             await self._get(session, seq=self.stored[0].seq)
         except TimeoutError:
-            self.require(False, "nobody is told that a stream without allow_direct does not answer")
+            self.require(False, "nobody hears that a stream without allow_direct does not answer")
         except (NoResponders, ApiError):
             pass
         await self.ask(session, f"STREAM.UPDATE.{STREAM}", await self._config(session) | {"allow_direct": True})

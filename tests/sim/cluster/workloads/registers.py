@@ -22,7 +22,7 @@ class RegistersWorkload(Workload):
     promises = (
         "MSG.GET finds everything that was acknowledged or read before it was asked (linearizable)",
         "compare-and-set by revision: of two that expect the same revision one is stored",
-        "a Direct Get of the connection that was told its write is stored finds that write, or an error",
+        "a Direct Get of the connection whose write was acknowledged finds that write, or an error",
         "a Direct Get of several keys (multi_last) finds the own writes of its connection, as of one moment",
     )
 
@@ -66,7 +66,7 @@ class RegistersWorkload(Workload):
 
 
 class _Client:
-    """One connection, and what it was told."""
+    """One connection, and what it was answered."""
 
     def __init__(self, workload: RegistersWorkload, number: int) -> None:
         self.workload = workload

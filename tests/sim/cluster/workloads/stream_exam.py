@@ -241,7 +241,7 @@ class StreamExam(Exam):
             await self._put(session, f"{s}.a", str(number))
         config = (await self.ask(session, f"STREAM.INFO.{name}"))["config"]
         found = await self.ask(session, f"STREAM.UPDATE.{name}", config | {"max_msgs": 3, "description": "new"})
-        self.equal("what is told", (found["config"]["max_msgs"], found["config"]["description"]), (3, "new"))
+        self.equal("the answer", (found["config"]["max_msgs"], found["config"]["description"]), (3, "new"))
         await self._is(session, name, "fewer messages", [6, 7, 8])
         sealed = config | {"max_msgs": 3, "sealed": True}
         await self.ask(session, f"STREAM.UPDATE.{name}", sealed)

@@ -65,7 +65,7 @@ def test_networks(sources: list[str], address: str, allowed: bool) -> None:
         ({"sub": {"allow": [""]}}, "subject cannot be empty"),
     ],
 )
-def test_what_is_wrong_is_told(body: dict[str, object], problem: str) -> None:
+def test_what_is_wrong_is_reported(body: dict[str, object], problem: str) -> None:
     assert list(read_rights(Fields(body)).problems()) == [problem]
 
 

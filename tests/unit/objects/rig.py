@@ -30,7 +30,7 @@ def digest(data: bytes) -> str:
     return "sha-256=" + urlsafe_b64encode(sha256(data).digest()).decode()
 
 
-class Bench:
+class Rig:
     def __init__(self, *subjects: str, limits: ObjectLimits | None = None, **config: object) -> None:
         self.time = ManualTime()
         self.store = NaiveStore()
@@ -62,7 +62,7 @@ class Bench:
         stage = AtomicStage(self.machine.rules, BatchQuota(), self.time, lambda batch_id, reason: None)
         self.ingest = Ingest("OBJ_b", self._append, self.bucket.replies, self.time, self.time.call_soon, stage)
         self.proposed: dict[int, Done] = {}
-        """Index in the log -> what is told when the command there is applied."""
+        """Index in the log -> the callback for when the command there is applied."""
         self.bucket.begin(self.machine.rules)
 
     def new_leader(self, keep: int = 0) -> None:
@@ -124,7 +124,7 @@ class Bench:
         self.bucket.on_message(subject.encode(), reply, headers, payload, origin or ClientOrigin())
 
     def told(self, reply: bytes = b"r") -> list[Json]:
-        """Everything told to a reply subject since the last call."""
+        """Everything sent to a reply subject since the last call."""
         found = [json.loads(body) for subject, body, _ in self.bus.sent if subject == reply]
         self.bus.sent = [message for message in self.bus.sent if message[0] != reply]
         return found

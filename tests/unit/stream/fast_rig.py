@@ -21,7 +21,7 @@ from tests.unit.stream.test_machine import Stream
 WRONG = block("Nats-Expected-Last-Sequence: 99")
 
 
-class Bench:
+class Rig:
     def __init__(self, limits: BatchLimits | None = None, **config: Any) -> None:
         config = {"allow_batched": True, **config}
         self.stream = Stream(**config)

@@ -76,34 +76,34 @@ class Scenario:
 class SimTimers:
     """Clock and timers of one life of one process."""
 
-    def __init__(self, world: World, node: SimNode, life: int) -> None:
-        self.world = world
+    def __init__(self, sim: Simulation, node: SimNode, life: int) -> None:
+        self.sim = sim
         self.node = node
         self.life = life
 
     def monotonic(self) -> float:
-        return self.world.now
+        return self.sim.now
 
     def time_ns(self) -> int:
-        return int(self.world.now * 1e9)
+        return int(self.sim.now * 1e9)
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> _Handle:
         return self.call_later(0.0, callback, *args)
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> _Handle:
         handle = _Handle()
-        self.world.at(delay, self._run, handle, callback, args)
+        self.sim.at(delay, self._run, handle, callback, args)
         return handle
 
     def _run(self, handle: _Handle, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         node = self.node
         if handle.cancelled or node.dead or node.life != self.life:
             return
-        if node.paused_until > self.world.now:
-            self.world.at(node.paused_until - self.world.now, self._run, handle, callback, args)
+        if node.paused_until > self.sim.now:
+            self.sim.at(node.paused_until - self.sim.now, self._run, handle, callback, args)
             return
         callback(*args)
-        self.world.checks.after_event(node)
+        self.sim.checks.after_event(node)
 
 
 class _Handle:
@@ -130,10 +130,10 @@ class SimWriter:
             self._next()
 
     def _next(self) -> None:
-        world = self.node.world
-        delay = world.rng.uniform(0.0003, 0.004) if world.rng.random() < 0.95 else world.rng.uniform(0.01, 0.1)
-        if self.node.slow_until > world.now:
-            delay += world.rng.uniform(0.0, 0.3)
+        sim = self.node.sim
+        delay = sim.rng.uniform(0.0003, 0.004) if sim.rng.random() < 0.95 else sim.rng.uniform(0.01, 0.1)
+        if self.node.slow_until > sim.now:
+            delay += sim.rng.uniform(0.0, 0.3)
         self.timers.call_later(delay, self._finish)
 
     def _finish(self) -> None:
@@ -161,8 +161,8 @@ class SimWriter:
 
 
 class SimNode:
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
+    def __init__(self, sim: Simulation, name: str) -> None:
+        self.sim = sim
         self.name = name
         self.disk = JournalDisk()
         self.mark = MemoryMark()
@@ -181,26 +181,26 @@ class SimNode:
         self.life += 1
         self.dead = False
         self.paused_until = 0.0
-        world = self.world
-        timers = SimTimers(world, self, self.life)
-        rng = SeededRng(world.seed * 1000 + self.life * 10 + ord(self.name[0]))
+        sim = self.sim
+        timers = SimTimers(sim, self, self.life)
+        rng = SeededRng(sim.seed * 1000 + self.life * 10 + ord(self.name[0]))
         self.writer = SimWriter(self, timers)
         self.journal = Journal(self.disk, self.writer, timers, rng, JOURNAL, self._fatal, self.mark)
         self.journal.open()
         if self.journal.damage:
-            world.stats["damaged-journals"] += 1
-            world.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
-        world.checks.restarted(self)
+            sim.stats["damaged-journals"] += 1
+            sim.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
+        sim.checks.restarted(self)
         health = NodeHealth(timers, calm=0.1)
-        health.watch(Aspect.MEMORY, lambda: "hardly any is left" if world.now < self.ill_until else "")
+        health.watch(Aspect.MEMORY, lambda: "hardly any is left" if sim.now < self.ill_until else "")
         self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report, health)
-        self.raft.admission.vouched = world.nodes.__contains__
+        self.raft.admission.vouched = sim.nodes.__contains__
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
 
     def _report(self, gid: int, text: str) -> None:
         self.reports.append(text)
-        self.world.log(self.name, "report", gid, text)
+        self.sim.log(self.name, "report", gid, text)
 
     def _fatal(self, error: BaseException) -> None:
         raise Violation("fatal", f"{self.name}: {error!r}")
@@ -220,23 +220,23 @@ class SimNode:
             members=store.members if machine.index else None,
             sole=peers == (self.name,),
         )
-        self.world.checks.installed(self, gid, machine.index)
+        self.sim.checks.installed(self, gid, machine.index)
 
     def drop(self, gid: int) -> None:
         """The meta layer takes the replica away."""
         self.assigned.pop(gid, None)
         self.stores.pop(gid, None)
         self.machines.pop(gid, None)
-        self.world.checks.taken_away[(self.name, gid)] = self.journal.groups[gid].written_index
+        self.sim.checks.taken_away[(self.name, gid)] = self.journal.groups[gid].written_index
         self.raft.remove_group(gid)
-        self.world.checks.claimed.pop((self.name, gid), None)
-        self.world.checks.last_applied.pop((self.name, gid, self.life), None)
+        self.sim.checks.claimed.pop((self.name, gid), None)
+        self.sim.checks.last_applied.pop((self.name, gid, self.life), None)
 
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
-        return self.world.send(self, peer, gid, frame)
+        return self.sim.send(self, peer, gid, frame)
 
 
-class World:
+class Simulation:
     def __init__(self, seed: int, scenario: Scenario | None = None, trace: bool = False) -> None:
         self.seed = seed
         self.scenario = scenario or Scenario.of(seed)

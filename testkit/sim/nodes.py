@@ -1,45 +1,47 @@
-"""A whole cluster in one process: real Raft, journal, stores, routers and mesh code; disks and sockets are twins.
+"""A whole cluster on one loop: nodes as `node.node_jetstream` wires them, without ports for clients.
 
-`Cluster` starts, crashes, wipes and cuts off nodes. A crash loses what was not synced to the journal's disk and what
-was not flushed in the data store, as a power failure does.
+`Cluster` starts, crashes, wipes and cuts off nodes. A crash loses what was not synced to the disk and what was not
+flushed in the data store, as a power failure does. Nothing takes time but the network and timers, so that a test may
+call into each node; nodes whose processes are apart, take time and are paused are in `machine`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.budget import LoopBudget
-from jetcluster.cluster.jetstream import JetStream
-from jetcluster.mesh.identity import NodeKey, new_id
-from jetcluster.mesh.interest import MeshInterest
+from jetcluster.clock import Rng
+from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.core import MeshCore
+from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
 from jetcluster.meta.state import Assignment
-from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
+from jetcluster.node.node_jetstream import GUARDED_FOLDERS, Endings, NodeJetStream
+from jetcluster.node.platform import SystemPlatform
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.journal.journal import Journal
-from jetcluster.raft.node import RaftNode
-from jetcluster.replica.account_quota import AccountQuota
-from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.leaders import LeaderTable
-from jetcluster.replica.services import Events, Knowledge, Network, Runtime, Services, Settings
 from jetcluster.replica.stream_replica import StreamReplica
-from jetcluster.replica.turn_commit import TurnCommit
-from jetcluster.server.accounts.accounts import Accounts
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
-from jetcluster.stream.log.levels import LEVEL
-from testkit.sim.shared import MeshNetwork, Strides, VirtualLoop
+from jetcluster.server.server import Server
+from testkit.sim.layout import ROUTE_PORT
+from testkit.sim.shared import MeshNetwork, SimMesh, Strides, VirtualLoop
 from testkit.twins.journal import InlineWriter, JournalDisk
-from testkit.twins.mem_kv import MemKv, SortedKeys
+from testkit.twins.log import ListLog
+from testkit.twins.mem_kv import CrashKv
 from testkit.twins.time import SeededRng
 
 ACCOUNT = "$G"
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
+MEMORY = 8 << 30
+STORE = Path("/data/jetstream")
 Message = tuple[bytes, bytes, bytes]
 """(subject, headers, payload)."""
 
@@ -62,119 +64,68 @@ class SkewedClock:
         return self._time_ns() + int(self._cluster.ahead.get(self._name, 0.0) * 1e9)
 
 
-class CrashKv(MemKv):
-    """A `MemKv` that remembers what was flushed: `crashed()` is what a restart after a power failure finds."""
+class SharedPlatform(SystemPlatform):
+    """`jetcluster.node.platform.Platform` of one node among others on the loop."""
 
-    def __init__(self, values: dict[bytes, bytes] | None = None, rotten: set[bytes] | None = None) -> None:
-        super().__init__()
-        self.rotten = set(rotten or ())
-        """Keys whose values on the disk fail their checksum."""
-        self.broken = False
-        """Commits and flushes fail, with `error`."""
-        self.error: KvError = KvFullError("IO error: No space left on device")
-        self.sick = False
-        """The disk below takes nothing."""
-        self.waiting = False
-        """Commits have to wait, and what piles up is too much."""
-        self.flushed: dict[bytes, bytes] = dict(values or {})
-        for key, value in self.flushed.items():
-            self._keys.add(key)
-            self._values[key] = value
+    def __init__(self, node: Node, rng: Rng) -> None:
+        self.clock = SkewedClock(node.cluster, node.name, node.cluster.loop)
+        self.rng = rng
+        self.files = node.disk.machine.files
+        self.stopwatch = self.clock.monotonic
+        self._node = node
 
-    def commit(self) -> int:
-        if self.broken:
-            self.unwritable = str(self.error)
-            self.on_held()
-            raise self.error
-        self.unwritable = ""
-        if self.waiting:
-            self.on_held()
-            return self.commits
-        return super().commit()
+    def physical_memory(self) -> int:
+        return MEMORY
 
-    async def probe(self) -> None:
-        if self.sick:
-            raise KvError("IO error: Input/output error")
+    def memory_trouble(self) -> Callable[[], str]:
+        return lambda: ""
 
-    @property
-    def open_bytes(self) -> int:
-        return int(self.waiting)
+    def open_writer(self, loop: asyncio.AbstractEventLoop) -> Any:
+        return InlineWriter(self._node.cluster.loop)
 
-    @property
-    def overloaded(self) -> bool:
-        return self.waiting
+    def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
+        return self._node.cluster.options
 
-    def flush_now(self) -> None:
-        super().flush_now()
-        self.flushed = dict(self._values)
+    def raft_config(self) -> RaftConfig:
+        return self._node.cluster.config or RaftConfig()
 
-    def crashed(self) -> CrashKv:
-        return CrashKv(self.flushed, self.rotten)
-
-    def get(self, key: bytes) -> bytes | None:
-        self._check(key)
-        return super().get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.rotten.discard(key)
-        super().put(key, value)
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        for key in self.rotten:
-            if start <= key < end:
-                self._check(key)
-        return super().scan(start, end)
-
-    def _check(self, key: bytes) -> None:
-        if key in self.rotten:
-            self.damage = "Corruption: block checksum mismatch"
-            raise KvDamagedError(self.damage)
-
-    def close(self) -> None:
-        self.flush_now()
-        self._values, self._keys = {}, SortedKeys()
+    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> Any:
+        return self._node.kv
 
 
-class ListLog:
-    """A log that keeps its lines, as (level, event, values)."""
+class NoApis:
+    """In the place of `AccountApis`: tests that are about the API make their own."""
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+    def start(self, *_: object) -> None:
+        pass
 
-    def _add(self, level: str, event: str, values: dict[str, Any]) -> None:
-        self.lines.append((level, event, values))
+    async def stop(self) -> None:
+        pass
 
-    def debug(self, event: str, **values: Any) -> None:
-        self._add("debug", event, values)
 
-    def info(self, event: str, **values: Any) -> None:
-        self._add("info", event, values)
+class SharedJetStream(NodeJetStream):
+    """`NodeJetStream` with its mesh on the shared network, and without limits and API."""
 
-    def warning(self, event: str, **values: Any) -> None:
-        self._add("warning", event, values)
+    def __init__(self, node: Node, options: Options, server: Server, platform: SharedPlatform) -> None:
+        endings = Endings(node.log.fatal, node.fatal.append, lambda: node.log.fatal("start again"))
+        super().__init__(options, server, platform, node.log, endings)  # type: ignore[arg-type]
+        self._network = node.cluster.network
+        self._apis = NoApis()  # type: ignore[assignment]
 
-    def error(self, event: str, **values: Any) -> None:
-        self._add("error", event, values)
+    def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
+        if not self._options.is_clustered:
+            return super()._make_mesh(me, sign)
+        return SimMesh(self._network, me, sign, self._rng)
 
-    def events(self, *levels: str) -> list[str]:
-        return [event for level, event, _ in self.lines if level in levels]
+    def _limits(self, account: str) -> AccountLimits:
+        return AccountLimits()
 
 
 class Node:
     """One node's process."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        name: str,
-        peer_id: str | None,
-        disk: JournalDisk,
-        kv: CrashKv,
-        saved: tuple[str, bool] = ("", False),
-    ) -> None:
-        """`saved` is what node.json keeps of the cluster: its id, and whether the node is a member."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
+    def __init__(self, cluster: Cluster, name: str, disk: JournalDisk, kv: CrashKv) -> None:
+        loop = cluster.loop
         self.cluster = cluster
         self.name = name
         self.disk = disk
@@ -183,63 +134,30 @@ class Node:
         self.alive = True
         self.fatal: list[BaseException] = []
         rng = SeededRng(next(cluster.seeds))
-        self.saved = saved
-        peer_id = peer_id or new_id(cluster.network.rng)
-        key = NodeKey(hashlib.sha256(peer_id.encode()).digest())
-        self.mesh = cluster.network.mesh(
-            name,
-            peer_id,
-            sign=key.sign,
-            cluster_id=saved[0],
-            key=key.public,
-            sync_interval=cluster.options.sync_interval or 0.0,
+        platform = SharedPlatform(self, rng)
+        options = Options(
+            server_name=name,
+            cluster=ClusterOptions("C", port=ROUTE_PORT if cluster.clustered else 0),
+            jetstream=JetStreamOptions(True, str(STORE.parent), sync_interval=cluster.options.sync_interval),
         )
-        self.me = self.mesh.me.peer_id
-        self.accounts = Accounts(rng)
+        server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
+        server.budget = LoopBudget(Strides(), loop)
+        self.part = SharedJetStream(self, options, server, platform)
+        self.accounts = server.accounts
         self.bus = self.accounts[ACCOUNT]
-        MeshInterest(self.mesh, self.accounts, loop, loop)
-        self.journal = Journal(disk, InlineWriter(loop), loop, rng, cluster.options, self.fatal.append)
-        self.journal.open()
-        clock = SkewedClock(cluster, name, loop)
-        self.raft = RaftNode(
-            self.me, self.journal, self.mesh, clock, rng, loop, cluster.config, self._report, level=LEVEL
-        )
-        self.mesh.on_raft = self.raft.on_frame
-        self.mesh.on_read_end = self.raft.end_of_batch
-        replicas: dict[int, StreamReplica] = {}
-        cluster_name, groups = "C" if cluster.clustered else "", self.raft.groups
-        leaders = LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None)
-        catchup = CatchUp(self.mesh, loop, rng, {}, self.log)
-        known = Knowledge(replicas)
-        quota = AccountQuota(
-            self.mesh, self.raft.health.time, self.log, lambda: known.machine.nodes,
-            lambda: [replica.holding() for replica in replicas.values()],
-        )  # fmt: skip
-        self.services = Services(
-            Runtime(self.raft.health.time, rng, loop, self.log, LoopBudget(Strides(), loop)),
-            Network(self.me, name, cluster_name, self.mesh, self.raft, leaders, catchup),
-            TurnCommit(kv, loop, self.log, self.raft.turns),
-            known,
-            Events(lambda account: self.accounts[account], Advisories(self.raft.health.time, rng, name), "$SYS"),
-            Settings(quota),
-        )
-        self.js = JetStream(
-            self.services,
-            replicas,
-            account_limits=lambda account: AccountLimits(),
-            expected_nodes=lambda: cluster.expected,
-            settled=lambda: self.mesh.settled,
-            save_cluster=self._save_cluster,
-        )
-        self.mesh.start_now()
-        self.js.start()
+        loop.finish(self.part.start())
+        assert self.part.jetstream is not None
+        self.js = self.part.jetstream
+        self.services = self.js.services
+        self.mesh: Any = self.part.mesh
+        self.me = self.mesh.me.peer_id
+        self.raft: Any = self.services.network.raft
+        self.journal: Journal = self.raft.journal
 
-    def _save_cluster(self, cluster_id: str, member: bool) -> None:
-        self.saved = (cluster_id, member)
-
-    def _report(self, gid: int, text: str) -> None:
-        self.log.warning(text, gid=gid)
-        self.js.group_reported(gid)
+    @property
+    def identity(self) -> NodeIdentity:
+        """The identity in its store, with that of the cluster."""
+        return load_identity(STORE, self.name, guarded=GUARDED_FOLDERS, files=self.disk.machine.files)
 
     def replica(self, stream: str) -> StreamReplica:
         assignment = self.js.assignment(ACCOUNT, stream)
@@ -333,15 +251,14 @@ class Cluster:
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
         self.config = config
-        self.network = MeshNetwork(loop, rng=SeededRng(42))
+        self.network = MeshNetwork(loop, rng=SeededRng(42), expected=expected or len(names))
         self.seeds = itertools.count(1)
         self.inboxes = itertools.count(1)
-        self.expected = expected or len(names)
         self.ahead: dict[str, float] = {}
         """Seconds by which the wall clock of a node is ahead."""
         self.nodes: dict[str, Node] = {}
         for name in names:
-            self.nodes[name] = Node(self, name, None, JournalDisk(), CrashKv())
+            self.add(name)
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -361,20 +278,27 @@ class Cluster:
 
     # ---- nodes
 
-    def add(self, name: str) -> Node:
-        """A node that never was there before, or one that lost its store."""
-        node = self.nodes[name] = Node(self, name, None, JournalDisk(), CrashKv())
+    def add(self, name: str, cluster_id: str = "") -> Node:
+        """A node that never was there before, or one that lost its store, or with one of another cluster."""
+        disk = JournalDisk(folder=STORE / "journal")
+        if cluster_id:
+            rng, files = SeededRng(next(self.seeds)), disk.machine.files
+            made = load_identity(STORE, name, guarded=GUARDED_FOLDERS, rng=rng, files=files)
+            save_identity(STORE, replace(made, cluster=cluster_id), files)
+        node = self.nodes[name] = Node(self, name, disk, CrashKv())
         return node
 
-    def crash(self, name: str) -> None:
-        """Power failure: unsynced journal bytes and unflushed data are gone."""
-        node = self.nodes[name]
-        node.alive = False
-        node.disk.crash(SeededRng(next(self.seeds)))
-        self._vanish(node)
+    def crash(self, names: Iterable[str]) -> None:
+        """Power failure of one or more nodes: unsynced journal bytes and unflushed data are gone."""
+        for name in names:
+            node = self.nodes[name]
+            node.alive = False
+            node.disk.crash(SeededRng(next(self.seeds)))
+            self._vanish(node)
 
     def _vanish(self, node: Node) -> None:
-        node.mesh.stop_now()
+        if isinstance(node.mesh, SimMesh):
+            node.mesh.stop_now()
         if node.js._ticker is not None:
             node.js._ticker.cancel()
         node.js.scrubber.stop()
@@ -388,24 +312,24 @@ class Cluster:
         node.raft.close()
         node.journal._closed = True
 
-    def restart(self, name: str) -> Node:
-        """After `crash` or `stop`, with the same store."""
-        old = self.nodes[name]
-        assert not old.alive
-        node = self.nodes[name] = Node(self, name, old.me, old.disk, old.kv.crashed(), old.saved)
+    def restart(self, names: Iterable[str]) -> Node:
+        """After `crash` or `stop`, with the same stores; the last of them."""
+        for name in names:
+            old = self.nodes[name]
+            assert not old.alive
+            node = self.nodes[name] = Node(self, name, old.disk, old.kv.crashed())
         return node
 
+    async def flush(self) -> None:
+        """Flushes the data of all running nodes."""
+        for node in self:
+            await node.js.flusher.flush()
+
     async def stop(self, name: str) -> None:
-        """SIGTERM, in the order of node.node_jetstream."""
+        """SIGTERM."""
         node = self.nodes[name]
         node.alive = False
-        await node.js.transfer_leaderships(0.5)
-        await node.js.stop()
-        await node.mesh.stop()
-        node.raft.close()
-        node.journal.close()
-        if not node.kv.broken:
-            node.kv.close()
+        await node.part.stop()
 
     def isolate(self, name: str) -> None:
         self.network.isolate(self.nodes[name].me)
@@ -469,11 +393,12 @@ class Cluster:
         return [node for node in self if node.has(stream) and not node.replica(stream).leading]
 
     async def led(self, stream: str) -> Node:
-        await self.until(
-            lambda: any(node.has(stream) and node.replica(stream).leading for node in self),
-            what=f"a leader of {stream}",
-        )
+        def leads() -> bool:
+            return any(node.has(stream) and node.replica(stream).leading for node in self)
+
+        await self.until(leads, what=f"a leader of {stream}")
         await asyncio.sleep(0.01)  # its interest is on the way to the others
+        await self.until(leads, what=f"a leader of {stream}")
         return self.leader(stream)
 
     async def equal(self, stream: str, *names: str) -> None:

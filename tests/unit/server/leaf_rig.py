@@ -8,18 +8,18 @@ from typing import Any
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf.link import LeafLink
 from jetcluster.server.leaf.nodes import LeafNodes
-from testkit.server_rig import Bench, FakeTransport
+from testkit.server_rig import FakeTransport, ServerRig
 
 HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
 
 
-class Site:
+class LeafRig:
     """One server with leaf links whose other ends are played by the test."""
 
-    def __init__(self, *, leafnodes: LeafOptions | None = None, bench: Bench | None = None, **options: Any) -> None:
-        self.bench = bench or Bench(leafnodes=leafnodes or LeafOptions(port=1), **options)
-        self.router = self.bench.router
-        self.leafnodes = LeafNodes(self.bench.server.parts)
+    def __init__(self, *, leafnodes: LeafOptions | None = None, rig: ServerRig | None = None, **options: Any) -> None:
+        self.rig = rig or ServerRig(leafnodes=leafnodes or LeafOptions(port=1), **options)
+        self.router = self.rig.router
+        self.leafnodes = LeafNodes(self.rig.server.parts)
 
     def open(self, remote: LeafRemoteOptions | None = None) -> End:
         return End(self, LeafLink(self.leafnodes.link_parts, remote, remote.urls[0] if remote else ""))
@@ -42,8 +42,8 @@ class Site:
 
 
 class End:
-    def __init__(self, site: Site, link: LeafLink) -> None:
-        self.site = site
+    def __init__(self, leaf_rig: LeafRig, link: LeafLink) -> None:
+        self.leaf_rig = leaf_rig
         self.link = link
         self.transport = FakeTransport()
         self.transport.protocol = link
@@ -53,11 +53,11 @@ class End:
         self.link.data_received(b"".join(lines))
 
     def read(self) -> bytes:
-        self.site.bench.time.advance(0)
+        self.leaf_rig.rig.time.advance(0)
         data = bytes(self.transport.written)
         self.transport.written.clear()
         return data
 
 
-def mark_of(site: Site) -> bytes:
-    return site.leafnodes.state.loop_mark("$G")
+def mark_of(leaf_rig: LeafRig) -> bytes:
+    return leaf_rig.leafnodes.state.loop_mark("$G")
