@@ -1,5 +1,5 @@
-"""Faults that a running server plays on itself while a file exists (`JETCLUSTER_FAULTS`, docs/health.md): disks that
-hang or answer with errors."""
+"""Faults that a running server plays on itself while a file exists (`JETCLUSTER_FAULTS`, docs/health/drills.md):
+disks that hang or answer with errors."""
 
 from __future__ import annotations
 

@@ -10,7 +10,10 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds."""
 
 
 class Clock(Protocol):
@@ -56,11 +59,8 @@ class SystemClock:
 class SystemRng:
     """The operating system's randomness."""
 
-    def random(self) -> float:
-        return random.random()
-
-    def uniform(self, a: float, b: float) -> float:
-        return random.uniform(a, b)
+    uniform = staticmethod(random.uniform)
+    random = staticmethod(random.random)
 
     def randrange(self, n: int) -> int:
         return random.randrange(n)

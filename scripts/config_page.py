@@ -45,7 +45,7 @@ def _cells(key: Key, block: Block) -> Iterator[str]:
     yield kind
     yield _default(block, key.attribute, kind)
     yield key.status
-    yield "refused" if key.fixed else ""
+    yield "refused" if key.fixed else key.bound.told if key.bound is not None else ""
     yield key.note
 
 

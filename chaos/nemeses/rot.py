@@ -16,7 +16,7 @@ from testkit.harness import HarnessError, eventually
 RENEWED = "and is renewed"
 READY = "Server is ready"
 WITHIN = 50.0
-"""Seconds in which damage is found and repaired: a pass over the data begins every 30 s (docs/membership.md)."""
+"""Seconds in which damage is found and repaired: a pass over the data begins every 30 s (docs/membership/damage.md)."""
 ADVISORY = "$JS.EVENT.ADVISORY.STREAM.REPLICA_DAMAGED.>"
 
 

@@ -1,9 +1,9 @@
 """`jetcluster decommission NODE`: takes a server out of the cluster permanently, without a moment below a majority.
 
-The cluster carries out the steps, by requests of the system account to any server (docs/membership.md): SERVER.EVACUATE
-marks the server in the meta log and moves its replicas, one change at a time per stream; SERVER.REMOVE takes it out of
-the meta group; then the tool verifies that it is gone. The tool has no state of its own, so an interrupted run can be
-started again. Refusals are the cluster's.
+The cluster carries out the steps, by requests of the system account to any server (docs/membership/servers.md):
+SERVER.EVACUATE marks the server in the meta log and moves its replicas, one change at a time per stream; SERVER.REMOVE
+takes it out of the meta group; then the tool verifies that it is gone. The tool has no state of its own, so an
+interrupted run can be started again. Refusals are the cluster's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`jetcluster rescue`: recovers streams whose majority is lost for good, from the stores of stopped servers.
 
 Without `--keep` it changes nothing and shows the content of each replica, the possible losses, and the replica to keep.
-With `--keep` one replica becomes the stream, after the user has typed the stream's name (docs/membership.md, "A
-majority is lost").
+With `--keep` one replica becomes the stream, after the user has typed the stream's name
+(docs/membership/rescue-stream.md).
 """
 
 from __future__ import annotations

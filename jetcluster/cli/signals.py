@@ -17,7 +17,6 @@ SIGNALS = {
     "ldm": signal.SIGUSR2,
 }
 _PROGRAMS = ("jetcluster", "nats-server")
-_OTHER_COMMANDS = ("up", "doctor", "help", "version")
 
 
 class SignalError(CallerError):
@@ -105,5 +104,5 @@ def is_server_command(words: list[str]) -> bool:
     if name not in _PROGRAMS or any(word.lstrip("-").partition("=")[0] in ("sl", "signal") for word in arguments):
         return False
     if name == "nats-server":
-        return not arguments or arguments[0] not in _OTHER_COMMANDS
-    return bool(arguments) and (arguments[0] == "serve" or arguments[0].startswith("-"))
+        return not arguments or arguments[0].startswith("-")
+    return bool(arguments) and (arguments[0] == "serve" or arguments[0].startswith("-"))  # as `main.main`

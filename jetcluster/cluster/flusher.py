@@ -1,4 +1,4 @@
-"""Flushes of the data store, after which the journal forgets entries (docs/mechanisms.md, "Storage")."""
+"""Flushes of the data store, after which the journal forgets entries (docs/mechanisms/storage.md)."""
 
 from __future__ import annotations
 

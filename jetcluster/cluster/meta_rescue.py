@@ -3,7 +3,7 @@
 Subject, request and answers are nats-server's (ADR-61): `quorum_needed` is the number of voters left by the operator's
 account, and every server answers for itself. The effect differs: each nats-server counts fewer votes for five minutes.
 Here the survivors together get another configuration for good (`raft.rescue`), and Raft and the mesh refuse the servers
-left out from then on, however many of them come back (docs/membership.md, "A majority is lost").
+left out from then on, however many of them come back (docs/membership/rescue.md).
 
 The server that is asked does it: it queries all connected servers, refuses unless all agree that the group is stuck,
 takes their promises, and makes the one with the most advanced log force the configuration. It answers when a majority

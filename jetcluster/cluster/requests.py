@@ -8,7 +8,7 @@ is not answered. The clocks of both sides decide that where they agree; otherwis
 
 Nothing is begun for a request whose asker no longer waits: a client that got 503 (10008) relies on its request not
 being carried out much later. The request carries its time limit wherever it goes, and the limit is checked again right
-before a proposal (docs/mechanisms.md, "Requests that change something").
+before a proposal (docs/mechanisms/requests.md).
 """
 
 from __future__ import annotations

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster.errors import OperatorError
 from jetcluster.files import Files, write_durably
 from jetcluster.files import read as read_file
+from jetcluster.mesh.identity import RESCUES_NAME
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
     from jetcluster.logs import Log
 
-FILE: Final = "rescues.json"
-"""File name in the JetStream folder."""
 MAX_RECORDS: Final = 256
 """Records kept; the oldest are dropped."""
 _FORMAT: Final = 1
@@ -67,16 +66,16 @@ class RescueRecord:
 def read(directory: Path, files: Files = os) -> list[RescueRecord]:
     """Returns the records in `directory`, oldest first; [] without a file. Raises RecordError and OSError."""
     try:
-        raw = read_file(directory / FILE, files)
+        raw = read_file(directory / RESCUES_NAME, files)
     except FileNotFoundError:
         return []
     try:
         data = json.loads(raw)
         if data["format"] != _FORMAT:
-            raise RecordError(f"{directory / FILE} is of format {data['format']}")
+            raise RecordError(f"{directory / RESCUES_NAME} is of format {data['format']}")
         return [RescueRecord.from_dict(item) for item in data["rescues"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{directory / FILE} is damaged: {error!r}") from error
+        raise RecordError(f"{directory / RESCUES_NAME} is damaged: {error!r}") from error
 
 
 def add(directory: Path, record: RescueRecord) -> None:
@@ -87,7 +86,7 @@ def add(directory: Path, record: RescueRecord) -> None:
 
 def _write(directory: Path, records: Sequence[RescueRecord], files: Files) -> None:
     data = {"format": _FORMAT, "rescues": [asdict(record) for record in records[-MAX_RECORDS:]]}
-    write_durably(directory / FILE, json.dumps(data, indent=1), files)
+    write_durably(directory / RESCUES_NAME, json.dumps(data, indent=1), files)
 
 
 def tell(directory: Path, rescues_of: Callable[[int], int], log: Log, files: Files = os) -> None:

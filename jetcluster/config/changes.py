@@ -1,7 +1,7 @@
 """The differences between the running `Options` and those of a reload.
 
-A change of a key that is `fixed` (in `keys`) refuses the whole reload, so that the server always runs with the options
-of one file. Texts are nats-server's.
+A change of a key that is `fixed`, or beyond its `bound` (in `keys`), refuses the whole reload, so that the server
+always runs with the options of one file. Texts are nats-server's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from jetcluster.config.keys import KEYS
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import LARGE_PAYLOAD_BYTES, JetStreamOptions, Options
+from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
@@ -43,18 +43,10 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     ConfigError when one of the fields cannot change while the server runs."""
     _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." not in name})
     _refuse(old.cluster, new.cluster, _fixed("cluster"))
-    _refuse(old.websocket, new.websocket, _fixed("websocket"))
-    if (old.websocket.tls is None) != (new.websocket.tls is None):
-        raise ConfigError("config reload not supported for websocket tls on or off")
-    _refuse_jetstream(old.jetstream, new.jetstream)
-    _refuse(old.leafnodes, new.leafnodes, _fixed("leafnodes"))
-    if (old.cluster.tls is None) != (new.cluster.tls is None):
-        raise ConfigError("config reload not supported for cluster tls on or off")
-    if new.max_payload > max(old.max_payload, LARGE_PAYLOAD_BYTES):
-        # The nodes of a link agree on the largest frame when they connect.
-        raise ConfigError(
-            f"config reload not supported for max_payload over {LARGE_PAYLOAD_BYTES}: new={new.max_payload}"
-        )
+    for block in ("websocket", "jetstream", "leafnodes", "cluster"):
+        _refuse(getattr(old, block), getattr(new, block), _fixed(block))
+        _refuse_beyond(getattr(old, block), getattr(new, block), block)
+    _refuse_beyond(old, new, "")
     _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." in name})
     names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
@@ -62,11 +54,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
         found.append("cluster.routes")
     elif old.cluster != new.cluster:
         found.append("cluster")
-    if old.jetstream != new.jetstream:
-        found.append("jetstream")
-    if old.leafnodes != new.leafnodes:
-        found.append("leafnodes")
-    return found
+    return found + [name for name in ("jetstream", "leafnodes") if getattr(old, name) != getattr(new, name)]
 
 
 def described(changed: list[str], old: Options, new: Options) -> list[str]:
@@ -119,15 +107,10 @@ def _refuse(old: object, new: object, names: dict[str, str]) -> None:
             raise ConfigError(f"config reload not supported for {shown}{values}")
 
 
-def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
-    _refuse(old, new, _fixed("jetstream"))
-    limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]
-    if any(before < 0 <= after for before, after in limits):
-        raise ConfigError("config reload not supported for jetstream dynamic max memory and store")
-    if any(after < 0 <= before for before, after in limits):
-        raise ConfigError("config reload not supported for jetstream max memory and max store")
-    if any(after < before for before, after in limits):
-        raise ConfigError("config reload not supported for decreasing jetstream max memory and store")
+def _refuse_beyond(old: object, new: object, block: str) -> None:
+    for key in KEYS[block].keys:
+        if key.bound is not None and (problem := key.bound.problem(old, new)):
+            raise ConfigError(f"config reload not supported for {problem}")
 
 
 def _text(name: str, value: object) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from operator import itemgetter
 
 from jetcluster.config.account_options import (
     SERVICE,
@@ -391,17 +392,13 @@ class SubjectMapping:
         total = sum(weight for _, weight in weighed)
         if total != ALL_PERCENT and not lossy:
             weighed.append((SubjectTransform(source, numbered(source)), ALL_PERCENT - total))
-        weighed.sort(key=_weight)
+        weighed.sort(key=itemgetter(1))
         reached = 0
         found = []
         for transform, weight in weighed:
             reached += weight
             found.append((transform, reached))
         return found
-
-
-def _weight(weighed: tuple[SubjectTransform, int]) -> int:
-    return weighed[1]
 
 
 def _check(options: MappingOptions) -> None:

@@ -3,8 +3,8 @@
 A row has a key's names, of which the first is the attribute of the options unless `to` names another one; then the
 converter of its value, or the function that reads it; then a note for docs/configuration.md, whose tables are generated
 from these rows. A key is honoured unless it is made by `inert`, `refused` or `known`; the note gives the reason.
-`fixed` is the name in the refusal of a reload that changes the key. Defaults are those of the options. The reader, `-t`
-and the reload use the same rows.
+`fixed` is the name in the refusal of a reload that changes the key; `bound` refuses some changes. Defaults are those of
+the options. The reader, `-t` and the reload use the same rows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jetcluster.config.reader import (
     INERT,
     REFUSED,
     Block,
+    Bound,
     as_bool,
     as_duration,
     as_duration_text,
@@ -57,7 +58,14 @@ _NO_TRACES = "traces that a Traceparent header asks for are not supported: a pub
 _NO_ENCRYPTION = "encryption at rest is not supported: encrypt the file system that holds store_dir"
 _NO_ISOLATION = "isolation of leafnodes is not supported: all links of an account share their interest"
 _NOT_FOLLOWED = "A trace is not followed into another account, so there is nothing to allow."
+_LARGER = Bound(server.sizes_reload, "smaller, from or to the default: refused")
 _WINDOWS = ("cert_store", "cert_match", "cert_match_by", "cert_match_skip_invalid", "ca_certs_match")
+
+
+def _switched(name: str) -> Bound:
+    text = f"{name} tls on or off"
+    return Bound(lambda old, new: "" if bool(old.tls) is bool(new.tls) else text, "on or off: refused")
+
 
 # A row is one line or two.
 # fmt: off
@@ -99,14 +107,14 @@ KEYS: Final = {
         opts.Options,
         value("host net", as_string, "Address of the client port; a name or an address, IPv6 too.", fixed="Host"),
         value("port", as_int, "-1: a free port. 0: the default, 4222, as in nats-server.", fixed="Port"),
-        block("listen", read_listen, "`host:port`"),
+        block("listen", read_listen, "`host:port`", fixed={"host": "Host", "port": "Port"}),
         value("server_name", without_spaces("server name"), "Default: the server's id.", fixed="ServerName"),
         value("client_advertise", as_string, "In INFO and to the other nodes."),
-        block("http", server.read_http, "`host:port`", fixed={"http_host": "HTTPHost"}),
+        block("http", server.read_http, "`host:port`", fixed={"http_host": "HTTPHost", "http_port": "HTTPPort"}),
         value("http_port monitor_port", as_int, "Monitoring.", fixed="HTTPPort"),
-        block("https", server.read_https, "`host:port`"),
+        block("https", server.read_https, "`host:port`", fixed={"http_host": "HTTPHost", "https_port": "HTTPSPort"}),
         value("https_port", as_int, "Monitoring with the certificate of `tls`.", fixed="HTTPSPort"),
-        value("https_verify", as_bool, "jetcluster only: client certificates for monitoring. Read at the start."),
+        value("https_verify", as_bool, "jetcluster only: client certificates for monitoring.", fixed="HTTPSVerify"),
         value("http_base_path", as_string, "Prefix of every page.", fixed="HTTPBasePath"),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),
@@ -143,7 +151,7 @@ KEYS: Final = {
         value("max_subscriptions max_subs", as_int, "Per connection."),
         value("max_sub_tokens max_subscription_tokens", server.as_sub_tokens),
         value("max_control_line", server.as_int32),
-        value("max_payload", server.as_int32, "A reload takes at most 8 MB."),
+        value("max_payload", server.as_int32, bound=Bound(server.payload_reload, "above 8 MB: refused")),
         value("max_pending", as_int, fixed="MaxPending"),
         value("max_closed_clients", as_int, "Shown by /connz?state=closed.", fixed="MaxClosedClients"),
         value("ping_interval", as_duration),
@@ -156,16 +164,16 @@ KEYS: Final = {
         value("lame_duck_grace_period", server.as_lame_duck_grace_period),
         # security
         block("authorization", security.read_authorization,
-              "Users, a token, one user: [security](security.md#users-and-accounts)."),
-        block("accounts", security.read_accounts, "[Security](security.md#users-and-accounts)."),
+              "Users, a token, one user: [security](security/accounts.md)."),
+        block("accounts", security.read_accounts, "[Security](security/accounts.md)."),
         value("no_auth_user", as_string),
         value("system_account system", as_string, fixed="SystemAccount"),
         inert("no_system_account no_system no_sys_acc", as_bool, "There is a system account, without users."),
-        block("tls", tls.read_tls, "[TLS](security.md#tls)."),
+        block("tls", tls.read_tls, "[TLS](security/tls.md)."),
         value("allow_non_tls", as_bool),
         block("mappings maps", exports.read_mappings, "Mappings of `$G`."),
         block("operator operators roots root root_operators root_operator", operator.read_operators,
-              "[Operator mode](security.md#operator-mode).", fixed={"operator.tokens": "TrustedOperators"}),
+              "[Operator mode](security/operator-mode.md).", fixed={"operator.tokens": "TrustedOperators"}),
         block("trusted_keys trusted", operator.read_trusted_keys, fixed={"operator.trusted_keys": "TrustedKeys"}),
         block("resolver account_resolver accounts_resolver", operator.read_resolver,
               fixed={"operator.resolver": "AccountResolver"}),
@@ -177,17 +185,18 @@ KEYS: Final = {
         block("cluster", links.read_cluster, "Below."),
         block("jetstream", server.read_jetstream, "`true`, `enabled`, `disabled` or the block below."),
         block("store_dir storedir", server.store_dir_of(lambda options: options.jetstream),
-              "Once: here or in `jetstream`."),
+              "Once: here or in `jetstream`.", fixed={"jetstream.store_dir": "jetstream storage directory"}),
         block("compat", server.read_compat, "jetcluster only: `seeds`, `nats-server` or the block below."),
         block("leafnodes leaf", links.read_leafnodes, "Below."),
         block("websocket ws", server.read_websocket, "Below."),
         block("gateway", server.read_gateway,
               "Unless it is empty. Connect clusters with leaf links, mirrors or sources.", status=REFUSED),
-        block("mqtt", server.read_mqtt, "Unless it is empty.", status=REFUSED),
+        block("mqtt", server.empty("mqtt", "mqtt is not supported"), "Unless it is empty.", status=REFUSED),
         block("default_js_domain", server.refuse_default_domain, "Unless it is empty.", status=REFUSED),
         refused("proxy_protocol", "proxy_protocol is not supported: connections begin with NATS or TLS",
                 "Only `true` is refused.", unless_false=True),
-        block("proxies", server.read_proxies, "Unless it is empty.", status=REFUSED),
+        block("proxies", server.empty("proxies", "proxies are not supported: clients log in themselves"),
+              "Unless it is empty.", status=REFUSED),
         block("ocsp", server.read_ocsp, "Unless it is `false` or `mode: never`.", status=REFUSED),
         inert("ocsp_cache", unchecked, "It caches responses that only `ocsp_peer` requests, which is refused."),
     ),
@@ -196,17 +205,17 @@ KEYS: Final = {
         value("name", without_spaces("cluster name"), fixed="cluster name"),
         value("host net", as_string, fixed="cluster host"),
         value("port", as_int, "-1: a free port.", fixed="cluster port"),
-        block("listen", read_listen),
+        block("listen", read_listen, fixed={"host": "cluster host", "port": "cluster port"}),
         value("cluster_advertise advertise", as_string),
         value("no_advertise", as_bool),
         block("routes", links.read_routes),
         block("authorization", security.read_cluster_authorization,
               "One user; nodes prove that they know the password."),
-        block("tls", tls.read_link_tls, "Both ends show certificates."),
+        block("tls", tls.read_link_tls, "Both ends show certificates.", bound=_switched("cluster")),
         value("trusted_network", as_bool,
               "jetcluster only. Without `authorization` and `tls` only members, and nodes of the same machine, are "
               "linked. `true`: nodes of other machines may join, for networks in which only nodes reach the port "
-              "([security](security.md#routes))."),
+              "([security](security/routes.md))."),
         inert("connect_retries", as_int,
               "Configured nodes are retried forever, learned ones for some minutes."),
         inert("connect_backoff", as_bool, "Attempts are always spread, up to a bound."),
@@ -232,10 +241,10 @@ KEYS: Final = {
         opts.JetStreamOptions,
         value("enabled enable", as_bool, fixed="JetStream"),
         value("max_memory_store max_mem_store max_mem", size_of("max_mem_store"),
-              "Default: 75% of the memory. A reload may make it larger."),
+              "Default: 75% of the memory.", bound=_LARGER),
         value("max_file_store max_file", size_of("max_file_store"),
-              "Default: 75% of what is free on the disk or stored here, measured again when more is free. A reload "
-              "may make it larger."),
+              "Default: 75% of what is free on the disk or stored here, measured again when more is free.",
+              bound=_LARGER),
         value("domain", as_string, fixed="JetStreamDomain"),
         value("sync_interval sync", server.as_sync_interval,
               "By default, and with `always`, every message is synced before its ack. A duration relaxes it, with a "
@@ -247,7 +256,7 @@ KEYS: Final = {
         value("request_queue_limit", as_int,
               "API requests that wait, per account; beyond it the oldest is dropped.",
               fixed="JetStreamRequestQueueLimit"),
-        block("limits", server.read_limits, "Below."),
+        block("limits", server.nested("jetstream.limits"), "Below."),
         block("store store_dir storedir", server.store_dir_of(lambda jetstream: jetstream),
               "Once: here or at the top level.", fixed={"store_dir": "jetstream storage directory"}),
         inert("info_queue_limit", as_int, "Info requests wait in the one queue of `request_queue_limit`."),
@@ -269,8 +278,8 @@ KEYS: Final = {
         value("duplicate_window", as_duration_text),
         value("default_max_consumers", as_int,
               "For streams without a number of their own. Unlimited by default; 1000 in nats-server."),
-        block("batch", server.read_batch, "Below."),
-        block("objects", server.read_objects, "Below."),
+        block("batch", server.nested("jetstream.limits.batch"), "Below."),
+        block("objects", server.nested("jetstream.limits.objects"), "Below."),
     ),
     "jetstream.limits.batch": Block(
         opts.JetStreamOptions,
@@ -303,7 +312,7 @@ KEYS: Final = {
         opts.LeafOptions,
         value("host net", as_string, fixed='LeafNode: field "Host"'),
         value("port", as_int, "-1: a free port.", fixed='LeafNode: field "Port"'),
-        block("listen", read_listen),
+        block("listen", read_listen, fixed={"host": 'LeafNode: field "Host"', "port": 'LeafNode: field "Port"'}),
         block("authorization", links.read_leaf_authorization,
               "One user, an nkey, or `users`, below.",
               fixed={"users": 'LeafNode: field "Users"', "auth_timeout": 'LeafNode: field "AuthTimeout"'}),
@@ -358,8 +367,8 @@ KEYS: Final = {
         opts.WebSocketOptions,
         value("host net", as_string, fixed="websocket host"),
         value("port", as_int, "-1: a free port.", fixed="websocket port"),
-        block("listen", read_listen),
-        block("tls", tls.read_port_tls),
+        block("listen", read_listen, fixed={"host": "websocket host", "port": "websocket port"}),
+        block("tls", tls.read_port_tls, bound=_switched("websocket")),
         value("no_tls", as_bool, fixed="websocket no_tls"),
         value("same_origin", as_bool, "The scheme is compared too: a page of `https` cannot use a port without TLS."),
         value("allowed_origins allowed_origin allow_origins allow_origin origins origin", as_strings),

@@ -110,18 +110,13 @@ class ConfigNode:
         return f"ConfigNode({self.plain()!r} at {self.where})"
 
 
-def parse_file(path: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
-    """Reads and parses a file. Raises ConfigError with nats-server's texts, such as `open X: no such file or directory`
-    and `Parse error on line N: '...'`."""
-    return parse_text(read_text(path), path, env)
-
-
 def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
+    """Parses the text of a file. Raises ConfigError with nats-server's texts, as `Parse error on line N: '...'`."""
     return _Parser(text, file, env, depth=0).document()
 
 
 def read_text(path: str) -> str:
-    """Reads a file. Raises ConfigError with nats-server's text."""
+    """Reads a file. Raises ConfigError with nats-server's text, such as `open X: no such file or directory`."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
@@ -46,15 +46,23 @@ INERT: Final = "inert"
 REFUSED: Final = "refused"
 
 
+class Bound(NamedTuple):
+    """The changes of a key that a reload refuses, where it takes others."""
+
+    problem: Callable[[Any, Any], str]
+    """Returns the refusal of a change from the block's options to new ones, or ""."""
+    told: str  # in docs/configuration.md
+
+
 class Key:
     """One key of a block, with all its names. Either `convert` makes the value of `attribute`, or `read` reads the node
     into the block's options."""
 
-    __slots__ = ("attribute", "convert", "fixed", "names", "note", "once", "read", "status")
+    __slots__ = ("attribute", "bound", "convert", "fixed", "names", "note", "once", "read", "status")
 
     def __init__(
         self, names: str, status: str, note: str, convert: Convert | None = None, read: Read | None = None, *,
-        attribute: str = "", fixed: str | Mapping[str, str] = "", once: str = "",
+        attribute: str = "", fixed: str | Mapping[str, str] = "", bound: Bound | None = None, once: str = "",
     ) -> None:  # fmt: skip
         self.names = tuple(names.split())
         self.status = status
@@ -68,6 +76,7 @@ class Key:
         """Name of the field in the block's options; "" for a key that is only checked."""
         self.fixed: Mapping[str, str] = {attribute: fixed} if isinstance(fixed, str) and fixed else fixed or {}
         """Attributes that a reload must not change -> their names in its refusal."""
+        self.bound = bound
         self.once = once
         """Error text for a second occurrence in one block; "": the last one counts."""
 
@@ -95,17 +104,18 @@ class Block:
 
 def value(
     names: str, convert: Convert, note: str = "", *,
-    to: str = "", fixed: str = "", once: str = "", status: str = HONOURED,
+    to: str = "", fixed: str = "", bound: Bound | None = None, once: str = "", status: str = HONOURED,
 ) -> Key:  # fmt: skip
     """Returns a key whose value goes to the attribute `to`, or to the attribute of its first name."""
-    return Key(names, status, note, convert, attribute=to or names.split()[0], fixed=fixed, once=once)
+    return Key(names, status, note, convert, attribute=to or names.split()[0], fixed=fixed, bound=bound, once=once)
 
 
 def block(
-    names: str, read: Read, note: str = "", *, fixed: Mapping[str, str] | None = None, status: str = HONOURED
-) -> Key:
+    names: str, read: Read, note: str = "", *,
+    fixed: Mapping[str, str] | None = None, bound: Bound | None = None, status: str = HONOURED,
+) -> Key:  # fmt: skip
     """Returns a key that `read` reads into the options of the enclosing block."""
-    return Key(names, status, note, read=read, fixed=fixed or {})
+    return Key(names, status, note, read=read, fixed=fixed or {}, bound=bound)
 
 
 def inert(names: str, convert: Convert, note: str) -> Key:
@@ -125,11 +135,7 @@ def refused(names: str, text: str, note: str = "", *, unless_false: bool = False
 
 def known(names: str) -> Key:
     """Returns a key of a block that is refused as a whole: an unknown key there is reported as a typing error."""
-    return Key(names, REFUSED, "", read=_pass)
-
-
-def _pass(_reader: Reader, _node: ConfigNode, _target: Any) -> None:
-    """Reads nothing."""
+    return Key(names, REFUSED, "", read=lambda _reader, _node, _target: None)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

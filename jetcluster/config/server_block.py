@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from jetcluster.config import options as opts
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.exports_block import check_imports
 from jetcluster.config.operator_block import settle_operator
@@ -42,9 +43,7 @@ from jetcluster.config.security_block import check_users
 from jetcluster.model import durations
 
 NO_GATEWAYS = "gateways are not supported: connect clusters with leafnodes, mirrors or sources"
-NO_MQTT = "mqtt is not supported"
 NO_OCSP = "ocsp is not supported: certificates are shown without an OCSP response"
-NO_PROXIES = "proxies are not supported: clients log in themselves"
 
 
 def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
@@ -136,17 +135,13 @@ def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
         reader.block(given, options.jetstream, "jetstream")
 
 
-def read_limits(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
-    reader.block(as_map(node, "limits"), jetstream, "jetstream.limits")
+def nested(path: str) -> Read:
+    """Returns a reader of a block whose values go to the options of the enclosing one."""
 
+    def read(reader: Reader, node: ConfigNode, target: Any) -> None:
+        reader.block(as_map(node, path.rpartition(".")[2]), target, path)
 
-def read_batch(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
-    reader.block(as_map(node, "batch"), jetstream, "jetstream.limits.batch")
-
-
-def read_objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
-    """Reads the limits of the object service, which nats-server does not have."""
-    reader.block(as_map(node, "objects"), jetstream, "jetstream.limits.objects")
+    return read
 
 
 def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
@@ -160,6 +155,21 @@ def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
         jetstream.store_dir = as_string(reader, "store_dir", node)
 
     return read
+
+
+def sizes_reload(old: JetStreamOptions, new: JetStreamOptions) -> str:
+    """The refusal of a reload that makes the store smaller, or gives or takes its own sizes, or ""."""
+    limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]
+    if any(before < 0 <= after for before, after in limits):
+        return "jetstream dynamic max memory and store"
+    if any(after < 0 <= before for before, after in limits):
+        return "jetstream max memory and max store"
+    return "decreasing jetstream max memory and store" if any(after < before for before, after in limits) else ""
+
+
+def payload_reload(old: Options, new: Options) -> str:
+    most = opts.LARGE_PAYLOAD_BYTES  # the nodes of a link agree on the largest frame when they connect
+    return f"max_payload over {most}: new={new.max_payload}" if new.max_payload > max(old.max_payload, most) else ""
 
 
 def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> Seconds | None:
@@ -253,16 +263,15 @@ def read_gateway(reader: Reader, node: ConfigNode, _options: Options) -> None:
         raise FieldError(NO_GATEWAYS)
 
 
-def read_mqtt(reader: Reader, node: ConfigNode, _options: Options) -> None:
-    pairs = as_map(node, "mqtt")
-    if reader.block(pairs, None, "mqtt") and pairs:
-        raise FieldError(NO_MQTT)
+def empty(name: str, text: str) -> Read:
+    """Returns a reader that refuses a block unless it is empty."""
 
+    def read(reader: Reader, node: ConfigNode, _options: Options) -> None:
+        pairs = as_map(node, name)
+        if reader.block(pairs, None, name) and pairs:
+            raise FieldError(text)
 
-def read_proxies(reader: Reader, node: ConfigNode, _options: Options) -> None:
-    pairs = as_map(node, "proxies")
-    if reader.block(pairs, None, "proxies") and pairs:
-        raise FieldError(NO_PROXIES)
+    return read
 
 
 def read_ocsp(_reader: Reader, node: ConfigNode, _options: Options) -> None:

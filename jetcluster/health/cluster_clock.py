@@ -32,10 +32,9 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 from typing import Final
 
-from jetcluster.clock import Clock
+from jetcluster.clock import SECOND, Clock
 from jetcluster.records import dataclass
 
-SECOND: Final = 1_000_000_000
 MAX_DIFFERENCE_NS: Final = 5 * SECOND
 """Nanoseconds by which clocks may differ and count as equal: far more than NTP leaves, far less than any sensible
 max_age, duplicate window or schedule."""

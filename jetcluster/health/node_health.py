@@ -1,12 +1,4 @@
-"""`NodeHealth`: the promises that a node may make now, given the troubles of its parts.
-
-| aspect | reported by, and when | may lead | may vote | may answer reads | |---|---|---|---|---| | JOURNAL |
-`raft.node`: age of the oldest unfinished write | no | no | no | | SPACE | `raft.node`: the disk takes no publishes | no
-| yes | yes | | STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no | |
-DATA | `cluster.store_care`: files of the data store are damaged, new data may not begin | no | yes | yes | |
-DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes | | CLOCK | `cluster_clock`: the wall clock
-disagrees with the cluster's time | no | yes | yes | | LOOP | `raft.node`: the event loop is blocked for half of the
-time | no | yes | yes | | MEMORY | `memory`: hardly any memory is left | no | yes | yes |
+"""`NodeHealth`: the promises that a node may make now, given the troubles of its parts: the table in docs/health.md.
 
 *May lead: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
 may, the present leader stays: a slow stream is better than one without a leader. *Votes* are promises that the journal
@@ -32,16 +24,16 @@ CALM_SECONDS: Final = 1.0
 
 
 class Aspect(enum.Enum):
-    """A part of a node whose trouble withdraws promises."""
+    """A part of a node whose trouble withdraws promises, with the module that reports it."""
 
-    JOURNAL = "journal"
-    SPACE = "space"
-    STORE = "store"
-    DATA = "data"
+    JOURNAL = "journal"  # raft.node
+    SPACE = "space"  # raft.node
+    STORE = "store"  # replica.turn_commit, store
+    DATA = "data"  # cluster.store_care
     DESCRIPTORS = "descriptors"
-    CLOCK = "clock"
-    LOOP = "loop"
-    MEMORY = "memory"
+    CLOCK = "clock"  # cluster_clock
+    LOOP = "loop"  # raft.node
+    MEMORY = "memory"  # health.memory
 
 
 _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
@@ -104,7 +96,7 @@ class NodeHealth:
 
     @property
     def reasons(self) -> list[str]:
-        """The texts of all troubles, in the order of the table above."""
+        """The texts of all troubles, in the order of `Aspect`."""
         return [self.troubles[aspect].text for aspect in Aspect if aspect in self.troubles]
 
     # ---- checks

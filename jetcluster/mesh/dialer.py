@@ -128,11 +128,10 @@ class Dialer:
         if known is not None:
             if not known.configured and known.peer_id not in self._links and (known.hearsay or not hearsay):
                 known.peer_id, known.hearsay = peer_id, hearsay
-        elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
+            return
+        crowded = hearsay and sum(target.hearsay for target in self._targets.values()) >= MAX_HEARSAY
+        if len(self._targets) < MAX_TARGETS and not crowded:
             self._add(DialTarget(ConfiguredRoute(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
-
-    def _hearsay(self) -> int:
-        return sum(target.hearsay for target in self._targets.values())
 
     def peer_lost(self, peer_id: str) -> None:
         for target in self._targets.values():

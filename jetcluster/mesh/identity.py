@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jetcluster.clock import Rng
 
 FILE_NAME = "node.json"
+RESCUES_NAME = "rescues.json"  # cluster.rescue_record
 MARKER_NAME = "STORE"
 """File in each guarded folder with the nonce of the store that the folder belongs to."""
 PEER_ID_LENGTH = 8

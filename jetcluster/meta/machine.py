@@ -430,8 +430,8 @@ class MetaMachine:
         return {"revision": index}
 
     def _stream_rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """Record that one replica was made the whole stream, offline (docs/membership.md). The first rescue counts:
-        another rescued replica of the same stream stays out."""
+        """Record that one replica was made the whole stream, offline (docs/membership/rescue-stream.md). The first
+        rescue counts: another rescued replica of the same stream stays out."""
         old = self._existing(command["account"], command["name"])
         number, kept = int(command["number"]), str(command["kept"])
         peers = tuple(str(peer) for peer in command["peers"] if peer != kept)

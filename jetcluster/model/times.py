@@ -7,10 +7,11 @@ import time
 from calendar import timegm
 from typing import Final
 
+from jetcluster.clock import SECOND as SECOND
+
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time, which STREAM.INFO shows as first_ts and last_ts of an empty stream."""
 _ZERO: Final = ZERO_TIME.encode()
-SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 MINUTE = 60 * SECOND
 
@@ -18,7 +19,6 @@ _PATTERN: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _DAYS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-
 _seconds: dict[int, bytes] = {}
 _MAX_CACHED_SECONDS: Final = 256
 

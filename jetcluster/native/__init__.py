@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("messages", "publishes")
+_MODULES: Final = ("acks", "gets", "messages", "publishes")
 
 
 def source_digest(folder: Path) -> str:
@@ -56,6 +56,14 @@ render_answers: Callable[..., tuple[bytes, int, int, int]] | None = (
 join_columns: Callable[..., bytes] | None = None if why_pure else _found["messages"].join_columns
 split_columns: Callable[..., list[Any] | None] | None = None if why_pure else _found["messages"].split_columns
 """`messages.join_columns` and `split_columns`; their twins are `mesh.frames.encode_msgs` and `decode_msgs`."""
+plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else _found["gets"].plain_get
+"""`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
+message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head
+"""`gets.message_head`; its twin is in `stream.read.direct_get`."""
+read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pure else _found["acks"].read_acks
+"""`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
+ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
+"""`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
 """The loops that run, as `-v`, the log and /varz show it."""

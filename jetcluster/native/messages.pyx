@@ -81,12 +81,29 @@ def render(bytes mid, list messages, bint shows_headers):
     return piece, sizes, names
 
 
-def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head):
-    """Returns (the frames of the answers from `first` on to one taker as one piece, how many, bytes of their payloads,
-    bytes of their subjects). An answer is a tuple (subject, payload); those that follow the first one to its taker have the same
-    first `head` bytes of the subject, and one token after them."""
-    cdef Py_ssize_t total = 0, sizes = 0, names = 0, place, last, size
-    cdef bytes subject, payload, piece
+cdef int _check_answer(object answer) except -1:
+    cdef Py_ssize_t place, parts
+    if not PyTuple_CheckExact(answer):
+        raise TypeError("an answer is a tuple of two or three bytes")
+    parts = PyTuple_GET_SIZE(answer)
+    if not 2 <= parts <= 3:
+        raise TypeError("an answer is a tuple of two or three bytes")
+    for place in range(parts):
+        if not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(answer, place)):
+            raise TypeError("an answer is a tuple of two or three bytes")
+    return 0
+
+
+cdef inline bytes _headers(object answer, bint shows_headers):
+    return _part(answer, 1) if shows_headers and PyTuple_GET_SIZE(answer) == 3 else b""
+
+
+def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head, bint shows_headers=False):
+    """Returns (the frames of the answers from `first` on to one taker as one piece, how many, bytes of their headers and
+    payloads, bytes of their subjects). An answer is a tuple (subject, payload) or (subject, headers, payload); those that
+    follow the first one to its taker have the same first `head` bytes of the subject, and one token after them."""
+    cdef Py_ssize_t total = 0, sizes = 0, names = 0, place, last, size, headed, body
+    cdef bytes subject, headers, payload, piece
     cdef const char *name
     cdef const char *first_name = NULL
     cdef object answer
@@ -96,30 +113,36 @@ def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head):
     last = first
     while last < len(answers):
         answer = answers[last]
-        if not PyTuple_CheckExact(answer) or PyTuple_GET_SIZE(answer) != 2 or not PyBytes_CheckExact(
-                <object>PyTuple_GET_ITEM(answer, 0)) or not PyBytes_CheckExact(<object>PyTuple_GET_ITEM(answer, 1)):
-            raise TypeError("an answer is a tuple of two bytes")
+        _check_answer(answer)
         name, size = PyBytes_AS_STRING(_part(answer, 0)), PyBytes_GET_SIZE(_part(answer, 0))
         if first_name == NULL:
             first_name = name  # the caller's, whatever it is
         elif size < head + 2 or name[head] != 46 or memcmp(name, first_name, head) != 0 or memchr(
                 name + head + 1, 46, size - head - 1) != NULL:
             break
+        headed = PyBytes_GET_SIZE(_headers(answer, shows_headers))
+        body = headed + PyBytes_GET_SIZE(_part(answer, PyTuple_GET_SIZE(answer) - 1))
         names += size
-        sizes += PyBytes_GET_SIZE(_part(answer, 1))
-        total += 8 + PyBytes_GET_SIZE(mid) + digits(PyBytes_GET_SIZE(_part(answer, 1)))
+        sizes += body
+        total += 8 + PyBytes_GET_SIZE(mid) + digits(body)  # MSG, a blank, two line ends
+        if headed:
+            total += 2 + digits(headed)  # H, a blank
         last += 1
     total += names + sizes
     piece = PyBytes_FromStringAndSize(NULL, total)
     out = PyBytes_AS_STRING(piece)
     for place in range(first, last):
         answer = answers[place]
-        subject, payload = _part(answer, 0), _part(answer, 1)
-        out = put(out, b"MSG ", 4)
+        subject, headers = _part(answer, 0), _headers(answer, shows_headers)
+        payload = _part(answer, PyTuple_GET_SIZE(answer) - 1)
+        headed = PyBytes_GET_SIZE(headers)
+        out = put(out, b"HMSG ", 5) if headed else put(out, b"MSG ", 4)
         out = put(out, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
         out = put(out, PyBytes_AS_STRING(mid), PyBytes_GET_SIZE(mid))
-        out = put_number(out, PyBytes_GET_SIZE(payload))
-        out = put(out, b"\r\n", 2)
+        if headed:
+            out = put(put_number(out, headed), b" ", 1)
+        out = put(put_number(out, headed + PyBytes_GET_SIZE(payload)), b"\r\n", 2)
+        out = put(out, PyBytes_AS_STRING(headers), headed)
         out = put(out, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
         out = put(out, b"\r\n", 2)
     assert out == PyBytes_AS_STRING(piece) + total

@@ -22,6 +22,7 @@ cdef enum:
     RUN_MESSAGES = 256
     MAX_DIGITS = 9  # as in `parser._size`
     TRACE_BYTES = 15  # of `commands.TRACE_DEST`
+    ACK_TOKENS = 5  # as in `sublist`
 
 
 cdef struct Line:  # places and lengths in the input
@@ -187,7 +188,7 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if pending > limit or not _goes_on(source, at, line, totals, subject):
+        if pending > limit or not _goes_on(source, at, line, totals) or not _is(source, line, subject):
             break
     if at_out > piece:
         out.append(PyBytes_FromStringAndSize(piece, at_out - piece))
@@ -201,32 +202,87 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
     return at
 
 
-cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals *totals, bytes subject) noexcept:
-    """Reads the next line: True if it is of this portion, without headers, and to the same subject."""
+cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals *totals) noexcept nogil:
+    """Reads the next line: True if it is of this portion, and without headers."""
     return (
         totals.messages < totals.max_messages and totals.bytes < totals.max_bytes and at < source.stop
-        and _read(source, at, line) and not line.headers_size
-        and line.subject_size == PyBytes_GET_SIZE(subject)
-        and memcmp(source.data + line.subject, PyBytes_AS_STRING(subject), line.subject_size) == 0)
+        and _read(source, at, line) and not line.headers_size)
 
 
-cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, list run,
-                         Py_ssize_t *size) except -1:
-    """Puts the message in `line`, and those after it to the same subject, into `run`. Returns where the next line
-    begins. `size`: bytes of all their parts."""
-    cdef Py_ssize_t count = 0
-    size[0] = 0
+cdef struct Run:  # messages that a taker gets together
+    Py_ssize_t count
+    Py_ssize_t size  # bytes of all their parts
+    Py_ssize_t starts[RUN_MESSAGES]  # places of their lines
+    Py_ssize_t bodies[RUN_MESSAGES]
+
+
+cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, list messages,
+                         Run *run, router, bulk) except -1:
+    """Puts the message in `line` into `messages`, and those after it to the same subject or, with `bulk`, to others that
+    it alone takes. Returns where the next line begins."""
+    run.count = run.size = 0
     while True:
-        run.append((
+        messages.append((
             subject, PyBytes_FromStringAndSize(source.data + line.reply, line.reply_size), b"",
             PyBytes_FromStringAndSize(source.data + line.body, line.body_size)))
-        count += 1
-        size[0] += line.subject_size + line.reply_size + line.body_size
+        run.starts[run.count], run.bodies[run.count] = at, line.body_size
+        run.count += 1
+        run.size += line.subject_size + line.reply_size + line.body_size
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if count >= RUN_MESSAGES or size[0] >= RUN_BYTES or not _goes_on(source, at, line, totals, subject):
+        if run.count >= RUN_MESSAGES or run.size >= RUN_BYTES or not _goes_on(source, at, line, totals):
             return at
+        if not _is(source, line, subject):
+            if bulk is None:
+                return at
+            subject = PyBytes_FromStringAndSize(source.data + line.subject, line.subject_size)
+            if not _takes(router, subject, bulk):
+                return at
+
+
+cdef bint _takes(router, bytes subject, bulk) except -1:
+    """True when `bulk` alone takes the subject, whose route is at hand."""
+    cdef dict literals = router.literals, shared
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
+    cdef const char *name = PyBytes_AS_STRING(subject)
+    cdef bint ack = size > 8 and memcmp(name, b"$JS.ACK.", 8) == 0
+    route = None if ack else literals.get(subject)
+    if route is None:
+        size = _without(name, size, ACK_TOKENS if ack else 1)
+        if size < 1:
+            return False
+        shared = router.index.deep if ack else router.index.prefixes
+        route = shared.get(PyBytes_FromStringAndSize(name, size))
+    return route is not None and route.bulk is bulk
+
+
+cdef Py_ssize_t _without(const char *name, Py_ssize_t size, int tokens) noexcept nogil:
+    """The size without the last tokens; 0 when there are not so many, or one is empty."""
+    cdef Py_ssize_t end
+    for _ in range(tokens):
+        end = size
+        while size and name[size - 1] != 46:
+            size -= 1
+        if size == end or not size:
+            return 0
+        size -= 1
+    return size
+
+
+cdef inline bint _is(const Input *source, const Line *line, bytes subject) noexcept:
+    return line.subject_size == PyBytes_GET_SIZE(subject) and memcmp(
+        source.data + line.subject, PyBytes_AS_STRING(subject), line.subject_size) == 0
+
+
+cdef Py_ssize_t _give_back(Run *run, Py_ssize_t taken, Totals *totals) noexcept nogil:
+    """Returns where the first line begins that was not taken. One is always: it would come again and again."""
+    cdef Py_ssize_t place
+    taken = max(taken, 1)
+    for place in range(taken, run.count):
+        totals.messages -= 1
+        totals.bytes -= run.bodies[place]
+    return run.starts[taken]
 
 
 def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
@@ -240,7 +296,8 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
     cdef dict literals = router.literals
     cdef Py_ssize_t max_output = portion.output, length = size
     cdef bytes subject = None, reply, headers, payload
-    cdef list run
+    cdef list messages
+    cdef Run run
     cdef object route = None, callback = None, taker = None
     source.data, source.size = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
     source.stop = min(at + length, source.size)
@@ -269,15 +326,17 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
                 route = None
         elif not line.headers_size and (route.bulk is not None or (
                 route.node is not None and route.node.valve is None and not route.node.peer.valve.closed)):
-            run = []
-            at = _collect(&source, at, &line, &totals, subject, run, &size)
+            messages = []
+            at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk)
             try:
                 if route.node is not None:
-                    route.node.peer.send_run(router.account, run, size)
-                elif len(run) == 1:
-                    callback(subject, run[0][1], b"", run[0][3], client)
+                    route.node.peer.send_run(router.account, messages, run.size)
+                elif run.count == 1:
+                    callback(subject, messages[0][1], b"", messages[0][3], client)
                 else:
-                    route.bulk(run, client)
+                    size = route.bulk(messages, client)
+                    if size < run.count:
+                        at = _give_back(&run, size, &totals)
             except Exception:
                 commands.lost(subject)
             route = None

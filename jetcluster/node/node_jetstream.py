@@ -22,6 +22,7 @@ from jetcluster.logs import Logger
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.identity import (
+    RESCUES_NAME,
     IdentityError,
     NodeIdentity,
     left_out_advice,
@@ -72,8 +73,6 @@ ENTRY_OVERHEAD = 512 * 1024
 FRAME_OVERHEAD = 1024 * 1024
 """Bytes around it in a frame between nodes; more than an entry's."""
 MIN_FRAME_BYTES = 16 * 1024 * 1024
-RESCUES_FILE = "rescues.json"
-"""`cluster.rescue_record.FILE`; the module is not loaded without such a file."""
 MEET_SECONDS = 0.25
 """Longest wait for peers at the start; running peers answer within milliseconds."""
 SETTLE_SECONDS = 2.0
@@ -358,7 +357,7 @@ class NodeJetStream:
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
             raise StorageError(f"Can't start JetStream: {lost}")
-        if exists(directory / RESCUES_FILE, self._platform.files):
+        if exists(directory / RESCUES_NAME, self._platform.files):
             from jetcluster.cluster.rescue_record import tell
 
             tell(directory, raft.rescues, self._log, self._platform.files)

@@ -17,7 +17,7 @@ from typing import Final
 from jetcluster.cluster.meta_replica import read_state
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
-from jetcluster.mesh.identity import IdentityError, NodeIdentity, left_out_reason, read_identity
+from jetcluster.mesh.identity import FILE_NAME, IdentityError, NodeIdentity, left_out_reason, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
@@ -198,9 +198,9 @@ class StreamView:
 def jetstream_folder(path: Path) -> Path:
     """Returns the JetStream folder of a store directory, or the folder itself. Raises RescueStoreError."""
     for folder in (path / "jetstream", path):
-        if (folder / "node.json").is_file():
+        if (folder / FILE_NAME).is_file():
             return folder
-    raise RescueStoreError(f"{path} is no store of a jetcluster server: it has no node.json")
+    raise RescueStoreError(f"{path} is no store of a jetcluster server: it has no {FILE_NAME}")
 
 
 @contextmanager

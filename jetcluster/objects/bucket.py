@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from jetcluster.errors import (
-    NOT_AVAILABLE,
-    OBJECT_NOT_FOUND,
-    PURGE_FAILED,
-    STREAM_SEALED,
-    WRONG_LAST_SEQUENCE,
-    ApiError,
-    by_code,
-)
+from jetcluster.errors import NOT_AVAILABLE, OBJECT_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiError, by_code
 from jetcluster.objects.catalog import Catalog
 from jetcluster.objects.host import BucketHost, BucketReplies
 from jetcluster.objects.layout import Layout, layout_of
@@ -23,6 +15,7 @@ from jetcluster.objects.upload import deletion
 from jetcluster.objects.uploads import MAX_ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.apply.checks import WHOLE, PublishKind, refused_by
 from jetcluster.stream.log.commands import named
 from jetcluster.stream.rules import LIMITS, StreamRules
 
@@ -31,6 +24,12 @@ Respond = Callable[[bytes | None], None]
 
 _KINDS: Final = (b"info", b"chunks", b"delete", b"upload")
 SUCCESS: Final = b'{"success":true}'
+
+
+class _Configured(NamedTuple):
+    """A `checks.Ruled`."""
+
+    rules: StreamRules
 
 
 class _Service(Origin):
@@ -202,10 +201,9 @@ class Bucket:
 def _refusal(rules: StreamRules, layout: Layout | None) -> ApiError | None:
     if layout is not None and not layout.own:
         return invalid("bucket layout")
-    if rules.sealed:
-        return by_code(STREAM_SEALED)
-    if rules.deny_purge:
-        return by_code(PURGE_FAILED, err="stream purge not permitted")
+    refused = refused_by(WHOLE[PublishKind.REPLACING], _Configured(rules))
+    if refused is not None:
+        return refused
     if rules.no_ack or rules.subject_transform is not None:
         return invalid("the bucket's stream has no_ack or a subject transform")
     if rules.retention != LIMITS:

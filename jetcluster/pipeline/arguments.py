@@ -26,7 +26,7 @@ _LOGIN: Final[dict[str, tuple[str, str, str]]] = {
     "domain": ("domain", "NAME", "JetStream domain"),
 }
 """Argument -> option of the source and sink, name of its value, help."""
-SECOND: Final = "against-"
+AGAINST: Final = "against-"
 """Prefix of the arguments for a second cluster."""
 
 
@@ -67,7 +67,7 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
 def second_server(args: argparse.Namespace) -> argparse.Namespace:
     """Returns `args` for the cluster of `--against-server`, with its own login if one is given."""
     found = argparse.Namespace(**vars(args))
-    own = {name: getattr(args, _key(f"{SECOND}{name}")) for name in (*_LOGIN, "tls")}
+    own = {name: getattr(args, _key(f"{AGAINST}{name}")) for name in (*_LOGIN, "tls")}
     if any(own.values()):
         for name, value in own.items():
             setattr(found, _key(name), value)

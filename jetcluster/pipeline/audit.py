@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="STREAM", help="compare with this stream instead of replica by replica")
     parser.add_argument("--against-server", metavar="URL[,URL]", help="where that stream is (default: --server)")
     other = parser.add_argument_group("--against-server", "who we are there, if not the same as for --server")
-    arguments.add_login(other, arguments.SECOND)
+    arguments.add_login(other, arguments.AGAINST)
     parser.add_argument(
         "--by-source-seq",
         action="store_true",

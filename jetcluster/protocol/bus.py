@@ -122,8 +122,9 @@ Outgoing = tuple[bytes, bytes, bytes, bytes]
 """(subject shown, reply, header block or b"", payload) of a message that is routed by another subject."""
 
 
-BulkCallback = Callable[[list[Outgoing], Origin], None]
-"""(messages, origin): as if a `Callback` was called with each."""
+BulkCallback = Callable[[list[Outgoing], Origin], int]
+"""(messages, origin): as if a `Callback` was called with each. Returns how many it took, at least one; the others come
+again."""
 
 
 class Subscription(Protocol):
@@ -164,6 +165,9 @@ class Bus(Protocol):
 
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """Route many (subject, payload) pairs without headers: the fast path of PubAcks."""
+
+    def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Route many (subject, header block, payload): the answers to requests that came together."""
 
     def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
         """Route many (header block or b"", payload) pairs to one subject, in order: the parts of a batched answer.

@@ -104,7 +104,7 @@ class Sublist(Generic[S, A]):
         self._root: _Node[S] = _Node()
         self._heads: dict[bytes, set[bytes]] = {}
         """All tokens but the last -> cached literals, to find what a new `head.*` changes."""
-        self._deep: dict[bytes, A] = {}
+        self.deep: dict[bytes, A] = {}
         """All tokens but the last ACK_TOKENS -> answer, where those are taken by wildcards only."""
         self._deep_roots = {_STAR, _FULL}
         """First tokens of subscriptions that may change one of these."""
@@ -166,8 +166,8 @@ class Sublist(Generic[S, A]):
     def forget(self, subject: bytes) -> None:
         """Drops every cached answer that a subscription to `subject` takes part in."""
         head, _, last = subject.rpartition(_DOT)
-        if self._deep and subject.partition(_DOT)[0] in self._deep_roots:
-            self._deep.clear()
+        if self.deep and subject.partition(_DOT)[0] in self._deep_roots:
+            self.deep.clear()
             self._deep_roots = {_STAR, _FULL}
         if not self.literals and not self.prefixes:
             return
@@ -192,7 +192,7 @@ class Sublist(Generic[S, A]):
         """Sets `compile`, which makes all answers from now on, cached ones included."""
         self._compile = compile
         self._clear()
-        self._deep.clear()
+        self.deep.clear()
         self._deep_roots = {_STAR, _FULL}
 
     def match(self, subject: bytes) -> A:
@@ -209,14 +209,14 @@ class Sublist(Generic[S, A]):
     def match_deep(self, subject: bytes) -> A:
         """Like `match`, for subjects that are used once and differ only in their last ACK_TOKENS tokens: acks."""
         parts = subject.rsplit(_DOT, ACK_TOKENS)
-        answer = self._deep.get(parts[0])
+        answer = self.deep.get(parts[0])
         if answer is not None and len(parts) > ACK_TOKENS and b"" not in parts:
             return answer
         answer, free = self._compiled(subject)
         if free >= ACK_TOKENS and len(parts) > ACK_TOKENS and len(parts[0]) <= MAX_CACHED_BYTES:
-            if len(self._deep) >= MAX_CACHED:
-                self._deep.clear()
-            self._deep[parts[0]] = answer
+            if len(self.deep) >= MAX_CACHED:
+                self.deep.clear()
+            self.deep[parts[0]] = answer
             self._deep_roots.add(subject.partition(_DOT)[0])
         return answer
 

@@ -2,7 +2,7 @@
 them.
 
 Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator decides, and the rescue
-is safe as far as the missing voters are really gone (docs/membership.md, "A majority is lost"):
+is safe as far as the missing voters are really gone (docs/membership/rescue.md):
 
 1. **promise**: all remaining voters durably give their vote of one new term to the one with the most advanced log. The
    term is `TERM_STEP` above all that they know: no election among the missing voters reaches it by itself, and a leader

@@ -454,7 +454,7 @@ def encode_state(counters: Counters, machine_state: bytes | None) -> bytes:
 def decode_state(value: bytes) -> tuple[Counters, bytes | None]:
     """Return counters and the state machine's bytes. Raises DamagedError over all sequences."""
     if len(value) < _FIXED.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[4:]):
-        raise DamagedError(0, (1 << 64) - 1)
+        raise DamagedError(0, keys.MAX_SEQ)
     _, flags, *numbers = _FIXED.unpack_from(value)
     machine_state = value[_FIXED.size :] if flags & _HAS_MACHINE_STATE else None
     return Counters(*numbers), machine_state

@@ -104,7 +104,7 @@ class OpenWrites:
         keys = self.keys()
         low, high = bisect_left(keys, start), bisect_left(keys, end)
         for key in keys[low:high]:
-            del self.values[key]
+            self.size -= len(key) + len(self.values.pop(key) or b"")
         del keys[low:high]
         self.ranges.append((start, end))
         self.pressing = True

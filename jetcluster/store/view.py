@@ -158,7 +158,7 @@ class View:
         blocks = self._views.blocks
         start = self._ahead[self._at] if self._at < len(self._ahead) else self._next
         low, high = blocks.from_seq(start), bisect_right(blocks.firsts, self._ceiling)
-        if self._snapshot is None or (high - low) * ROW_BYTES > room:
+        if self._snapshot is None or (high - low) * ROW_BYTES + FROZEN_CACHE_BYTES > room:
             self._lost = True
             return
         self._frozen = _FrozenBlocks(self._snapshot, self._views.stream, blocks.part(low, high))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from jetcluster import errors
+from jetcluster import API_LEVEL, errors
 from jetcluster.errors import ApiError
 from jetcluster.model import durations
 from jetcluster.model.times import SECOND
@@ -14,6 +14,7 @@ from jetcluster.protocol import headers as header_block
 
 FIELD: Final = b"\r\nNats-"
 KV_OPERATION: Final = b"\r\nKV-Operation:"
+REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 NO_FIELDS: Final[dict[bytes, bytes]] = {}
 """Result of `nats_fields` for a message without fields; it must not be changed."""
 
@@ -30,6 +31,13 @@ def nats_fields(headers: bytes) -> dict[bytes, bytes]:
         fields.setdefault(key, value.strip(b" \t"))
         at = headers.find(FIELD, end) if end >= 0 else -1
     return fields
+
+
+def level_is_met(level: bytes | None) -> bool:
+    """False when a value of REQUIRED_LEVEL is above our API level, or no number."""
+    if not level:
+        return True
+    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
 
 
 def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bytes:

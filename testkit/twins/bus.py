@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin
 from jetcluster.protocol.subjects import matches
 
 
@@ -39,6 +39,7 @@ class FakeBus:
         *,
         local_only: bool = False,
         exclusive: bool = False,
+        bulk: BulkCallback | None = None,
     ) -> FakeSubscription:
         self.subscriptions.append(FakeSubscription(subject, callback, queue, exclusive))
         return self.subscriptions[-1]

@@ -1,6 +1,7 @@
 """Permissions: the same users and the same attempts at our server and at nats-server; the answers are the same.
 
-One deviation is on purpose (docs/security.md): nats-server lets a user who may subscribe to `a.*` have `a.>`.
+One deviation is on purpose (docs/security/permissions.md): nats-server lets a user who may subscribe to `a.*` have
+`a.>`.
 """
 
 from __future__ import annotations

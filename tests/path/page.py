@@ -15,7 +15,7 @@ Which functions run between a request and its answer, and until all that follows
 by `python -m tests.path --write`; `tests/path/test_ways.py` fails when a way gets longer than its bound.
 
 Counted are calls of functions of `jetcluster`, of the second and later of equal requests, on all threads and nodes,
-with Python alone: [compiled loops](mechanisms.md#compiled-loops) take the place of the first few of a publish. The
+with Python alone: [compiled loops](mechanisms/compiled-loops.md) take the place of the first few of a publish. The
 indentation shows who calls; a line at the margin is called by the event loop or by a thread. A function that is called
 several times in a row stands there once.
 

@@ -161,11 +161,15 @@ def walk_all() -> dict[str, list[Call]]:
     """The calls of every way, by its key, with Python alone: what is compiled depends on the machine."""
     recorder = Recorder()
     recorder.install()
-    compiled, native.publish_lines = native.publish_lines, None
+    names = "publish_lines", "plain_get", "message_head"
+    compiled = [getattr(native, name) for name in names]
+    for name in names:
+        setattr(native, name, None)
     try:
         ways = asyncio.run(_one_node(recorder))
         _three_nodes(recorder, ways)
     finally:
-        native.publish_lines = compiled
+        for name, function in zip(names, compiled, strict=True):
+            setattr(native, name, function)
         recorder.uninstall()
     return ways

@@ -6,10 +6,14 @@ import itertools
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from jetcluster.clock import SystemClock
 from jetcluster.errors import TABLE
+from jetcluster.health.node_health import Aspect, NodeHealth
+from jetcluster.replica.replica_state import Condition, ReplicaState
 from jetcluster.stream import ports
 from jetcluster.stream.log import commands, levels
 from scripts.check_docs import DEVIATIONS, TOP, Tree, anchor_of, code_problems, page_problems
@@ -129,6 +133,55 @@ def test_the_tables_of_numbers_are_those_of_the_code() -> None:
     assert rows_of("Side tables") == {k: v for k, v in vars(ports).items() if k.startswith("SIDE_")}
     levels_text = (TOP / "docs/reference/log.md").read_text().split("## Levels\n")[1]
     assert [int(n) for n in re.findall(r"^\| (\d) \|", levels_text, re.MULTILINE)] == [*range(1, levels.LEVEL + 1)]
+
+
+def rows_below(page: str, head: str) -> list[list[str]]:
+    text = (TOP / page).read_text().split(head)[1]
+    return [line.strip("| ").split(" | ") for line in text.split("\n\n")[0].splitlines()[2:]]
+
+
+def judged(**known: object) -> ReplicaState:
+    """A replica of which nothing is known but this."""
+    replica = object.__new__(ReplicaState)
+    nothing = {"damaged": "", "rejected": "", "installing": False, "disputed": ""}
+    group = {"stopped": "", "contradicted": False, "refused": "", "lacks_state": False}
+    vars(replica).update({name: known.get(name, value) for name, value in nothing.items()})
+    known = {{"failed": "stopped"}.get(name, name): value for name, value in known.items()}
+    vars(replica)["group"] = SimpleNamespace(**{name: known.get(name, value) for name, value in group.items()})
+    return replica
+
+
+def test_the_conditions_of_a_replica_are_those_of_the_code() -> None:
+    rows = rows_below("docs/reference/terms.md", "| condition |")
+    assert [row[0].upper() for row in rows] == [condition.name for condition in Condition]
+    words = [re.findall(r"`(\w+)`: ", row[1]) for row in rows]
+    assert [word for known in words for word in known] == [
+        "damaged",
+        "rejected",
+        "failed",
+        "installing",
+        "disputed",
+        "contradicted",
+        "refused",
+    ]
+    for row, known in zip(rows, words, strict=True):
+        for word in known or [""]:
+            replica = judged(**{word: "for the test"})
+            assert replica.condition.name == row[0].upper()
+            assert ["no", "yes"][replica.sound] == row[2] and ["no", "yes"][replica.trusted] == row[3], row
+            assert replica.keeps_state is row[4].startswith("kept"), row
+    for word in (row[0].strip("`") for row in rows_below("docs/reference/terms.md", "| word |")):
+        assert isinstance(vars(ReplicaState)[word], property), word
+
+
+def test_the_aspects_of_health_are_those_of_the_code() -> None:
+    rows = rows_below("docs/health.md", "| aspect |")
+    assert [row[0] for row in rows] == [aspect.value for aspect in Aspect]
+    for aspect, row in zip(Aspect, rows, strict=True):
+        health = NodeHealth(SystemClock())
+        health.watch(aspect, lambda: "for the test")
+        health.look()
+        assert row[2:] == [["no", "yes"][may] for may in (health.well, health.may_vote, health.may_answer)], row
 
 
 def test_each_rule_has_a_place_a_test_and_codes_that_exist() -> None:

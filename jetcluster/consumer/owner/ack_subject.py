@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from jetcluster import native
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
@@ -43,8 +44,11 @@ class Renderer:
 
     def first(self, columns: Columns, cseqs: Sequence[int], pending: Sequence[int]) -> list[Outgoing]:
         """Return first deliveries; `cseqs` and `pending` (messages left after each) are parallel to the columns."""
-        form = self._prefix + b"1.%d.%d.%d.%d"
-        replies = [form % four for four in zip(columns.seqs, cseqs, columns.times, pending, strict=True)]
+        if native.ack_subjects is not None:
+            replies = native.ack_subjects(self.prefix, columns.seqs, cseqs, columns.times, pending)
+        else:
+            form = self._prefix + b"1.%d.%d.%d.%d"
+            replies = [form % four for four in zip(columns.seqs, cseqs, columns.times, pending, strict=True)]
         return self._outgoing(columns, replies)
 
     def again(self, columns: Columns, cseqs: Sequence[int], deliveries: Sequence[int], pending: int) -> list[Outgoing]:

@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from jetcluster import native
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.state.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
 from jetcluster.model.advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
 
@@ -97,6 +98,21 @@ class Acks:
                 self.flush()
         else:
             self._other(seq, subject, 4, reply, payload)
+
+    def received_many(self, messages: list[Outgoing], origin: Origin) -> int:
+        """Do `received` for several messages, as a `BulkCallback`."""
+        read = native.read_acks
+        acked, replies = ([], []) if read is None else read(messages, self._state.delivered_sseq)
+        if not acked:
+            self.received(*messages[0], origin)
+            return 1
+        if not self.acked:
+            self._owner.run_soon()
+        self.acked += acked
+        self._replies += replies
+        if len(self.acked) >= MAX_ACKS_PER_OP:
+            self.flush()
+        return len(acked)
 
     def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """Take a message on `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""

@@ -7,7 +7,7 @@ the replicated state, which it changes only through ops in the log. Its host cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,8 +29,9 @@ from jetcluster.consumer.state.turn import (
     SettledMessages,
     Value,
 )
-from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.stream.read.direct_get import level_is_met
+from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
@@ -70,15 +71,15 @@ class ConsumerOwner(DeliveryContext):
         for prefix in api:
             self._subscribe(prefix + b"CONSUMER.MSG.NEXT.%b.%b" % (stream, name), self._on_next)
         if self.state.rules.acks and self.state.rules.ack_policy != FLOW_CONTROL:
-            self._subscribe(self.renderer.prefix + b"*.*.*.*.*", self.acks.received)
+            self._subscribe(self.renderer.prefix + b"*.*.*.*.*", self.acks.received, self.acks.received_many)
             v2 = ack_subject.prefix_v2(around.domain.encode(), self.bus.account, stream, name)
             self._subscribe(v2 + b">", self.acks.received_v2)
         self.delivery.start()
         self._rearm(self.clock.time_ns())
         self.run_soon()
 
-    def _subscribe(self, subject: bytes, callback: Callable[[bytes, bytes, bytes, bytes, Origin], None]) -> None:
-        self._subscriptions.append(self.bus.subscribe(subject, callback))
+    def _subscribe(self, subject: bytes, callback: Callback, bulk: BulkCallback | None = None) -> None:
+        self._subscriptions.append(self.bus.subscribe(subject, callback, bulk=bulk))
 
     def hold(self, until: int) -> None:
         """Make a push consumer wait until `until` (Unix ns) or `release`: the response to its creation goes first."""
@@ -247,7 +248,7 @@ class ConsumerOwner(DeliveryContext):
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def _on_next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
-        if block and reply and not level_is_met(block):
+        if block and reply and not level_is_met(header_block.get(block, REQUIRED_LEVEL)):
             self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
         elif self.replicated and self._around.when_known is not None and b"no_wait" in payload:
             # "No messages" is right only once this replica has all that was acked to the client.

@@ -16,14 +16,14 @@ from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.pull_dispatch import PullDispatch, Shipment
 from jetcluster.consumer.owner.pull_request import BadRequestError, PullRequest
 from jetcluster.consumer.state.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
+from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
-REAP_NS: Final = 5_000_000_000
+REAP_NS: Final = 5 * SECOND
 """Time between two checks whether clients still listen."""
 REAPED_PER_STEP: Final = 2000
 """Requests examined in one step."""
-_SECOND: Final = 1_000_000_000
 
 
 class PullDelivery:
@@ -125,7 +125,7 @@ class PullDelivery:
             return
         refusal = self._refusal(request, now)
         if refusal:
-            if refusal != statuses.MAX_WAITING or not request.heartbeat:
+            if refusal != statuses.MAX_WAITING or not request.heartbeat:  # as nats-server: it would ask again at once
                 self._dispatch.tell(reply, refusal)
             return
         if request.pin and self.priority.pins.get(request.group) == request.pin:
@@ -175,7 +175,7 @@ class PullDelivery:
                     return statuses.REQUESTS_PENDING
         queue = self.queue
         if (rules.max_waiting and queue.size >= rules.max_waiting) or queue.room.count >= queue.room.most:
-            if self._is_full(now) and now - self._reaped > _SECOND:
+            if self._is_full(now) and now - self._reaped > SECOND:
                 self._expire(now)
                 self._reap()
             if self._is_full(now):

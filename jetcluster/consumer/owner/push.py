@@ -18,6 +18,7 @@ from jetcluster.consumer.owner.delivery import Advance, Replay
 from jetcluster.consumer.owner.selection import pick
 from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
+from jetcluster.model.times import SECOND
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
 
@@ -28,9 +29,7 @@ FLOW_REQUEST: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 _LAST_STREAM: Final = re.compile(rb"\r\nNats-Last-Stream: *([0-9]{1,19})\r\n")
 _ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-
-_SECOND: Final = 1_000_000_000
-_BURST_NS: Final = _SECOND // 10
+_BURST_NS: Final = SECOND // 10
 """Unused time that the rate limit accumulates."""
 
 SLICE_BYTES: Final = 256 << 10
@@ -123,7 +122,7 @@ class RateLimit:
         for size in sizes:
             if free_at > now:
                 break
-            free_at += size * 8 * _SECOND // self._bits
+            free_at += size * 8 * SECOND // self._bits
             count += 1
         self.wait_until = free_at
         return count

@@ -21,6 +21,7 @@ from jetcluster.consumer.state.turn import Op, Outcome, SentMessages, SettledMes
 from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import load_object
@@ -35,7 +36,6 @@ _CID: Final = struct.Struct(">I")
 _CID_SEQ: Final = struct.Struct(">IQ")
 _NEXT: Final = b""
 """Key of the row with the next consumer id."""
-_HIGHEST_SEQ: Final = (1 << 64) - 1
 
 _BY_FIELDS: Final = frozenset(
     (commands.CONSUMER_DELETE, commands.CONSUMER_PAUSE, commands.CONSUMER_RESET, commands.CONSUMER_OWNER)
@@ -388,7 +388,7 @@ class ConsumerTable:
         state = self.by_name.get(name)
         if state is None:
             return _NOT_FOUND
-        if seq > _HIGHEST_SEQ:
+        if seq > MAX_SEQ:
             return errors.by_code(errors.INVALID_RESET, err="no such sequence")
         if seq:
             error = creation.check_reset(state.rules, seq, self._store)

@@ -113,6 +113,8 @@ class Replicator:
         self.pinning = False
         """True while the log is kept for a peer that fetches the state, or has fetched it."""
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None
+        """The newest frame: previous index, last index of the log (of a beat: the previous index), commit index,
+        context, what `_batch` returns. Equal numbers are equal frames: a beat at the log's end is an empty batch."""
 
     def start(self) -> None:
         """Begin as the new leader."""
@@ -213,8 +215,9 @@ class Replicator:
         state = self._state
         log = state.log
         commit = state.engine.commit
+        place = (first - 1, log.last_index, commit, context)
         cached = self._frame
-        if cached is not None and cached[:4] == (first, log.last_index, commit, context):
+        if cached is not None and cached[:4] == place:
             return cached[4:]
         entries = (
             log.slice(first, state.config.frame_bytes, state.config.frame_entries) if first <= log.last_index else []
@@ -223,7 +226,7 @@ class Replicator:
         assert prev_term is not None
         frame = codec.encode_append(state.term, first - 1, prev_term, commit, context, entries)
         last = first - 1 + len(entries)
-        self._frame = (first, log.last_index, commit, context, frame, last, len(frame))
+        self._frame = (*place, frame, last, len(frame))
         return frame, last, len(frame)
 
     def beat(self, flow: PeerProgress, context: int) -> None:

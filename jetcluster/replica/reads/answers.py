@@ -6,21 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from jetcluster.budget import BusyError, Steps
-from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.replica.reads.pages import PagedReplies
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.read.direct_get import Answer, DirectGet
+from jetcluster.stream.read.direct_get import Answer, DirectGet, Frame
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
 """Simultaneous searches per member of a queue group, and the bytes of their requests. Further ones get a 503."""
+
+RUN_BYTES = 8192
+"""Bytes of answers to requests that came together."""
 
 _BUSY = b"NATS/1.0 503\r\n\r\n"
 
@@ -63,6 +66,55 @@ class Answers:
                 self._search(reply, found, len(payload))
             else:
                 self._send(reply, found)
+
+    def on_bodies(self, messages: list[Outgoing], origin: Origin) -> int:
+        """Does `on_body` for several requests without headers, as a `BulkCallback`."""
+        plain = self._reader.plain
+        return self._answer_run(messages, origin, lambda _, payload: plain(payload), self.on_body)
+
+    def by_subjects(self, cut: int, one: Callback) -> BulkCallback:
+        """Return `one`, a callback of `by_subject`, for several requests."""
+        plain = self._reader.plain_subject
+
+        def answer(messages: list[Outgoing], origin: Origin) -> int:
+            return self._answer_run(messages, origin, lambda subject, payload: plain(subject[cut:], payload), one)
+
+        return answer
+
+    def _answer_run(
+        self,
+        messages: list[Outgoing],
+        origin: Origin,
+        plain: Callable[[bytes, bytes], Frame | None],
+        one: Callback,
+    ) -> int:
+        """Answers together those that `plain` does, up to RUN_BYTES, and the next one by `one`. None after that, or
+        after a message that cannot be read: the requester's connection sees first how much it was sent."""
+        answers: list[tuple[bytes, bytes, bytes]] = []
+        size = taken = 0
+        for subject, reply, headers, payload in messages:
+            taken += 1
+            try:
+                frame = plain(subject, payload) if reply else None
+            except (DamagedError, KvError) as error:
+                self._publish(answers)
+                self._unreadable(reply, error)
+                return taken
+            if frame is None:
+                self._publish(answers)
+                one(subject, reply, headers, payload, origin)
+                return taken
+            answers.append((reply, *frame))
+            size += len(frame[0]) + len(frame[1])
+            if size >= RUN_BYTES:
+                break
+        self._publish(answers)
+        return taken
+
+    def _publish(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
+        if answers:
+            self.answered += len(answers)
+            self._replica.bus.publish_answers(answers)
 
     def by_subject(self, cut: int, *, alias: bool = False) -> Callback:
         """Return a callback for requests whose subject holds the key, from position `cut` on."""

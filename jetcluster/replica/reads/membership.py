@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from jetcluster.mirror.links import Links
-from jetcluster.protocol.bus import Callback, Origin, Subscription
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
 from jetcluster.replica.reads.answers import Answers
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
@@ -237,13 +237,15 @@ class Membership:
             return
         self._joined_as = self._asked.name
         name = self._joined_as.encode()
-        subscribe = self._replica.bus.subscribe
+        answers, subscribe = self.answers, self._replica.bus.subscribe
+        body = self._when_current(answers.on_body)
         for prefix in self._prefixes:
             whole = prefix + name
-            by_subject = self.answers.by_subject(len(whole) + 1)
+            by_subject = answers.by_subject(len(whole) + 1)
+            key, keys = self._when_current(by_subject), answers.by_subjects(len(whole) + 1, by_subject)
             self._subscriptions += [
-                subscribe(whole, self._when_current(self.answers.on_body), QUEUE),
-                subscribe(whole + b".>", self._when_current(by_subject), QUEUE),
+                subscribe(whole, body, QUEUE, bulk=self._when_all_current(answers.on_bodies, body)),
+                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key)),
             ]
         self.take_alias()
 
@@ -293,13 +295,13 @@ class Membership:
     # ---- requests that name this replica
 
     def _take_addressed(self) -> None:
-        """Subscribe to requests that name this replica, which it answers although it lags: they ask for what is stored
+        """Subscribe to requests that name stream and replica, answered although it lags: they ask for what is stored
         here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
         sound = replica.trusted and replica.may_answer
         if not (self.allowed and self._known.current and sound) or replica.retiring:
             self._drop_addressed()
-        elif self._addressed is None and self._asked.name == replica.assignment.name:
+        elif self._addressed is None and self._ingest is not None:
             subject = ADDRESSED + f"{replica.assignment.name}.{self._network.name}".encode()
             self._addressed = replica.bus.subscribe(subject, self._on_addressed)
 
@@ -358,6 +360,30 @@ class Membership:
                 self.waits.hold(
                     told, functools.partial(then, *request, origin), functools.partial(self._hand_on, *request)
                 )
+
+        return receive
+
+    def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
+        """Return `answer` wrapped like `one`, a callback of `_when_current`, which gets the first request if not all
+        can be answered at once."""
+        group, links, ingest, asked = self._replica.group, self._links, self._ingest, self._asked
+        monotonic = self._runtime.clock.monotonic
+
+        def receive(messages: list[Outgoing], origin: Origin) -> int:
+            applied = group.applied_index
+            if (
+                (asked.may_change and asked.is_another)
+                or links.by_key
+                or (ingest is not None and ingest.copied > applied)
+                or group.told_index > applied
+                or asked.confirms(origin, b"")
+            ):
+                one(*messages[0], origin)
+                return 1
+            start = monotonic()
+            taken = answer(messages, origin)
+            self._runtime.read_latency[asked.role].observe((monotonic() - start) / taken)
+            return taken
 
         return receive
 

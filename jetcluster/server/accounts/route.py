@@ -36,7 +36,7 @@ _CLIENTS = (ClientSubscription, Passage)
 class QueueRoute:
     """One queue group: its members on this node, and the peers that have members, with their numbers."""
 
-    __slots__ = ("leaves", "local", "name", "nearest", "remote", "shared", "weight")
+    __slots__ = ("leaves", "local", "name", "only", "remote", "shared", "weight")
 
     def __init__(self, name: bytes, members: list[AnySubscription]) -> None:
         self.name = name
@@ -54,8 +54,8 @@ class QueueRoute:
         """Leaf links with members behind them; they get messages that no member in this cluster can take."""
         self.weight = len(self.local) + sum(count for _, count in self.remote)
         only = self.local[0] if name == SYSTEM_QUEUE and len(self.local) == 1 else None
-        self.nearest: Callback | None = only.callback if isinstance(only, InternalSubscription) else None
-        """The callback that takes every message of this node's clients: see SYSTEM_QUEUE."""
+        self.only: InternalSubscription | None = only if isinstance(only, InternalSubscription) else None
+        """The member that takes every message of this node's clients: see SYSTEM_QUEUE."""
 
     def remote_at(self, point: int) -> RemotePeer:
         """Returns the peer of the remote member with the number `point`, 0 <= point < sum of the counts."""
@@ -116,10 +116,11 @@ class Route:
         self.seen = b""
         """The subject last looked up through this route: the second lookup in a row caches it (`Router.lookup`)."""
         alone = self.takers == 1 and not self.reserved
-        self.single: Callback | None = None
+        taker = None
         if alone:
-            self.single = self.callbacks[0] if self.callbacks else self.queues[0].nearest if self.queues else None
-        self.bulk: BulkCallback | None = internal[0].bulk if self.single is not None and internal else None
+            taker = internal[0] if internal else self.queues[0].only if self.queues else None
+        self.single: Callback | None = None if taker is None else taker.callback
+        self.bulk: BulkCallback | None = None if taker is None else taker.bulk
         """Takes several messages for `single`."""
         self.node: RemoteInterest | None = self.remote[0] if alone and self.remote and not self.leaves else None
         """The plain interest of another node, which alone takes the messages."""

@@ -225,6 +225,23 @@ class Router:
                 self._answer(taker, (MSG_, subject, taker.mid, line, payload, CRLF), 1, size, len(subject))
                 place += 1
 
+    def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
+        prefixes = self.index.prefixes
+        place = 0
+        while place < len(answers):
+            subject, headers, payload = answers[place]
+            head, _, last = subject.rpartition(b".")
+            route = prefixes.get(head) if last else None
+            taker = None if route is None else route.client
+            if taker is None or native.render_answers is None:
+                self.publish(subject, payload, b"", headers)
+                place += 1
+            else:
+                rendered = native.render_answers(taker.mid, answers, place, len(head), taker.owner.headers)
+                piece, count, size, names = rendered
+                self._answer(taker, (piece,), count, size, names)
+                place += count
+
     def _answer(self, taker: ClientSubscription, pieces: tuple[bytes, ...], count: int, size: int, names: int) -> None:
         """Does what `ClientSubscription.take` does for plain answers, in `pieces`, to a taker that is not special."""
         owner = taker.owner
@@ -470,8 +487,10 @@ class Router:
                 _take_run(route.client, messages, origin, failed)
                 return
             if route.bulk is not None and route.shared_callbacks and not any(headers for _, _, headers, _ in messages):
+                rest = list(messages)
                 try:
-                    route.bulk(list(messages), origin)
+                    while rest:
+                        rest = rest[max(route.bulk(rest, origin), 1) :]
                 except Exception:  # noqa: BLE001 - as below
                     failed()
                 return

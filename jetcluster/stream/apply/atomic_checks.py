@@ -14,7 +14,6 @@ rows beside the messages, so that a replica that restarts or is rebuilt between 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.errors import ApiError
@@ -22,13 +21,13 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, CheckOrder, Publication
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, Publication, PublishKind
 from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.apply.staging import Staging, record_size
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.log.commands import BatchPart
 from jetcluster.stream.ports import SIDE_BATCH_PARTS
-from jetcluster.stream.rules import StreamRules
 
 _KEY: Final = struct.Struct(">Q")
 _HEAD: Final = struct.Struct("<QH")
@@ -91,28 +90,16 @@ class AtomicChecks:
     """The checks of one batch; `run` once."""
 
     def __init__(
-        self,
-        name: bytes,
-        rules: StreamRules,
-        store: BlockStore,
-        dedupe: DedupeWindow,
-        staging: Staging,
-        batch: Batch,
-        ts: int,
-        selection: CheckOrder,
-        whole: Sequence[checks.Early],
-        *,
-        allow_msg_id: bool,
+        self, admission: MessageAdmission, store: BlockStore, dedupe: DedupeWindow, batch: Batch, ts: int
     ) -> None:
-        """`ts`: time of the batch, Unix nanoseconds. `staging` rewrites messages into their stored form; `selection`:
-        the checks of PublishKind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
-        self.name = name
-        self.rules = rules
-        self.staging = staging
+        """`ts`: time of the batch, Unix nanoseconds."""
+        self.name = admission.name
+        self.rules = admission.rules
+        self.staging = admission.staging
         self.time = ts
-        self.takes_msg_ids = allow_msg_id
-        self._checks = selection
-        self._whole = whole
+        self.takes_msg_ids = True
+        self._whole = admission.whole[PublishKind.ATOMIC]
+        self._checks = admission.selections[PublishKind.ATOMIC]
         self._store = store
         self._dedupe = dedupe
         self._batch = batch

@@ -3,8 +3,9 @@
 Checks run in apply, in log order, so that each sees the effects of the messages before it. The orders are those of
 nats-server's clustered streams: duplicates come before expectations, so that a retry is acknowledged as a duplicate
 with any expectation. Messages of fast-ingest batches are plain ones; their gate (`fast_parts`) holds back the messages
-after a refused one. A leader refuses some messages before they enter the log, by the same functions (EARLY_ATOMIC,
-EARLY_FAST).
+after a refused one. A leader refuses some messages before they enter the log, by the same functions (EARLY,
+EARLY_ATOMIC, EARLY_FAST). Some commands are refused, or of no effect, as a whole, before their messages are looked at
+(WHOLE).
 
 To change a rule, change its function; to add one, add a function, a row, and its name to the orders that have it.
 """
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.apply import schedules
 from jetcluster.stream.apply.counters import Tally, check_increment
 from jetcluster.stream.apply.schedules import check_schedule
@@ -32,8 +33,8 @@ MAX_HEADER_BYTES: Final = 65_535
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 
 SEALED: Final = errors.by_code(errors.STREAM_SEALED)
+PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not permitted")
 SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
-"""The stream's transform made the subject too long."""
 _TOO_LARGE: Final = errors.by_code(10054)
 _HEADER_TOO_LARGE: Final = errors.by_code(10097)
 _ATOMIC_DISABLED: Final = errors.by_code(10174)
@@ -125,6 +126,16 @@ def sealed(view: Ruled, message: Publication) -> ApiError | None:
     return SEALED if view.rules.sealed else None
 
 
+def subject_length(view: Ruled, message: Publication) -> ApiError | None:
+    """Refuses a longer subject than a batch can hold; the protocol's line permits it."""
+    return SUBJECT_TOO_LONG if len(message.subject) > MAX_SUBJECT else None
+
+
+def purge_permitted(view: Ruled, message: Publication) -> ApiError | None:
+    """Refuses to remove the messages that REPLACE replaces."""
+    return PURGE_DENIED if view.rules.deny_purge else None
+
+
 def size(view: Ruled, message: Publication) -> ApiError | None:
     """Refuses header block and payload above `max_msg_size` together."""
     most = view.rules.max_msg_size
@@ -139,7 +150,8 @@ def fast_enabled(view: Ruled, message: Publication) -> ApiError | None:
     return None if view.rules.allow_batched else _FAST_DISABLED
 
 
-def subject_length(view: CheckView, message: Publication) -> ApiError | None:
+def mapped_length(view: CheckView, message: Publication) -> ApiError | None:
+    """Refuses a subject that the stream's transform made too long."""
     return SUBJECT_TOO_LONG if view.is_grown(message.place) else None
 
 
@@ -349,7 +361,9 @@ CHECKS: Final = (
     Check(size, (10054,), under=lambda rules: rules.max_msg_size),
     Check(atomic_enabled, (10174,), under=lambda rules: not rules.allow_atomic),
     Check(fast_enabled, (10205,), under=lambda rules: not rules.allow_batched),
-    Check(subject_length, (10077,), under=lambda rules: rules.subject_transform is not None),
+    Check(subject_length, (10077,)),
+    Check(purge_permitted, (10110,), under=lambda rules: rules.deny_purge),
+    Check(mapped_length, (10077,), under=lambda rules: rules.subject_transform is not None),
     Check(header_size, (10097,)),
     Check(last_msg_id_in_batch, (10177,), _fields(b"Nats-Expected-Last-Msg-Id")),
     Check(msg_id_in_batch, (10177,), _fields(b"Nats-Msg-Id")),
@@ -393,7 +407,7 @@ class PublishKind(Enum):
 
 ORDER: Final = {
     PublishKind.PLAIN: (
-        sealed, subject_length, size, header_size, increment, expected_stream, ttl, batch_id, duplicate, foreign_source,
+        sealed, mapped_length, size, header_size, increment, expected_stream, ttl, batch_id, duplicate, foreign_source,
         as_stored, last_sequence, last_subject_sequence, schedule, rollup, room, last_msg_id,
     ),
     PublishKind.ATOMIC: (
@@ -401,17 +415,26 @@ ORDER: Final = {
         foreign_source, as_stored, last_sequence, last_sequence_in_batch, subject_sequence_in_batch,
         last_subject_sequence, schedule, rollup, rollup_in_batch, room_in_batch,
     ),
-    PublishKind.SOURCED: (subject_length, as_counted, size, room),
+    PublishKind.SOURCED: (mapped_length, as_counted, size, room),
     PublishKind.OWN: (as_stored, room),
     PublishKind.REPLACING: (as_stored,),
 }  # fmt: skip
 """The first check that refuses decides."""
 
+EARLY: Final = (subject_length,)
+"""The leader's checks of every message when it arrives."""
 EARLY_ATOMIC: Final = (sealed, size, atomic_enabled)
 EARLY_FAST: Final = (sealed, size, fast_enabled)
-"""The leader's checks of a batch's message when it arrives."""
-WHOLE_ATOMIC: Final = (sealed, atomic_enabled)
-"""Apply's checks of an atomic batch: the stream may have changed since the leader took the batch."""
+"""The leader's checks of a batch's message after those."""
+
+WHOLE: Final = {
+    PublishKind.ATOMIC: (sealed, atomic_enabled),
+    PublishKind.SOURCED: (sealed,),
+    PublishKind.OWN: (sealed,),
+    PublishKind.REPLACING: (sealed, purge_permitted),
+}
+"""Apply's checks of a whole BATCH_COMMIT, SOURCED, FIRE or REPLACE: the stream may have changed since the leader
+proposed it."""
 
 
 _READ: Final = frozenset().union(*(row.reads for row in CHECKS))
@@ -454,14 +477,16 @@ Early = Callable[[Ruled, Publication], ApiError | None]
 
 
 def early(checks: Sequence[Early], rules: StreamRules) -> tuple[Early, ...]:
-    """The checks, of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC, that apply in a configuration: mostly none."""
+    """The checks, of EARLY_ATOMIC, EARLY_FAST or WHOLE, that apply in a configuration: mostly none."""
     silent = {row.refusal for row in CHECKS if not row.under(rules)}
     return tuple([check for check in checks if check not in silent])
 
 
-def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"") -> ApiError | None:
+def refused_by(
+    checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"", subject: bytes = b""
+) -> ApiError | None:
     """The first refusal, or None, of checks that need only the configuration and the bytes."""
-    message = Publication(0, b"", headers, payload, {})
+    message = Publication(0, subject, headers, payload, {})
     for check in checks:
         if (refused := check(ruled, message)) is not None:
             return refused

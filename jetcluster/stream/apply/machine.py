@@ -25,10 +25,10 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import KvDamagedError
-from jetcluster.stream.apply import atomic_checks, publish, restoring, sourced
+from jetcluster.stream.apply import atomic_checks, restoring, sourced
 from jetcluster.stream.apply.asked import Asked, AskedError
 from jetcluster.stream.apply.atomic_checks import AtomicChecks, BatchParts
-from jetcluster.stream.apply.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
+from jetcluster.stream.apply.checks import PURGE_DENIED, SEALED, SUBJECT_TOO_LONG
 from jetcluster.stream.apply.counters import tracks_sources
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.expiry import Expiry
@@ -73,7 +73,6 @@ REFUSED: Final = errors.by_code(10051, err="the command could not be carried out
 """Result of a command that apply could not carry out."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _INCOMPLETE: Final = errors.by_code(10176)
-_PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
 _DELETE_DENIED: Final = errors.by_code(10057, err="message delete not permitted")
 _DELETE_NOTHING: Final = errors.by_code(10057, err="no message found")
 _DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
@@ -256,7 +255,7 @@ class StreamMachine:
     @property
     def next_schedule(self) -> int | None:
         """Time (Unix nanoseconds) at which the leader should propose FIRE; None when nothing is scheduled."""
-        return None if self.rules.sealed else self._schedules.index.next_due
+        return None if self._admission.refuses_own is not None else self._schedules.index.next_due
 
     def fire_command(self, now: int, find_zone: FindZone = system_zone) -> bytes | None:
         """The FIRE command that the leader should propose at `now`; None when nothing is due. Raises DamagedError."""
@@ -353,18 +352,8 @@ class StreamMachine:
                 return BatchResult(0, 0, SUBJECT_TOO_LONG)
         if self._dedupe.window and not command.plain:
             self._dedupe.advance(base, self.store.last_seq + 1)
-        checks = AtomicChecks(
-            self.name.encode(),
-            self.rules,
-            self.store,
-            self._dedupe,
-            self._staging,
-            batch,
-            base,
-            self._admission.selections[PublishKind.ATOMIC],
-            self._admission.whole_atomic,
-            allow_msg_id=command.allow_msg_id,
-        )
+        checks = AtomicChecks(self._admission, self.store, self._dedupe, batch, base)
+        checks.takes_msg_ids = command.allow_msg_id
         checked = checks.run(plain=command.plain)
         if isinstance(checked, ApiError):
             self.clock = base
@@ -411,6 +400,8 @@ class StreamMachine:
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Fire):
+            if self._admission.refuses_own is not None:
+                return 0
             return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
             return self._purge(index, command)
@@ -423,7 +414,7 @@ class StreamMachine:
         return self._update(index, StreamRules.from_config(command.config), command)
 
     def _replace(self, index: int, command: Replace) -> int | ApiError:
-        refused = publish.refusal(self.store, self.rules, command)
+        refused = self._admission.refusal_to_replace(command.guards)
         if refused is not None:
             return refused
         removed = 0
@@ -470,7 +461,7 @@ class StreamMachine:
         if self.rules.sealed:
             return SEALED
         if self.rules.deny_purge:
-            return _PURGE_DENIED
+            return PURGE_DENIED
         if command.seq and command.keep:
             return _BAD_REQUEST
         if command.seq == 1:

@@ -10,6 +10,7 @@ metadata and the replaced object's chunks. No crash leaves half of that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from jetcluster import errors
@@ -20,37 +21,14 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import (
-    EXPECTED_SUBJECT,
-    MAX_HEADER_BYTES,
-    SEALED,
-    CheckOrder,
-    Publication,
-    PublishKind,
-)
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER_BYTES, CheckOrder, Publication, PublishKind
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.staging import Staging
 from jetcluster.stream.fields import FIELD, NO_FIELDS, nats_fields
-from jetcluster.stream.log.bodies import Replace
+from jetcluster.stream.log.bodies import Guard
 from jetcluster.stream.log.fast_parts import FastGate
 from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
-
-_PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not permitted")
-
-
-def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError | None:
-    """The reason to refuse a REPLACE, or None; 10071: a guard does not hold."""
-    if rules.sealed:
-        return SEALED
-    if rules.deny_purge:
-        return _PURGE_DENIED
-    for subject, seq in command.guards:
-        actual = store.last_seq_of(subject)
-        if actual != seq:
-            return errors.by_code(errors.WRONG_LAST_SEQUENCE, seq=actual)
-    return None
-
 
 EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 MAX_MAPPED_BYTES: Final = 64 << 20
@@ -70,7 +48,10 @@ class MessageAdmission:
         self.staging = staging
         self.time = 0
         """Time of the command, Unix nanoseconds."""
-        self.whole_atomic = checks.early(checks.WHOLE_ATOMIC, rules)
+        self.whole = {kind: checks.early(order, rules) for kind, order in checks.WHOLE.items()}
+        """Checks of a whole command."""
+        self.refuses_own = self.refusal(PublishKind.OWN)
+        """The reason why the stream makes no messages, or None."""
         self.selections = {kind: CheckOrder(kind, rules) for kind in PublishKind}
         self._takes_all = checks.takes_all(rules)
         self._store = store
@@ -79,6 +60,22 @@ class MessageAdmission:
         self._gate: FastGate | None = None
         self._grown: frozenset[int] = frozenset()
         """Places of messages whose subject would become too long."""
+
+    def refusal(self, kind: PublishKind) -> ApiError | None:
+        """The reason to refuse a whole command with messages of this kind (`checks.WHOLE`), or None."""
+        order = self.whole[kind]
+        return checks.refused_by(order, self) if order else None
+
+    def refusal_to_replace(self, guards: Sequence[Guard]) -> ApiError | None:
+        """The reason to refuse a REPLACE, or None; 10071: a guard does not hold."""
+        refused = self.refusal(PublishKind.REPLACING)
+        if refused is not None:
+            return refused
+        for subject, seq in guards:
+            actual = self._store.last_seq_of(subject)
+            if actual != seq:
+                return errors.by_code(errors.WRONG_LAST_SEQUENCE, seq=actual)
+        return None
 
     def admit(self, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
         """Stores messages that pass, the k-th at `base + k`. `gate`: of fast-ingest batches. Raises DamagedError."""

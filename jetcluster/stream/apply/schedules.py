@@ -278,7 +278,7 @@ def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequenc
     made: list[tuple[bytes, bytes, bytes]] = []
     index = due.index
     for firing in firings:
-        if rules.sealed or not index.has(firing.due, firing.seq):
+        if not index.has(firing.due, firing.seq):
             continue
         index.remove(firing.due, firing.seq)
         schedule = store.get(firing.seq)

@@ -20,7 +20,7 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.apply.checks import SEALED
+from jetcluster.stream.apply.checks import PublishKind
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.log.bodies import Sourced
 from jetcluster.stream.ports import SIDE_SOURCES
@@ -77,11 +77,11 @@ def apply(
 ) -> int | ApiError:
     """Stores the new messages. Returns the upstream's sequence up to which all are here now, or an ApiError when one
     did not fit; those before it are stored. Source messages get times from `clock` + 1 on."""
-    rules = admission.rules
-    if command.key not in rules.links:
+    if command.key not in admission.rules.links:
         return _NO_LINK  # proposed before an update removed it
-    if rules.sealed:
-        return SEALED
+    refused = admission.refusal(PublishKind.SOURCED)
+    if refused is not None:
+        return refused
     if command.key == MIRROR:
         return _mirror(command, cursors, admission, store)
     return _source(command, cursors, admission, clock)

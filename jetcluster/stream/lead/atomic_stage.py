@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from jetcluster import API_LEVEL, errors
+from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, SUBJECT_TOO_LONG, early, refused_by
-from jetcluster.stream.fields import FIELD, KV_OPERATION
+from jetcluster.store.batch import Batch
+from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, early, refused_by
+from jetcluster.stream.fields import FIELD, KV_OPERATION, REQUIRED_LEVEL, level_is_met
 from jetcluster.stream.lead.answers import Answers, Backlog
 from jetcluster.stream.log.commands import encode_atomic
 from jetcluster.stream.ports import BatchResult
@@ -36,7 +36,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 160
 BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
 _COMMIT: Final = b"\r\nNats-Batch-Commit:"
-LEVEL: Final = b"\r\nNats-Required-Api-Level:"
+LEVEL: Final = b"\r\n%b:" % REQUIRED_LEVEL
 
 _NO_SEQUENCE: Final = errors.by_code(10175)
 _INCOMPLETE: Final = errors.by_code(10176)
@@ -264,7 +264,7 @@ class AtomicStage:
             self._abandon(batch_id, "incomplete")
             return _INCOMPLETE
         if LEVEL in headers:
-            headers = header_block.remove(headers, b"Nats-Required-Api-Level")
+            headers = header_block.remove(headers, REQUIRED_LEVEL)
         own_fields = 2 + (_COMMIT in headers)
         if headers.count(FIELD) != own_fields or KV_OPERATION in headers or len(headers) > MAX_HEADER_BYTES:
             batch.plain = False
@@ -321,13 +321,6 @@ def _size(sequence: int, commit: bytes | None) -> int:
     return sequence - 1 if commit == b"eob" else sequence
 
 
-def level_is_met(level: bytes | None) -> bool:
-    """True when this server has the API level that Nats-Required-Api-Level requires."""
-    if not level:
-        return True
-    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
-
-
 class _Waiting(NamedTuple):
     reply: bytes
     batch_id: bytes
@@ -372,12 +365,7 @@ class AtomicIngest:
         if self._backlog.full:
             self._answers.too_many((reply,))
             return
-        try:
-            batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
-        except (AssertionError, OverflowError):
-            assert not all(0 < len(subject) <= MAX_SUBJECT for subject in commit.subjects)
-            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
-            return
+        batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
         commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
         index = 0
         try:

@@ -24,9 +24,10 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
 from jetcluster.stream.apply.checks import EARLY_FAST, early, refused_by
 from jetcluster.stream.apply.fast_rows import FastRow
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 from jetcluster.stream.lead import answers
 from jetcluster.stream.lead.answers import Answers, Backlog
-from jetcluster.stream.lead.atomic_stage import LEVEL, MAX_ID_BYTES, field, level_is_met
+from jetcluster.stream.lead.atomic_stage import LEVEL, MAX_ID_BYTES, field
 from jetcluster.stream.lead.fast_open import (
     APPEND,
     COMMIT,
@@ -228,7 +229,7 @@ class FastIngest:
                 self._over(batch)
                 self._answers.refuse((reply,), _LEVEL_TOO_LOW)
                 return None
-            headers = header_block.remove(headers, b"Nats-Required-Api-Level")
+            headers = header_block.remove(headers, REQUIRED_LEVEL)
         self._open.touch(batch)
         if mark.operation == PING:
             self._ping(batch, mark.seq, reply)
@@ -277,9 +278,7 @@ class FastIngest:
             batch.came_to(seq)
             if not batch.pending:
                 batch.settled = seq
-            if self._open.is_due(batch):
-                self._tell_ack(batch, reply)
-                return
+            self._open.is_due(batch)  # counts the ack
         self._tell_ack(batch, reply)
 
     def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.records import dataclass
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.lead.answers import MESSAGE_WEIGHT, Backlog
 from jetcluster.stream.lead.atomic_stage import BatchQuota
 from jetcluster.stream.log.fast_parts import FastRun
@@ -36,7 +37,8 @@ DEFAULT_FLOW_MESSAGES: Final = 10
 MAX_FLOW_MESSAGES: Final = 65_535
 MAX_STEM_BYTES: Final = 512
 """Bytes of a stem (our own limit): each batch's is kept in memory and in every replica's store."""
-_MAX_SEQ: Final = (1 << 64) - 2
+MAX_BATCH_SEQ: Final = MAX_SEQ - 1
+"""Highest sequence of a message in its batch: the next one has 64 bits, too."""
 _MAX_DIGITS: Final = 20
 """Digits of a number in the subject."""
 
@@ -62,7 +64,7 @@ def parse(reply: bytes) -> FastMark | None:
         return None
     _, batch_id, flow, gap, seq_text, operation_text = tokens
     operation, seq = _number(operation_text), _number(seq_text)
-    if not batch_id or not START <= operation <= PING or not 1 <= seq <= _MAX_SEQ or gap not in (b"ok", b"fail"):
+    if not batch_id or not START <= operation <= PING or not 1 <= seq <= MAX_BATCH_SEQ or gap not in (b"ok", b"fail"):
         return None
     if operation == START and seq != 1:
         return None

@@ -41,7 +41,7 @@ from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.search import filters
 from jetcluster.store.search.kept_filters import MIN_KEPT_WIDTH
-from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
+from jetcluster.stream.apply.checks import EARLY, EXPECTED_SUBJECT, refused_by
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.apply.schedules import shortened, without_schedule
 from jetcluster.stream.fields import nats_fields
@@ -210,8 +210,10 @@ class Ingest:
         """Takes a published message, as `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             origin.wait_at(self.valve)
-        if len(subject) > MAX_SUBJECT:  # the protocol's line permits longer ones
-            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
+        if len(subject) > MAX_SUBJECT:  # asked first, to save the calls: no other check of EARLY is left
+            refused = refused_by(EARLY, self._stage, subject=subject)
+            assert refused is not None
+            self._answers.refuse((reply,), refused)
             return
         fast = reply.endswith(FAST)
         if not fast and headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
@@ -252,7 +254,7 @@ class Ingest:
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
 
-    def on_messages(self, messages: list[Outgoing], origin: Origin) -> None:
+    def on_messages(self, messages: list[Outgoing], origin: Origin) -> int:
         """Takes published messages without headers, as `BulkCallback` of the stream's subscriptions."""
         subjects, replies, _, payloads = zip(*messages, strict=True)
         room = self.batch_messages - len(self._subjects)
@@ -261,13 +263,13 @@ class Ingest:
         if not plain or len(messages) >= room or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
             for subject, reply, headers, payload in messages:
                 self.on_message(subject, reply, headers, payload, origin)
-            return
+            return len(messages)
         if self.valve.closed:
             origin.wait_at(self.valve)
         if not self._subjects:
             if self._backlog.full:
                 self._answers.too_many(replies)
-                return
+                return len(messages)
             if not self._scheduled:
                 self._schedule()
         if self._headers:
@@ -276,6 +278,7 @@ class Ingest:
         self._payloads += payloads
         self._replies += replies
         self._open_bytes = size
+        return len(messages)
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
         """Refuses a message whose wildcard costs too much."""

@@ -19,9 +19,8 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
-
-_MAX_SEQ: Final = (1 << 64) - 1
 
 _COUNT: Final = struct.Struct("<H")
 _HEAD: Final = struct.Struct("<BHHHH")
@@ -175,7 +174,7 @@ def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
             continue
         if any(run.start + run.count > messages or not run.count or not run.seq for run in runs):
             raise ValueError("a fast batch beyond its command")
-        if runs[-1].end > _MAX_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):
+        if runs[-1].end > MAX_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):
             raise ValueError("sequences of a fast batch out of order")
         parts.append(FastPart(batch_id, stem, flow, bool(flags & _GAP_OK), bool(flags & _COMMITS), runs))
     if at != len(raw):

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, Union
 
-from jetcluster import API_LEVEL
+from jetcluster import native
 from jetcluster.budget import Steps, at_once
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
@@ -23,6 +23,7 @@ from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]
@@ -58,9 +59,7 @@ _OWN_NAMES: Final = (
 )
 
 
-_PAGE_HEAD: Final = (
-    b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
-)
+_MESSAGE_HEAD: Final = b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n"
 _BATCH_END: Final = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
 
 
@@ -89,8 +88,11 @@ class DirectGet:
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
         """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError."""
-        if headers and not level_is_met(headers):
-            return API_LEVEL_TOO_LOW
+        if headers:
+            if not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
+                return API_LEVEL_TOO_LOW
+        elif native.plain_get is not None and (plain := self.plain(payload)) is not None:
+            return (plain,)
         if not payload:
             return EMPTY_REQUEST
         try:
@@ -108,18 +110,34 @@ class DirectGet:
         steps = preparing(self.store, request)
         return answer(request, proof) if steps is None else _after(steps, answer, request, proof)
 
+    def plain(self, payload: bytes) -> Frame | None:
+        """Answers a request that compiled code has read; None for any other. Raises DamagedError."""
+        wanted = None if native.plain_get is None else native.plain_get(payload)
+        if wanted is None:
+            return None
+        message = self.store.get(wanted) if isinstance(wanted, int) else self.store.queries.last_by_subject(wanted)
+        return NOT_FOUND[0] if message is None else (self._head(message), message.payload)
+
+    def plain_subject(self, subject: bytes, payload: bytes) -> Frame | None:
+        """Answers a request without a body for the last message of a literal subject; None for any other. Raises
+        DamagedError."""
+        if payload or not subject or b"*" in subject or b">" in subject:
+            return None
+        message = self.store.queries.last_by_subject(subject)
+        return NOT_FOUND[0] if message is None else (self._head(message), message.payload)
+
     def _single(self, request: GetRequest, proof: bytes) -> Answer:
         message = find_one(self.store, request)
         if message is None:
             return _with_proof(NOT_FOUND, proof)
-        return ((b"" if request.no_hdr else self._head(message, b""), message.payload),)
+        return ((b"" if request.no_hdr else self._head(message), message.payload),)
 
     def answer_subject(
         self, subject: bytes, payload: bytes, headers: bytes = b"", *, with_pending: bool = False
     ) -> tuple[Frame]:
         """Answers the endpoint with an appended subject: its last message. `with_pending` is the LAST alias, which adds
         the number of older messages of the subject. Raises DamagedError."""
-        if headers and not level_is_met(headers):
+        if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
             return API_LEVEL_TOO_LOW
         no_headers = False
         if payload:
@@ -138,10 +156,8 @@ class DirectGet:
             return NOT_FOUND
         if no_headers:
             return ((b"", message.payload),)
-        extra = b""
-        if with_pending:
-            extra = b"Nats-Num-Pending: %d\r\n" % (self.store.count_of(message.subject) - 1)
-        return ((self._head(message, extra), message.payload),)
+        pending = self.store.count_of(message.subject) - 1 if with_pending else -1
+        return ((self._head(message, pending), message.payload),)
 
     def open_subject(
         self, subject: bytes, payload: bytes, headers: bytes, *, with_pending: bool = False
@@ -151,12 +167,11 @@ class DirectGet:
             yield from self.store.queries.preparing((subject,))
         return self.answer_subject(subject, payload, headers, with_pending=with_pending)
 
-    def _head(self, message: Msg, extra: bytes) -> bytes:
+    def _head(self, message: Msg, pending: int = -1) -> bytes:
         """The stored block, then the metadata (ADR-31)."""
         seq, ts, subject, stored, _ = message
         start = _stored_fields(stored) + self._stream_line if stored else self._first_line
-        when = times.rfc3339_bytes(ts)
-        return b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n%b\r\n" % (start, subject, seq, when, extra)
+        return (native.message_head or message_head)(start, subject, seq, ts, pending)
 
     def _proof(self) -> bytes:
         proof = b"Jc-Applied-Seq: %d\r\nJc-Stream: %b\r\nJc-Peer: %b\r\n"
@@ -290,18 +305,14 @@ class GetReply:
         pending, last = self._pending, self._last
         room, line, no_headers = self._room, self._first_line, self._no_headers
         size, begin = 0, len(frames)
-        whens = map(times.rfc3339_bytes, columns.times)
-        for seq, when, subject, stored, payload in zip(
-            columns.seqs, whens, columns.subjects, columns.headers, columns.payloads, strict=True
-        ):
+        head_of = native.message_head or message_head
+        for seq, when, subject, stored, payload in zip(*columns, strict=True):
             pending -= 1
             if no_headers:
                 head = b""
-            elif stored:
-                start = self._fields(stored) + self._stream_line
-                head = _PAGE_HEAD % (start, subject, seq, when, pending, last)
             else:
-                head = _PAGE_HEAD % (line, subject, seq, when, pending, last)
+                start = self._fields(stored) + self._stream_line if stored else line
+                head = head_of(start, subject, seq, when, pending, last)
             frames.append((head, payload))
             last = seq
             size += len(head) + len(payload)
@@ -311,6 +322,16 @@ class GetReply:
         self._left -= len(frames) - begin
         self._pending, self._last, self._room = pending, last, room
         return size
+
+
+def message_head(start: bytes, subject: bytes, seq: int, ts: int, pending: int = -1, last: int = -1) -> bytes:
+    """The header block of a stored message: `start`, its metadata, and the two fields that are not negative."""
+    head = _MESSAGE_HEAD % (start, subject, seq, times.rfc3339_bytes(ts))
+    if pending >= 0:
+        head += b"Nats-Num-Pending: %d\r\n" % pending
+    if last >= 0:
+        head += b"Nats-Last-Sequence: %d\r\n" % last
+    return head + b"\r\n"
 
 
 def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
@@ -330,14 +351,6 @@ def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
     if is_literal(wanted) or wanted == b">":
         return None
     return store.queries.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
-
-
-def level_is_met(headers: bytes) -> bool:
-    """False when Nats-Required-Api-Level is above our API level, or no number."""
-    level = header_block.get(headers, b"Nats-Required-Api-Level")
-    if not level:
-        return True
-    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
 
 
 def _after(

@@ -17,7 +17,8 @@ from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.read.direct_get import find_one, level_is_met
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
+from jetcluster.stream.read.direct_get import find_one
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 SUBJECTS_PAGE: Final = 100_000
@@ -85,7 +86,7 @@ RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
 def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetRequest:
     """Decodes and checks a request; `strict` refuses unknown keys. Raises ApiError."""
-    if headers and not level_is_met(headers):
+    if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
         raise errors.by_code(10185)
     if not payload or payload.translate(None, b" \t\r\n") == b"{}":
         raise errors.by_code(10003)

@@ -170,7 +170,7 @@ class Invariants:
 
     def _may_be_taken(self, group: Any) -> bool:
         """A loss of power may take committed entries of a log that is not synced for each of them: a replica that kept
-        more than the majority that goes on takes its leader's state (docs/health.md)."""
+        more than the majority that goes on takes its leader's state (docs/health/disks.md)."""
         return bool(group.log.may_lose(group.commit_index) and self._deployment.power_failures)
 
     # ---- bounds
@@ -224,7 +224,7 @@ class Invariants:
 
 def _of_the_disk(replica: Replica) -> bool:
     """A replica may stop whose disk fails under a command: its server starts again once the disk takes writes
-    (docs/health.md, `cluster/store_care.py`). That it does is judged when all is over (`liveness`)."""
+    (docs/health/disks.md, `cluster/store_care.py`). That it does is judged when all is over (`liveness`)."""
     fault, disk = replica.group.fault, replica.machine.disk
     failed = disk.errors > 0 or disk.tampered > 0 or isinstance(fault, KvFullError)
     return failed and isinstance(fault, PASSING)

@@ -47,7 +47,7 @@ async def supervise(deployment: Deployment) -> None:
             if not machine.runs:
                 if name in deployment.victims and WANTS_TO_BE_EMPTY in machine.last_words:
                     # Of its journal nothing was left that tells what it had promised: the docs ask an administrator to
-                    # move the store away (docs/membership.md), and only the machine that was damaged may ask for that.
+                    # move the store away (docs/membership/servers.md). Only a machine that was damaged may ask for it.
                     deployment.trace.add("nemesis", f"the store of {name} is moved away")
                     machine.new_disk()
                 starts[name] = starts.get(name, 0) + 1

@@ -1,6 +1,6 @@
-"""The table of what the simulation of complete nodes checks: promise, workload, judges. docs/testing.md shows it.
+"""The tables of what the simulation of complete nodes checks: workload, promises, judges.
 
-`python -m tests.sim.cluster.promises` prints it.
+docs/testing/promises.md and docs/testing/exams.md show them; `python -m tests.sim.cluster.promises` prints them.
 """
 
 from __future__ import annotations
@@ -64,11 +64,18 @@ def promises() -> list[Promise]:
     ]
 
 
-def table() -> list[str]:
-    """The table of all promises, as lines of Markdown."""
-    rows = [f"| {one.text} | {one.workload} | {', '.join(one.judges)} |" for one in promises()]
-    return ["| promise | workload | judged by |", "| --- | --- | --- |", *rows]
+def table(*, exams: bool) -> list[str]:
+    """The promises of the exams, or all others, as lines of Markdown; those of the same judges share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one in promises():
+        if one.workload.startswith("exam-") is exams:
+            rows.setdefault((one.workload, ", ".join(one.judges)), []).append(one.text)
+    return [
+        "| workload | promises | judged by |",
+        "| --- | --- | --- |",
+        *(f"| {workload} | {'; <br>'.join(texts)} | {judges} |" for (workload, judges), texts in rows.items()),
+    ]
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))
+    print("\n".join([*table(exams=False), "", *table(exams=True)]))

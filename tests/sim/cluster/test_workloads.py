@@ -408,5 +408,6 @@ def test_every_workload_promises_something_and_each_of_its_judges_can_fail() -> 
 
 
 def test_the_documentation_shows_the_table_of_promises() -> None:
-    text = (ROOT / "docs" / "testing.md").read_text()
-    assert "\n".join(promises.table()) in text, "run python -m tests.sim.cluster.promises"
+    for page, exams in (("promises.md", False), ("exams.md", True)):
+        text = (ROOT / "docs" / "testing" / page).read_text()
+        assert "\n".join(promises.table(exams=exams)) in text, "run python -m tests.sim.cluster.promises"

@@ -10,6 +10,7 @@ from jetcluster.cli import rescue
 from jetcluster.cli.common import DONE, REFUSED
 from jetcluster.cli.rescue import UNUSABLE, run_rescue
 from jetcluster.cluster import rescue_record
+from jetcluster.mesh.identity import RESCUES_NAME
 from tests.unit.node.stopped import Stopped, hurt
 
 
@@ -66,7 +67,7 @@ def test_a_name_has_to_be_typed(stopped: Stopped, capsys: pytest.CaptureFixture[
         assert run(stopped, terminal, "n2", keep="n1", stream="A/S") == REFUSED
         assert terminal.asked == ["Type A/S to go on: "]
         assert "not confirmed; nothing was changed" in capsys.readouterr().err
-    assert not (stopped.folder("n1") / rescue_record.FILE).exists()
+    assert not (stopped.folder("n1") / RESCUES_NAME).exists()
     terminal = Terminal("A/S")
     assert run(stopped, terminal, "n2", keep="n1", stream="A/S", dry_run=True) == DONE
     assert not terminal.asked and terminal.lines[-1] == "nothing was changed (--dry-run)"

@@ -7,6 +7,7 @@ import pytest
 
 from jetcluster.cluster import rescue_record
 from jetcluster.cluster.rescue_record import RecordError, RescueRecord
+from jetcluster.mesh.identity import RESCUES_NAME
 from testkit.twins.log import ListLog
 
 RECORD = RescueRecord("A", "S", 7, 1, 10**18, "ops@host", "n1", ("n1", "n2", "n3"), "log to entry 9", ("all of n2",))
@@ -39,7 +40,7 @@ def test_there_are_not_ever_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "rescues": [{"account": 1}]}'])
 def test_a_file_that_is_not_ours(tmp_path: Path, content: str) -> None:
     assert rescue_record.read(tmp_path) == []
-    (tmp_path / rescue_record.FILE).write_text(content)
+    (tmp_path / RESCUES_NAME).write_text(content)
     with pytest.raises(RecordError):
         rescue_record.read(tmp_path)
     with pytest.raises(RecordError):

@@ -10,6 +10,7 @@ from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
 
 
 def load(text: str) -> Options:
@@ -24,13 +25,17 @@ def load(text: str) -> Options:
         ("", "host: 127.0.0.2", "Host: old=0.0.0.0, new=127.0.0.2"),
         ("", "port: 5", "Port: old=4333, new=5"),
         ("", "http_port: 5", "HTTPPort: old=0, new=5"),
+        ("", "https_verify: true", "HTTPSVerify: old=false, new=true"),
         ("", "max_pending: 10000000", "MaxPending: old=67108864, new=10000000"),
         ("", "max_closed_clients: 5", "MaxClosedClients: old=10000, new=5"),
         ("", "no_header_support: true", "NoHeaderSupport: old=false, new=true"),
         ("accounts { S {} }", "accounts { S {} }\nsystem_account: S", "SystemAccount: old=, new=S"),
         ("cluster { name: x, port: -1 }", "cluster { name: x, port: 5555 }", "cluster port: old=-1, new=5555"),
         ("max_payload: 1000", "max_payload: 9000000", "max_payload over 8388608: new=9000000"),
+        ("max_payload: 9000000", "max_payload: 9000001", "max_payload over 8388608: new=9000001"),
         ("jetstream { store_dir: S }", "jetstream { store_dir: T }", "jetstream storage directory"),
+        ("jetstream {}", "jetstream {}\nstore_dir: T", "jetstream storage directory"),
+        ("", "listen: '127.0.0.2:4333'", "Host: old=0.0.0.0, new=127.0.0.2"),
         ("jetstream { store_dir: S }", "jetstream { store_dir: S, domain: x }", "JetStreamDomain: old=, new=x"),
         (
             "jetstream { sync_interval: '2m' }",
@@ -57,6 +62,21 @@ def test_what_cannot_change_refuses_the_reload(old: str, new: str, what: str) ->
     with pytest.raises(ConfigError) as caught:
         changed_fields(load(old), load(new))
     assert str(caught.value) == f"config reload not supported for {what}"
+
+
+@pytest.mark.parametrize("block", ["cluster", "websocket"])
+def test_tls_may_change_but_neither_begin_nor_end(block: str) -> None:
+    without, one, other = (load(block + " { port: 1 }") for _ in range(3))
+    for options, certificate in ((one, "c.pem"), (other, "d.pem")):
+        getattr(options, block).tls = TlsOptions(cert_file=certificate, key_file="k.pem")
+    assert changed_fields(one, other) == [block]
+    for old, new in ((without, one), (one, without)):
+        with pytest.raises(ConfigError, match=f"^config reload not supported for {block} tls on or off$"):
+            changed_fields(old, new)
+
+
+def test_a_larger_payload_may_become_smaller() -> None:
+    assert changed_fields(load("max_payload: 9000000"), load("max_payload: 8999999")) == ["max_payload"]
 
 
 def test_secrets_are_not_shown() -> None:

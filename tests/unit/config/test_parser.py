@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.parser import parse_file, parse_text
+from jetcluster.config.parser import ConfigNode, parse_text, read_text
 
 
 def plain(text: str, env: dict[str, str] | None = None) -> dict[str, object]:
@@ -146,6 +146,10 @@ def test_file_definition_wins_over_environment_and_is_marked_as_used() -> None:
     assert pairs["port"].value == 3
     assert pairs["X"].used_as_variable
     assert not pairs["y"].used_as_variable
+
+
+def parse_file(path: str, env: dict[str, str]) -> dict[str, ConfigNode]:
+    return parse_text(read_text(path), path, env)
 
 
 def test_include_splices_relative_to_the_including_file(tmp_path: Path) -> None:

@@ -21,8 +21,21 @@ from testkit.server_rig import FakePeer, Peer, ServerRig
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
 PARTS = 4
-SUBJECTS = [b"a", b"a.b", b"a.b.c", b"orders.1", b"orders.2", b"deep.one.two.three", b"svc", b"_GR_.x", b"$JS.ACK.x.1"]
-FILTERS = [b"a", b"a.*", b"a.>", b"orders.*", b"orders.1", b">", b"deep.>", b"*.b", b"svc"]
+SUBJECTS = [
+    b"a",
+    b"a.b",
+    b"a.b.c",
+    b"orders.1",
+    b"orders.2",
+    b"deep.one.two.three",
+    b"svc",
+    b"_GR_.x",
+    b"$JS.ACK.x.1",
+    b"$JS.ACK.S.C.1.2.3.4.5",
+    b"$JS.ACK.S.C.1.3.4.5.6",
+    b"$JS.ACK.S.C.1..4.5.6",
+]
+FILTERS = [b"a", b"a.*", b"a.>", b"orders.*", b"orders.1", b">", b"deep.>", b"*.b", b"svc", b"$JS.ACK.S.C.*.*.*.*.*"]
 REPLIES = [b"_INBOX.r.1", b"_INBOX.r.2", b"_INBOX.", b"reply", b"$JS.ACK.x", b"_R_.x"]
 BLANKS = [b" "] * 12 + [b"  ", b"\t", b" \t "]
 ENDS = [b"\r\n"] * 12 + [b"\n", b"\r\r\n", b" \r\n"]
@@ -35,7 +48,7 @@ class Inputs:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.subjects = self.rng.sample(SUBJECTS, self.rng.choice([1, 2, 9]))
+        self.subjects = self.rng.sample(SUBJECTS, self.rng.choice([1, 2, 12]))
         self.subject = self.rng.choice(self.subjects)
 
     def message(self) -> bytes:
@@ -142,11 +155,15 @@ class Rig:
             )
         take = self._callback(filter)
 
-        def bulk(messages: list[Outgoing], origin: Origin) -> None:
-            for message in messages:
-                take(*message, origin)
+        most = self.rng.choice([1, 3, 1000])
 
-        return subscribe(filter, take, local_only=local_only, bulk=bulk)
+        def bulk(messages: list[Outgoing], origin: Origin) -> int:
+            for message in messages[:most]:
+                take(*message, origin)
+            return len(messages[:most])
+
+        queue = self.rng.choice([None, None, b"_sys_"])
+        return subscribe(filter, take, queue, local_only=local_only, bulk=bulk)
 
     def _callback(
         self, name: bytes, fails: bool = False, shuts: bool = False, goes: bool = False

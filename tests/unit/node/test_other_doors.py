@@ -1,5 +1,5 @@
-"""Ways to messages that are not a publish or a subscription, as docs/security.md lists them: each is tried by somebody
-who may not use it, and by somebody who may."""
+"""Ways to messages that are not a publish or a subscription, as docs/security/other-doors.md lists them: each is tried
+by somebody who may not use it, and by somebody who may."""
 
 from __future__ import annotations
 

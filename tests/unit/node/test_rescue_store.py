@@ -15,8 +15,7 @@ import pytest
 from jetcluster import faults
 from jetcluster.cli.rescue import report
 from jetcluster.cluster import rescue_record
-from jetcluster.mesh.identity import mark_left_out
-from jetcluster.node import node_jetstream
+from jetcluster.mesh.identity import RESCUES_NAME, mark_left_out
 from jetcluster.node.rescue_store import Choice, RescueRefusedError, carry_out, choose, describe, what_may_be_lost
 from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey
 from jetcluster.raft.journal.inspection import read_journal
@@ -119,7 +118,7 @@ def test_a_sound_survivor_does_not_vote_any_more(tmp_path: Path) -> None:
     assert [other.name for other in choice.others] == ["n2"]
     other = group(stopped, "n2")
     assert other.found.damaged and other.found.last_index == 38 and other.config.rescue == 0
-    assert not (stopped.folder("n2") / rescue_record.FILE).exists()
+    assert not (stopped.folder("n2") / RESCUES_NAME).exists()
 
 
 def test_a_state_ahead_of_its_log_is_what_counts(stopped: Stopped) -> None:
@@ -169,10 +168,6 @@ def test_a_second_rescue_counts_on(stopped: Stopped) -> None:
     assert choice.number == 2
     assert group(stopped, "n1").config == Config((stopped.peer("n1"),), (), 2, (stopped.peer("n2"), stopped.peer("n3")))
     assert [record.number for record in rescue_record.read(stopped.folder("n1"))] == [1, 2]
-
-
-def test_the_server_looks_for_the_record_where_it_is() -> None:
-    assert node_jetstream.RESCUES_FILE == rescue_record.FILE
 
 
 def test_refusals(stopped: Stopped) -> None:
@@ -404,7 +399,7 @@ def test_killed_at_any_step_the_old_state_is_left_or_the_new_one(tmp_path: Path)
         assert killed.returncode == 9, killed.stderr
         log, other = group(stopped, "n1"), group(stopped, "n2")
         carried_out = log.config.rescue == 1
-        recorded = (stopped.folder("n1") / rescue_record.FILE).exists()
+        recorded = (stopped.folder("n1") / RESCUES_NAME).exists()
         if carried_out:
             assert log.config.voters == (stopped.peer("n1"),) and log.found.last_index == 41 and recorded
         else:

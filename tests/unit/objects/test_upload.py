@@ -6,8 +6,8 @@ import pytest
 
 from jetcluster.objects.metadata import parse_meta
 from jetcluster.objects.upload import Upload, UploadState, end_of_upload, removal_of_upload
-from jetcluster.stream.apply.publish import Replace
 from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import Replace
 from tests.unit.objects.rig import Rig, meta
 
 

@@ -54,6 +54,26 @@ def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
     assert follower.commit_index == leader.commit_index
 
 
+def test_a_read_in_the_turn_of_a_refusal_does_not_take_the_entry_from_the_probe() -> None:
+    """The beat that confirms it to B stands at the log's end, with the numbers of the batch that C waits for."""
+    net, leader = led(after=0.1)
+    net.isolate("C")
+    net.crowd(leader, 1, after=0.2)
+    refused: list[float] = []
+
+    def read_with_it(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if gid and (source, target) == ("C", "A") and frame[1] == codec.REJECT and not refused:
+            refused.append(net.time.monotonic())
+            net.time.call_later(net.latency, leader.read_index, lambda ok: None)
+        return True
+
+    net.filter = read_with_it
+    net.connect_all()
+    net.run(0.1)
+    assert refused
+    assert net["C"].group().last_index == leader.last_index, "it waits for the next check of what is unanswered"
+
+
 def test_a_batch_that_was_swallowed_is_sent_again() -> None:
     net, leader = led(after=0.1)
     net.filter = lambda source, target, gid, frame: not (gid and target == "B")

@@ -201,18 +201,18 @@ async def test_what_an_upstream_gives_away_is_neither_lost_nor_doubled(retention
         await stop(list(apis.values()))
 
 
-def answers(node: Node) -> bool:
-    upstream = node.replica("M").reads.upstream
+def answers(node: Node, mirror: str = "M") -> bool:
+    upstream = node.replica(mirror).reads.upstream
     return upstream is not None and upstream.joined
 
 
-async def tell_lag(cluster: Cluster, lag: int) -> None:
+async def tell_lag(cluster: Cluster, lag: int, mirror: str = "M") -> None:
     """Tells the mirror its lag, as a link does after it found its upstream again."""
-    leader = await cluster.led("M")
-    last = leader.replica("M").store.last_seq
+    leader = await cluster.led(mirror)
+    last = leader.replica(mirror).store.last_seq
     body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
-    leader.replica("M").mirrors.links.end()
-    await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
+    leader.replica(mirror).mirrors.links.end()
+    await leader.replica(mirror).propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
 
 def without(cluster: Cluster, stream: str) -> list[Node]:
@@ -456,6 +456,21 @@ async def test_a_mirror_of_a_stream_elsewhere_answers_for_no_other_one_of_that_n
         await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "one came back")
         await cluster.delete("UP")
         await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer again")
+
+
+@virtual_time
+async def test_a_mirror_of_its_own_name_elsewhere_answers_a_request_that_names_it_once() -> None:
+    async with Cluster() as cluster:
+        config = {"name": "UP", "external": {"api": "$JS.far.API", "deliver": ""}}
+        await cluster.create("UP", subjects=[], mirror=config, mirror_direct=True, allow_direct=True)
+        await tell_lag(cluster, 0, "UP")
+        await cluster.until(lambda: all(answers(node, "UP") for node in cluster), what="all answer")
+        for node in cluster:
+            got: list[bytes] = []
+            node.bus.subscribe(b"_INBOX.named", lambda s, r, h, p, o, got=got: got.append(h))
+            node.bus.publish(b"$JS.API.DIRECT.PEER.UP." + node.name.encode(), b'{"seq": 1}', b"_INBOX.named")
+            await asyncio.sleep(1)
+            assert len(got) == 1 and got[0].startswith(b"NATS/1.0 404"), got
 
 
 @virtual_time

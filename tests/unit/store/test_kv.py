@@ -27,7 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jetcluster import faults
 from jetcluster.store import keys
 from jetcluster.store import kv as kv_module
-from jetcluster.store.kv import KvError, KvFullError, MemRecords, MemSnapshot
+from jetcluster.store.kv import KvError, KvFullError, MemRecords, MemSnapshot, OpenWrites
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins import mem_kv
 from testkit.twins.mem_kv import MemKv
@@ -445,6 +445,18 @@ async def test_a_disk_that_does_not_tell_its_free_space_is_trouble_of_the_store(
         await kv.probe()
     assert "Input/output" in kv.failing
     kv.close()
+
+
+def test_open_writes_that_a_range_deletes_have_no_size() -> None:
+    writes = OpenWrites()
+    writes.put(b"a", b"kept")
+    writes.put_new({b"b": b"1234", b"c": b""})
+    writes.put(b"d", None)
+    assert writes.size == 5 + 5 + 1 + 1
+    writes.delete_range(b"b", b"e")
+    assert writes.size == 5 and list(writes.values) == [b"a"]
+    writes.delete_range(b"", b"z")
+    assert writes.size == 0 and not writes.values
 
 
 def test_a_scan_gives_the_pairs_of_the_range_in_order() -> None:

@@ -6,7 +6,10 @@ import random
 
 import pytest
 
+from jetcluster.store import view
+from jetcluster.store.api import LostViewError
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.blocks import ROW_BYTES
 from tests.unit.store.searches import ASKED, filled, run
 from tests.unit.stream.fake_store import fits
 
@@ -33,3 +36,25 @@ def test_lasts_in_steps_are_those_of_the_moment_when_the_search_ends(seed: int) 
         found = run(store.lasts(asked, up_to, limit), store, rng, changes=0.3)
         expected = lasts(store, asked, store.last_seq if up_to is None else up_to)
         assert found == (expected if len(expected) <= limit else None), (asked, up_to, limit)
+
+
+def test_frozen_views_keep_to_their_bound_with_their_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(random.Random(1))
+    most = view.FROZEN_CACHE_BYTES + len(store.blocks.firsts) * ROW_BYTES
+    views = [store.view(b">", 0) for _ in range(3)]
+    for one in views:
+        one.hold()
+    monkeypatch.setattr(view, "MAX_FROZEN_BYTES", most + view.FROZEN_CACHE_BYTES)
+    messages = [message.seq for message in store.queries.scan(b">", 0)]
+    store.purge(b">")
+    assert sum(one.frozen_bytes for one in views) == most
+    assert sorted(one.frozen_bytes for one in views) == [0, 0, most]
+    for one in views:
+        if one.frozen_bytes:
+            found: list[int] = []
+            while not one.ended:
+                found += one.take(100, 1 << 30).seqs
+            assert found == messages
+        else:
+            with pytest.raises(LostViewError):
+                one.take(1, 1 << 30)

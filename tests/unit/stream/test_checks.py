@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.store.batch import MAX_SUBJECT
 from jetcluster.stream.apply import checks
 from jetcluster.stream.apply.checks import (
     CHECKS,
@@ -39,7 +40,7 @@ def test_each_check_of_an_order_is_in_the_table_once_for_each_configuration() ->
             for refusal in order:
                 assert sum(row.refusal is refusal and bool(row.under(rules)) for row in CHECKS) <= 1, refusal
     listed = {refusal for order in ORDER.values() for refusal in order}
-    early = {*checks.EARLY_ATOMIC, *checks.EARLY_FAST, *checks.WHOLE_ATOMIC}
+    early = {*checks.EARLY, *checks.EARLY_ATOMIC, *checks.EARLY_FAST}.union(*checks.WHOLE.values())
     assert {row.refusal for row in CHECKS} == listed | early
     assert all(row.codes for row in CHECKS if row.refusal not in (checks.duplicate, checks.as_stored))
     for row in CHECKS:
@@ -89,9 +90,30 @@ def test_a_leader_refuses_early_what_apply_would() -> None:
     view.rules = StreamRules.from_config({"name": "S", "max_msg_size": 3})
     refused = checks.refused_by(checks.EARLY_ATOMIC, view, b"", b"long")
     assert refused is checks.size(view, Publication(0, b"", b"", b"long", {})) and refused.err_code == 10054
+    assert checks.refused_by(checks.EARLY, view, subject=b"x" * (MAX_SUBJECT + 1)) is checks.SUBJECT_TOO_LONG
     for order, code in ((checks.EARLY_ATOMIC, 10174), (checks.EARLY_FAST, 10205)):
         refused = checks.refused_by(order, view)
         assert refused is not None and refused.err_code == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "code"),
+    [
+        (PublishKind.ATOMIC, {"sealed": True}, 10109),
+        (PublishKind.ATOMIC, {}, 10174),
+        (PublishKind.SOURCED, {"sealed": True, "deny_purge": True}, 10109),
+        (PublishKind.OWN, {"sealed": True}, 10109),
+        (PublishKind.REPLACING, {"sealed": True, "deny_purge": True}, 10109),
+        (PublishKind.REPLACING, {"deny_purge": True}, 10110),
+        (PublishKind.REPLACING, {}, 0),
+    ],
+)
+def test_what_refuses_a_whole_command(kind: PublishKind, config: dict[str, bool], code: int) -> None:
+    class View:
+        rules = StreamRules.from_config({"name": "S", **config})
+
+    refused = checks.refused_by(checks.early(checks.WHOLE[kind], View.rules), View())
+    assert (0 if refused is None else refused.err_code) == code
 
 
 def test_what_checks_refuse_with_is_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.apply.machine import StreamMachine
-from jetcluster.stream.apply.publish import Replace
 from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import Replace
 from jetcluster.stream.log.commands import CommandError
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules

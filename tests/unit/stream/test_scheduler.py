@@ -147,13 +147,15 @@ def test_the_past_fires_at_once(stream: Stream) -> None:
     assert tick(stream, 0) == 1
 
 
-def test_a_sealed_stream_fires_nothing(stream: Stream) -> None:
+def test_a_sealed_stream_fires_nothing_and_forgets_nothing(stream: Stream) -> None:
     stream.one("s.x", IN_10, TARGET)
     stream.now += 20 * SECOND
     command = stream.machine.fire_command(stream.now)
     stream.apply(commands.encode_update_config(0, {**stream.machine.config, "sealed": True}))
     assert command is not None and stream.apply(command) == 0
     assert stream.machine.fire_command(stream.now) is None
+    stream.apply(commands.encode_update_config(0, {**stream.machine.config, "sealed": False}))
+    assert stream.machine.fire_command(stream.now) == command and stream.apply(command) == 1
 
 
 def test_only_so_many_and_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,12 +205,6 @@ def test_of_an_entry_that_is_only_planned_just_the_time_is_new() -> None:
     assert plan.due.index.has(NEXT, 1)
 
 
-def test_a_sealed_stream_stays_as_it_is() -> None:
-    plan = Plan()
-    plan.rules = StreamRules.from_config({"name": "S", "subjects": ["s.>"], "sealed": True})
-    assert plan.fire() is None and plan.due.index.has(DUE, 1)
-
-
 def test_a_target_that_the_stream_does_not_take_any_more_gets_nothing() -> None:
     plan = Plan()
     plan.rules = StreamRules.from_config({"name": "S", "subjects": ["other.>"], "allow_msg_schedules": True})

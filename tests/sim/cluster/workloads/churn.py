@@ -78,8 +78,8 @@ class Churn(Workload):
 
     def is_lost(self, stream: str) -> bool:
         """Its one replica was given to a server that had just lost its disk, which the others found out after seconds.
-        An empty stream elsewhere would hide a loss, so such a stream stays as it is, and docs/membership.md asks for it
-        to be deleted and created again. Nothing of it was ever acknowledged: where it was, the disk is spared."""
+        An empty stream elsewhere would hide a loss, so such a stream stays as it is, and docs/membership/rescue.md asks
+        for it to be deleted and created again. Nothing of it was ever acknowledged: the disk where it was is spared."""
         lost = {peer for machine in self.deployment.machines.values() for peer in machine.lost_peers}
         found = [jetstream for machine in self.deployment.running if (jetstream := jetstream_of(machine)) is not None]
         assigned = [

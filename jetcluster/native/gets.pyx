@@ -1,0 +1,113 @@
+"""`plain_get` and `message_head`: a Direct Get request read, and the header block of its answer written.
+
+The twins are `stream.read.get_request.GetRequest`, and `DirectGet` with `model.times.rfc3339_bytes`.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp
+
+from jetcluster.native.source cimport SOURCE_DIGEST
+from jetcluster.native.writing cimport digits, put, put_number
+
+SOURCE = SOURCE_DIGEST.decode()
+"""`native.source_digest` of the sources it was compiled from."""
+
+cdef enum:
+    MAX_DIGITS = 18
+    TIME_BYTES = 30  # 2026-11-20T09:36:25.625879404Z
+    REST_BYTES = 160  # the constant parts of a header block and its numbers, at most
+
+
+cdef inline Py_ssize_t _blank(const char *data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    return at + 1 if at < end and data[at] == 32 else at
+
+
+def plain_get(bytes payload):
+    """Returns the sequence of `{"seq":5}` or the subject of `{"last_by_subj":"a.b"}`. None for all other requests, also
+    for those two with a wildcard, an escape, a byte that is not printable ASCII, or a number of no message."""
+    cdef const char *data = PyBytes_AS_STRING(payload)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(payload), at = 0, begin
+    cdef long long number = 0
+    if end < 9 or data[0] != 123 or data[end - 1] != 125:  # braces
+        return None
+    at = _blank(data, 1, end)
+    if end - at > 6 and memcmp(data + at, b'"seq":', 6) == 0:
+        at = begin = _blank(data, at + 6, end)
+        while 48 <= data[at] <= 57:
+            number = number * 10 + (data[at] - 48)
+            at += 1
+            if at - begin > MAX_DIGITS:
+                return None
+        if not number or data[begin] == 48 or _blank(data, at, end) != end - 1:
+            return None
+        return number
+    if end - at > 15 and memcmp(data + at, b'"last_by_subj":', 15) == 0:
+        at = _blank(data, at + 15, end)
+        if data[at] != 34:  # "
+            return None
+        at = begin = at + 1
+        while 32 < data[at] < 127 and data[at] not in (34, 92, 42, 62):  # " \ * >
+            at += 1
+        if data[at] != 34 or at == begin or _blank(data, at + 1, end) != end - 1:
+            return None
+        return PyBytes_FromStringAndSize(data + begin, at - begin)
+    return None
+
+
+cdef inline char *_put_padded(char *out, Py_ssize_t number, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at = size
+    while at:
+        at -= 1
+        out[at] = 48 + number % 10
+        number //= 10
+    return out + size
+
+
+cdef char *_put_time(char *out, long long ns) noexcept nogil:
+    """Writes Unix nanoseconds as RFC 3339 in UTC, 0 as Go's zero time. Days to dates as in "chrono-Compatible Low-Level Date
+    Algorithms" (H. Hinnant), where a year begins in March."""
+    cdef long long second = ns // 1000000000, fraction = ns % 1000000000
+    cdef long long days = second // 86400 + 719468, era, year
+    cdef long long of_era, year_of_era, of_year, month, size = 9
+    if not ns:
+        return put(out, b"0001-01-01T00:00:00Z", 20)
+    second %= 86400
+    era = days // 146097
+    of_era = days - era * 146097
+    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * of_year + 2) // 153
+    year = year_of_era + era * 400 + (month >= 10)
+    out = put(_put_padded(out, year, 4), b"-", 1)
+    out = put(_put_padded(out, month + 3 if month < 10 else month - 9, 2), b"-", 1)
+    out = put(_put_padded(out, of_year - (153 * month + 2) // 5 + 1, 2), b"T", 1)
+    out = put(_put_padded(out, second // 3600, 2), b":", 1)
+    out = put(_put_padded(out, second // 60 % 60, 2), b":", 1)
+    out = _put_padded(out, second % 60, 2)
+    if fraction:
+        while fraction % 10 == 0:
+            fraction //= 10
+            size -= 1
+        out = _put_padded(put(out, b".", 1), fraction, size)
+    return put(out, b"Z", 1)
+
+
+def message_head(bytes start, bytes subject, long long seq, long long time, long long pending=-1, long long last=-1):
+    """Returns the header block of a stored message: `start`, the subject, the sequence, the time (Unix nanoseconds), and, unless they are negative, Nats-Num-Pending and Nats-Last-Sequence."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(start) + PyBytes_GET_SIZE(subject)
+    cdef char rest[REST_BYTES]
+    cdef char *out = rest
+    cdef bytes head
+    if seq < 0:
+        raise ValueError("no stored message")
+    out = put_number(put(out, b"\r\nNats-Sequence: ", 17), seq)
+    out = _put_time(put(out, b"\r\nNats-Time-Stamp: ", 19), time)
+    if pending >= 0:
+        out = put_number(put(out, b"\r\nNats-Num-Pending: ", 20), pending)
+    if last >= 0:
+        out = put_number(put(out, b"\r\nNats-Last-Sequence: ", 22), last)
+    out = put(out, b"\r\n\r\n", 4)
+    head = PyBytes_FromStringAndSize(NULL, size + (out - rest))
+    put(put(put(PyBytes_AS_STRING(head), PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start)),
+            PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject)), rest, out - rest)
+    return head
