@@ -17,7 +17,7 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.stream.log.levels import LEVEL
-from testkit.twins.bus import FakeBus
+from testkit.twins.bus import MemBus
 from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime, SeededRng
 
@@ -138,7 +138,7 @@ class Client:
 
     def __init__(self, *, clustered: bool = True, domain: str = "", limits: AccountLimits = UNLIMITED) -> None:
         self.cluster = FakeCluster(clustered=clustered)
-        self.bus = FakeBus()
+        self.bus = MemBus()
         self.log = ListLog()
         budget = LoopBudget(SystemClock(), LoopTimers())
         self.context = ApiContext(
