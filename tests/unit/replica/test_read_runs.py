@@ -11,9 +11,9 @@ from jetcluster import native
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.replica.reads import answers as replies
 from jetcluster.store.api import DamagedError
+from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.bus import FakeOrigin
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 
 GET = b"$JS.API.DIRECT.GET.S"
 BODIES = [
