@@ -90,13 +90,17 @@ class FakeTransport(asyncio.Transport):
         self.closing = self.aborted = True
 
 
-class Nobody(Authenticator):
-    """Lets nobody in."""
+class FakeAuthenticator(Authenticator):
+    """Without options; `check` is the test's."""
 
     required = True
 
     def __init__(self) -> None:
         super().__init__(Options())
+
+
+class Nobody(FakeAuthenticator):
+    """Lets nobody in."""
 
     def check(self, *_: Any, **__: Any) -> AuthResult:
         raise PermissionError("nobody comes in")

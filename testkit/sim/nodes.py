@@ -299,8 +299,8 @@ class Cluster:
     def _vanish(self, node: Node) -> None:
         if isinstance(node.mesh, SimMesh):
             node.mesh.stop_now()
-        if node.js._ticker is not None:
-            node.js._ticker.cancel()
+        if (ticker := node.js._ticker) is not None:
+            ticker.cancel()
         node.js.scrubber.stop()
         tasks = [*node.js.background.tasks, *node.services.network.catchup._pulls.values()]
         joining = [member.joining for r in node.js.replicas.values() for member in r.reads.memberships]

@@ -1,4 +1,4 @@
-"""`FakeBus`: the twin of an account's router, for what publishes and subscribes on its own node."""
+"""`MemBus`: the twin of an account's router, for what publishes and subscribes on its own node."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class FakeOrigin(Origin):
         return {"user": "u1"}
 
 
-class FakeSubscription:
+class MemSubscription:
     def __init__(self, subject: bytes, callback: Callback, queue: bytes | None, exclusive: bool) -> None:
         self.subject, self.callback, self.queue, self.exclusive = subject, callback, queue, exclusive
 
 
-class FakeBus:
+class MemBus:
     """Calls those who subscribed, at once."""
 
     account = "A"
 
     def __init__(self) -> None:
-        self.subscriptions: list[FakeSubscription] = []
+        self.subscriptions: list[MemSubscription] = []
 
     def subscribe(
         self,
@@ -40,14 +40,14 @@ class FakeBus:
         local_only: bool = False,
         exclusive: bool = False,
         bulk: BulkCallback | None = None,
-    ) -> FakeSubscription:
-        self.subscriptions.append(FakeSubscription(subject, callback, queue, exclusive))
+    ) -> MemSubscription:
+        self.subscriptions.append(MemSubscription(subject, callback, queue, exclusive))
         return self.subscriptions[-1]
 
     def unsubscribe(self, subscription: Any) -> None:
         self.subscriptions.remove(subscription)
 
-    def takers(self, subject: bytes) -> list[FakeSubscription]:
+    def takers(self, subject: bytes) -> list[MemSubscription]:
         return [one for one in self.subscriptions if matches(subject, one.subject)]
 
     def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from testkit.client import Client, ClientError, create_stream, stored_messages
 from testkit.harness import HarnessError, ProcessCluster, eventually
-from testkit.ledger import wait_newest
+from testkit.ledger import Ledger, steady_publisher, wait_newest
 
 _numbers = itertools.count(1)
 
@@ -89,3 +89,19 @@ async def settled(cluster: ProcessCluster, client: Client) -> None:
     """nats-server answers a create before everybody knows of it."""
     if cluster.server == "nats-server":
         await asyncio.sleep(0.3)
+
+
+async def leaders_killed_under_load(cluster: ProcessCluster, stream: str) -> Ledger:
+    """Publishes on `up` while the leader of a stream is killed twice; what was acknowledged."""
+    ledger, stop = Ledger(), asyncio.Event()
+    load = asyncio.create_task(steady_publisher(cluster.urls, "up", ledger, stop, pause=0.01))
+    await asyncio.sleep(1.0)
+    for _ in range(2):
+        node = await cluster.stream_leader(stream)
+        node.kill9()
+        await asyncio.sleep(2.5)
+        await node.start()
+        await asyncio.sleep(1.5)
+    stop.set()
+    await load
+    return ledger

@@ -190,14 +190,20 @@ async def test_a_leader_whose_data_store_fails(tmp_path: Path, fault: str) -> No
         await check_every_node(cluster, ledger)
 
 
-async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
-    """In the kernel, where RocksDB writes and syncs its files; the journal is on another disk, so to speak. The loop
-    goes on: the server serves, and says itself that it is not well."""
+def shimmed(folder: Path) -> tuple[Path, ProcessCluster]:
+    """The library that changes what a node gets from its system, and a cluster that is not started yet."""
     why_not = shim.why_not()
     if why_not:
         pytest.skip(why_not)
-    library = shim.build(tmp_path)
-    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    library = shim.build(folder)
+    cluster = ProcessCluster(3, root=folder / "cluster", monitor=True)
+    return library, cluster
+
+
+async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
+    """In the kernel, where RocksDB writes and syncs its files; the journal is on another disk, so to speak. The loop
+    goes on: the server serves, and says itself that it is not well."""
+    library, cluster = shimmed(tmp_path)
     files = {node.name: tmp_path / f"hang-{node.name}" for node in cluster.nodes}
     for node in cluster.nodes:
         data = node.store / "jetstream" / "data"
@@ -236,11 +242,7 @@ async def is_so(look: Callable[[], Awaitable[set[str]]], expected: set[str]) -> 
 
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
-    why_not = shim.why_not()
-    if why_not:
-        pytest.skip(why_not)
-    library = shim.build(tmp_path)
-    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    library, cluster = shimmed(tmp_path)
     shims = {node.name: shim.Shim(library, tmp_path / node.name) for node in cluster.nodes}
     for node in cluster.nodes:
         node.env |= shims[node.name].env
@@ -282,11 +284,7 @@ async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 async def test_a_cold_start_at_which_one_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
     """The wrong one and one right one are there first: two that differ, and nothing that tells which one is right."""
-    why_not = shim.why_not()
-    if why_not:
-        pytest.skip(why_not)
-    library = shim.build(tmp_path)
-    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    library, cluster = shimmed(tmp_path)
     first, second, late = cluster.nodes
     for node in cluster.nodes:
         node.env |= (wall := shim.Shim(library, tmp_path / node.name)).env

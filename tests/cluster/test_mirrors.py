@@ -12,8 +12,17 @@ from jetcluster.mirror.upstream import Start, Upstream
 from testkit.client import Client, ClientError, create_stream
 from testkit.consumer_client import Inbox, ack_fields
 from testkit.harness import ProcessCluster, eventually
-from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
-from tests.cluster.link_client import fresh, info, publish, reached, settled, stored, upstream
+from testkit.ledger import check_exactly_once, publish_all, read_all, wait_newest
+from tests.cluster.link_client import (
+    fresh,
+    info,
+    leaders_killed_under_load,
+    publish,
+    reached,
+    settled,
+    stored,
+    upstream,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -332,17 +341,7 @@ async def test_leaders_are_killed_under_load(cluster: ProcessCluster, victim: st
         await create_stream(client, "UP", ["up"], 3)
         await settled(cluster, client)
         await mirror(client, "M", "UP", 3)
-    ledger, stop = Ledger(), asyncio.Event()
-    load = asyncio.create_task(steady_publisher(cluster.urls, "up", ledger, stop, pause=0.01))
-    await asyncio.sleep(1.0)
-    for _ in range(2):
-        node = await cluster.stream_leader("UP" if victim == "upstream" else "M")
-        node.kill9()
-        await asyncio.sleep(2.5)
-        await node.start()
-        await asyncio.sleep(1.5)
-    stop.set()
-    await load
+    ledger = await leaders_killed_under_load(cluster, "UP" if victim == "upstream" else "M")
     last = (await cluster.wait_current("UP"))["state"]["last_seq"]
     async with await cluster[0].connect() as client:
         await reached(client, "M", last, within=60)

@@ -17,7 +17,7 @@ from nats.aio.client import Client as NATS
 from testkit.harness import Node, find_server
 from tests.operator_cases import ADMITTED, OTHERWISE, REFUSED, Cases
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
-from tests.unit.server.wire import Wire, errors
+from tests.unit.server.wire import Wire, errors, until_end
 
 from .leaf_pair import OURS, THEIRS, server
 
@@ -61,14 +61,6 @@ async def log_in(node: Node, user: User) -> Wire:
     wire = await Wire.open(node.port)
     assert errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()))) == []
     return wire
-
-
-async def until_end(wire: Wire) -> list[str]:
-    """Errors up to the end of the connection."""
-    frames = []
-    while (frame := await wire.frame()) is not None:
-        frames.append(frame)
-    return errors(frames)
 
 
 async def connect(node: Node, user: User) -> NATS:

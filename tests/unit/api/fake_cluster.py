@@ -17,7 +17,8 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.stream.log.levels import LEVEL
-from testkit.twins.bus import FakeBus
+from testkit.twins.bus import MemBus
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {
@@ -122,19 +123,6 @@ class FakeCluster:
         return {1: (0, 100, 3), 3: (0, 200, 1)}
 
 
-class FakeLog:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def debug(self, event: str, **values: Any) -> None: ...
-
-    def warning(self, event: str, **values: Any) -> None:
-        self.lines.append((event, values))
-
-    def error(self, event: str, **values: Any) -> None:
-        self.lines.append((event, values))
-
-
 class LoopTimers:
     """Timers of whichever loop runs."""
 
@@ -150,8 +138,8 @@ class Client:
 
     def __init__(self, *, clustered: bool = True, domain: str = "", limits: AccountLimits = UNLIMITED) -> None:
         self.cluster = FakeCluster(clustered=clustered)
-        self.bus = FakeBus()
-        self.log = FakeLog()
+        self.bus = MemBus()
+        self.log = ListLog()
         budget = LoopBudget(SystemClock(), LoopTimers())
         self.context = ApiContext(
             self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", budget, domain, limits=lambda account: limits

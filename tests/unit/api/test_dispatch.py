@@ -55,7 +55,7 @@ async def test_a_defect_is_answered_and_logged(client: Client) -> None:
     client.cluster.meta_request = broken  # type: ignore[method-assign]
     reply = await client.ask("STREAM.NAMES")
     assert reply["error"] == {"code": 500, "err_code": 10051, "description": "internal error"}
-    assert client.log.lines[0][0] == "API request failed"
+    assert client.log.lines[0][:2] == ("error", "API request failed")
     assert client.api.counters.errors == 1
 
 
@@ -78,7 +78,7 @@ async def test_the_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.Mon
         while len(got) < 4:
             await asyncio.sleep(0.001)
     assert (got, client.api.dropped) == ([0, 7, 8, 9], 6)
-    assert client.log.lines == [("API requests dropped", {"account": "A", "total": 6})]
+    assert client.log.lines == [("warning", "API requests dropped", {"account": "A", "total": 6})]
 
 
 async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from jetcluster.api.request import Request, check_target
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Origin
-from testkit.twins.bus import FakeBus, FakeOrigin
+from testkit.twins.bus import FakeOrigin, MemBus
 from tests.unit.api.fake_cluster import Client
 
 
@@ -41,12 +41,12 @@ class Denied(Origin):
 
 
 def request(account: str = "A", **given: Any) -> Request:
-    fields = {"reply": b"", "headers": b"", "payload": b"", "bus": FakeBus(), **given}
+    fields = {"reply": b"", "headers": b"", "payload": b"", "bus": MemBus(), **given}
     return Request(account=account, subject=b"$JS.API.INFO", args=(), **fields)
 
 
 def test_who_has_the_server_publish() -> None:
-    bus = FakeBus()
+    bus = MemBus()
     own = request(origin=Denied())
     for target, allowed in (("_INBOX.1", True), ("$KV.b.k", False), ("$SYS.x", True)):
         assert own.may_deliver_to(target) is allowed

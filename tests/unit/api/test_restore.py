@@ -19,12 +19,12 @@ from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream.apply import restoring
 from testkit.attacks import compressed, uvarint
-from testkit.twins.bus import FakeBus
+from testkit.twins.bus import MemBus
 from testkit.twins.time import SeededRng
 from tests.unit.api.fake_cluster import Client
 
 
-def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
+def receiver_of(bus: MemBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
     context: Any = SimpleNamespace(rng=SeededRng(1), restore_room=room or RestoreRoom())
     request: Any = SimpleNamespace(bus=bus, account="A")
     assignment: Any = SimpleNamespace(name="S")
@@ -72,10 +72,10 @@ def test_an_archive_of_what_is_no_message_ends() -> None:
     data = archived((restoring.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
     begun = time.process_time()
     with pytest.raises(restoring.ArchiveError, match="belongs to no stream"):
-        work(receiver_of(FakeBus()), data)
+        work(receiver_of(MemBus()), data)
     assert time.process_time() - begun < 1.0
     few = archived((restoring.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
-    receiver = receiver_of(FakeBus())
+    receiver = receiver_of(MemBus())
     work(receiver, few)
     assert receiver._reader.finished
 
@@ -86,8 +86,8 @@ def test_what_an_archive_decompresses_to_is_bounded_by_what_was_received(monkeyp
     entry = restoring.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
     data = archived(end=False) + b"".join(s2.encode(entry)) + compressed(bytes(64), 4 << 20) * 4
     with pytest.raises(restoring.ArchiveError, match="larger"):
-        work(receiver_of(FakeBus()), data)
-    receiver = receiver_of(FakeBus(), declared=16 << 20)
+        work(receiver_of(MemBus()), data)
+    receiver = receiver_of(MemBus(), declared=16 << 20)
     work(receiver, data)
     assert receiver._last[0] == 1, "an honest archive says how much it holds"
 
@@ -106,7 +106,7 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
     gc.collect()
     gc.disable()
     try:
-        work(receiver_of(FakeBus()), data, done)
+        work(receiver_of(MemBus()), data, done)
     except (s2.S2Error, restoring.ArchiveError):
         assert kind in ("literals", "crc", "zeros"), "which are reported at the end, or are no archive"
     finally:
@@ -116,7 +116,7 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
 
 
 def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
-    receiver = receiver_of(FakeBus())
+    receiver = receiver_of(MemBus())
     decoding = receiver._decoding(archived(*[(b"s", seq * 2, b"") for seq in range(1, 5000)]))
     receiver._received = 1 << 20
     found = []
@@ -125,7 +125,7 @@ def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
             found.append(len(receiver._messages))
             receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
     assert max(found) <= restore.COMMAND_RUNS + restore.STEP_ENTRIES
-    receiver = receiver_of(FakeBus())
+    receiver = receiver_of(MemBus())
     receiver._received = 1 << 20
     for _ in receiver._decoding(archived(*[(b"s", seq, b"") for seq in range(1, 5000)])):
         pass
@@ -135,7 +135,7 @@ def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
 
 def test_restores_of_a_node_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "MAX_HELD_BYTES", 100_000)
-    bus, room = FakeBus(), RestoreRoom()
+    bus, room = MemBus(), RestoreRoom()
     receivers = [receiver_of(bus, room) for _ in range(4)]
     for number, receiver in enumerate(receivers):
         receiver.subject += b"%d" % number
@@ -155,7 +155,7 @@ def test_chunks_that_nobody_waits_for_are_bounded_whatever_their_size(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore, "MAX_WAITING_BYTES", 100_000)
-    bus = FakeBus()
+    bus = MemBus()
     receiver = receiver_of(bus)
     receiver.listen()
     taken = 0

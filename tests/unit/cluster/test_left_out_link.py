@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,24 +14,17 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
 from tests.unit.cluster.fake_node import SECRET, Rogue
-from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
+from tests.unit.cluster.mesh_support import full, info, node, route_to, until
+from tests.unit.mesh.rig import Start, starting
 
 LOW, HIGH = "00000000", "zzzzzzzz"
-Start = Callable[[NodeMesh], Awaitable[NodeMesh]]
 MEMBER_KEY = NodeKey(SystemRng().token(32))
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    meshes: list[NodeMesh] = []
-
-    async def start_one(mesh: NodeMesh) -> NodeMesh:
-        meshes.append(mesh)
-        await mesh.start()
-        return mesh
-
-    yield start_one
-    await stop(*meshes)
+    async with starting() as start_one:
+        yield start_one
 
 
 def knows_the_key(mesh: NodeMesh, *voters: str) -> None:

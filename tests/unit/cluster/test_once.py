@@ -10,31 +10,23 @@ import pytest
 from jetcluster.cluster.requests import NO_PROGRESS_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.store import slices
-from jetcluster.store.slices import Step
 from jetcluster.stream.apply import asked
 from jetcluster.stream.log import commands
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster import object_client
 from tests.unit.cluster.consumers import Puller, consumer
+from tests.unit.cluster.test_jobs import SMALL, filled
 from tests.unit.cluster.test_stream_requests import ask
 
 AGAIN: dict[str, Any] = {"once": 7, "repeated": True}
-SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
-
-
-async def filled(cluster: Cluster, count: int = 10) -> None:
-    await cluster.create("S", subjects=["s.>"])
-    for number in range(count):
-        await cluster["A"].publish(b"s.%d" % number, b"x")
-    await cluster.equal("S")
 
 
 @virtual_time
 @pytest.mark.parametrize("body", [{}, {"filter": "s.>"}, {"keep": 3}, {"filter": "*.*", "keep": 3}, {"seq": 99}])
 async def test_a_purge(body: dict[str, Any]) -> None:
     async with Cluster() as cluster:
-        await filled(cluster)
+        await filled(cluster, 10)
         first = await ask(cluster["B"], "purge", once=7, **body)
         assert first == {"purged": 10 - body.get("keep", 0)}
         seq = (await cluster["A"].publish(b"s.late"))["seq"]
@@ -48,7 +40,7 @@ async def test_a_purge(body: dict[str, Any]) -> None:
 @virtual_time
 async def test_a_consumer_that_was_created_after_the_deletion_stays() -> None:
     async with Cluster() as cluster:
-        await filled(cluster)
+        await filled(cluster, 10)
         await consumer(cluster["A"], "c")
         assert await ask(cluster["B"], "consumer_delete", name="c", once=7) == {}
         await consumer(cluster["A"], "c")
@@ -59,7 +51,7 @@ async def test_a_consumer_that_was_created_after_the_deletion_stays() -> None:
 @virtual_time
 async def test_acks_after_a_reset_stay() -> None:
     async with Cluster() as cluster:
-        await filled(cluster)
+        await filled(cluster, 10)
         await consumer(cluster["A"], "c")
         first = await ask(cluster["B"], "consumer_reset", name="c", seq=1, once=7)
         puller = Puller(cluster["A"], "S", "c")
@@ -90,7 +82,7 @@ async def test_what_may_have_been_forgotten_is_refused_instead_of_carried_out_ag
 ) -> None:
     monkeypatch.setattr(asked, "MAX_ENDED", 3)
     async with Cluster() as cluster:
-        await filled(cluster)
+        await filled(cluster, 10)
         await ask(cluster["B"], "purge", once=7)
         for _ in range(3):
             await ask(cluster["B"], "purge", filter="nothing")

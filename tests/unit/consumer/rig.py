@@ -18,7 +18,7 @@ from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
-from testkit.twins.bus import FakeBus
+from testkit.twins.bus import MemBus
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.replica_rig import Node
 
@@ -67,7 +67,7 @@ class Inbox(list[Frame]):
         return [frame.status for frame in self if not frame.reply]
 
 
-class InboxBus(FakeBus):
+class InboxBus(MemBus):
     """`DeliveryBus`, with inboxes of those who listen."""
 
     def __init__(self) -> None:

@@ -31,6 +31,23 @@ async def echo(peer: str, payload: bytes) -> bytes:
     return peer.encode() + b":" + payload
 
 
+async def never(peer: str, payload: bytes) -> bytes:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def serve_gated(mesh: SimMesh) -> asyncio.Event:
+    """Serves the method "gated", which answers once the event that is returned is set."""
+    gate = asyncio.Event()
+
+    async def gated(peer: str, payload: bytes) -> bytes:
+        await gate.wait()
+        return payload
+
+    mesh.serve("gated", gated)
+    return gate
+
+
 def returning(value: bytes) -> Callable[[str, bytes], Any]:
     async def handler(peer: str, payload: bytes) -> bytes:
         return value
@@ -115,11 +132,6 @@ async def test_what_a_handler_raises_reaches_the_caller(target: str) -> None:
 @virtual_time
 async def test_link_loss_fails_the_callers_of_that_peer() -> None:
     network, a, b = await pair()
-
-    async def never(peer: str, payload: bytes) -> bytes:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     b.serve("never", never)
     waiting = asyncio.ensure_future(a.call(B, "never", b""))
     await asyncio.sleep(0)
@@ -134,13 +146,7 @@ async def test_link_loss_fails_the_callers_of_that_peer() -> None:
 @virtual_time
 async def test_an_answer_of_the_old_link_is_not_taken_on_the_new_one() -> None:
     network, a, b = await pair()
-    gate = asyncio.Event()
-
-    async def gated(peer: str, payload: bytes) -> bytes:
-        await gate.wait()
-        return payload
-
-    b.serve("gated", gated)
+    gate = serve_gated(b)
     first = asyncio.ensure_future(a.call(B, "gated", b"old"))
     await asyncio.sleep(0.001)
     network.cut(A, B)
@@ -158,13 +164,7 @@ async def test_an_answer_of_the_old_link_is_not_taken_on_the_new_one() -> None:
 @virtual_time
 async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
     _, a, b = await pair()
-    gate = asyncio.Event()
-
-    async def gated(peer: str, payload: bytes) -> bytes:
-        await gate.wait()
-        return payload
-
-    b.serve("gated", gated)
+    gate = serve_gated(b)
     waiting = asyncio.ensure_future(a.call(B, "gated", b""))
     await asyncio.sleep(0.001)
     waiting.cancel()
@@ -236,11 +236,6 @@ async def test_a_handler_that_hangs_is_ended_and_makes_room(monkeypatch: pytest.
     monkeypatch.setattr(mesh_rpc, "MAX_RUNNING_HANDLERS", 1)
     monkeypatch.setattr(mesh_rpc, "MAX_HANDLER_SECONDS", 0.05)
     _, a, b = await pair()
-
-    async def never(peer: str, payload: bytes) -> bytes:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     b.serve("never", never)
     b.serve("echo", echo)
     with pytest.raises(MeshError, match="no answer within"):

@@ -12,14 +12,14 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
-from testkit.twins.bus import FakeBus
+from testkit.twins.bus import MemBus
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.time import ManualTime, SeededRng
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 
 
-class Bus(FakeBus):
+class Bus(MemBus):
     """Keeps what is published; the test plays who answers."""
 
     account = "$G"

@@ -17,6 +17,7 @@ from jetcluster.monitor import connections
 from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
 from testkit.server_rig import ServerRig
+from testkit.twins.log import ListLog
 from tests.unit.monitor import fake_node
 
 
@@ -57,14 +58,6 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
             while piece := await reader.read(65536):
                 found += piece
         return found
-
-
-class Log:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def info(self, text: str) -> None:
-        self.lines.append(text)
 
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -192,13 +185,13 @@ async def test_where_clients_have_taken_all_descriptors_few_may_look(server: Ser
 async def test_nonsense_is_one_short_line(
     monitor: Monitor, said: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    log = Log()
+    log = ListLog()
     monkeypatch.setattr(connections, "log", log)
     for _ in range(5):
         async with raw(monitor, said) as reader:
             assert (await rest(reader))[:9] in (b"", b"HTTP/1.0 ", b"HTTP/1.1 ")
     assert len(log.lines) <= 1
-    assert all(len(text) < 250 and "\n" not in text for text in log.lines)
+    assert all(len(text) < 250 and "\n" not in text for text in log.events("info"))
     assert "Traceback" not in capfd.readouterr().err
     assert await asked(monitor) == 200
 

@@ -24,7 +24,7 @@ from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.node.rig import running
-from tests.unit.server.wire import Wire, errors
+from tests.unit.server.wire import Wire, errors, until_end
 
 
 async def log_in(node: Node, user: User, **connect: Any) -> Wire:
@@ -36,13 +36,6 @@ async def log_in(node: Node, user: User, **connect: Any) -> Wire:
 async def refused(node: Node, user: User) -> bool:
     wire = await Wire.open(node.server.port)
     return errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()))) == ["Authorization Violation"]
-
-
-async def until_end(wire: Wire) -> list[str]:
-    frames = []
-    while (frame := await wire.frame()) is not None:
-        frames.append(frame)
-    return errors(frames)
 
 
 async def ask(node: Node, subject: str, body: str = "", count: int = 1, account: str = "") -> list[Any]:

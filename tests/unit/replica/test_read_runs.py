@@ -156,7 +156,7 @@ async def test_a_run_ends_at_a_message_that_cannot_be_read() -> None:
 
 
 @virtual_time
-async def test_a_run_waits_for_what_the_node_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_waits_for_what_the_node_knows_to_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster() as cluster:
         node = await filled(cluster)
         reader, group = Reader(node), node.replica("S").group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.auth.authenticator import AuthResult
 from jetcluster.config.account_options import (
     AccountOptions,
     ExportOptions,
@@ -15,18 +15,12 @@ from jetcluster.config.account_options import (
     MappingDestination,
     MappingOptions,
 )
-from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Outgoing, Valve
-from testkit.server_rig import QUIET, Peer, ServerRig
+from testkit.server_rig import QUIET, FakeAuthenticator, Peer, ServerRig
 
 
-class ByAccountName(Authenticator):
+class ByAccountName(FakeAuthenticator):
     """Whoever says `user: A` is of account A."""
-
-    required = True
-
-    def __init__(self) -> None:
-        super().__init__(Options())
 
     def check(self, connect: dict[str, Any], *_: Any, **__: Any) -> AuthResult:
         return AuthResult(connect.get("user", "$G"), "u", None)

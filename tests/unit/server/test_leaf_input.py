@@ -10,24 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.auth.authenticator import AuthResult
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
-from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
 from jetcluster.server.leaf.link import VIOLATION_LOG_SECONDS
+from testkit.server_rig import FakeAuthenticator
 from tests.unit.server.leaf_rig import LeafRig
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 
 
-class Limited(Authenticator):
+class Limited(FakeAuthenticator):
     """Whoever comes may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
-
-    required = True
-
-    def __init__(self) -> None:
-        super().__init__(Options())
 
     def check(self, *_: Any, **__: Any) -> AuthResult:
         publish = SubjectLists(["a.>", "$JS.hub.API.>"], ["a.secret", "$OBJ.>"])

@@ -127,6 +127,14 @@ def messages(frames: Iterable[Frame]) -> list[Frame]:
 _opened: list[Wire] = []
 
 
+async def until_end(wire: Wire) -> list[str]:
+    """Errors up to the end of the connection."""
+    frames = []
+    while (frame := await wire.frame()) is not None:
+        frames.append(frame)
+    return errors(frames)
+
+
 async def close_all() -> None:
     """Closes the connections that a test has opened: to be called at its end."""
     while _opened:
