@@ -73,14 +73,17 @@ INFO_TOKENS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 class JetStreamApi:
     """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels requests under way."""
 
-    def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False, max_queued: int = MAX_QUEUED) -> None:
-        """`system`: of the system account."""
+    def __init__(
+        self, context: ApiContext, bus: Bus, *, system: bool = False, max_queued: int = MAX_QUEUED,
+        answers_elsewhere: Callable[[bytes], bool] = lambda subject: False,
+    ) -> None:  # fmt: skip
+        """`system`: of the system account. `answers_elsewhere` returns True for a request that the account imports as a
+        service: then another one's API answers it."""
         self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
         """False when the account has no JetStream: every request is refused for that reason."""
-        self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
-        """True for a request that the account imports as a service: then another one's API answers it."""
+        self.answers_elsewhere = answers_elsewhere
         self.counters = RequestCounters()
         self.dropped = 0
         """Requests thrown away because the queue was full."""
@@ -279,10 +282,6 @@ class JetStreamApi:
             subject_text = request.subject.decode("utf-8", "replace")
             audit_event = self._advisories.api_audit(subject_text, request.payload, response, request.client())
             bus.publish(API_AUDIT_SUBJECT, audit_event)
-
-
-def _nowhere(subject: bytes) -> bool:
-    return False
 
 
 def _type(endpoint: Endpoint) -> str:

@@ -23,14 +23,9 @@ class Flusher:
     """Flushes periodically, or when the journal or the store asks for it."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        network: Network,
-        commits: TurnCommit,
-        meta: MetaReplica,
-        replicas: Mapping[int, StreamReplica],
-        orphans: Orphans,
-    ) -> None:
+        self, runtime: Runtime, network: Network, commits: TurnCommit, meta: MetaReplica,
+        replicas: Mapping[int, StreamReplica], orphans: Orphans,
+    ) -> None:  # fmt: skip
         self.soon = False
         """True when the next tick must flush."""
         self.running: asyncio.Task[None] | None = None
@@ -41,7 +36,6 @@ class Flusher:
         self._last = runtime.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
-        commits.kv.before_flush = self._journal_synced
 
     def tick(self) -> None:
         waited = self._runtime.clock.monotonic() - self._last
@@ -94,12 +88,6 @@ class Flusher:
         if assignment is None or self._network.me not in assignment.peers:
             return False
         return assignment.revision <= self._orphans.revision(gid)
-
-    async def _journal_synced(self) -> None:
-        """Syncs the journal first: flushed data must not be ahead of the journal that it came from."""
-        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._network.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
-        await synced
 
     def _marks(self) -> list[tuple[RaftGroup, int]]:
         """Returns, per group, the log index up to which the journal may forget once the present state is durable."""

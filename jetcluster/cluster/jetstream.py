@@ -1,6 +1,6 @@
 """JetStream on one node: the meta group, the replicas assigned to this node, and the requests between nodes.
 
-This module makes and connects the parts, and runs the tick. `LocalStreams` manages the replicas assigned to this node.
+`wiring` makes and connects the parts; this module runs the tick. `LocalStreams` manages the replicas of this node.
 """
 
 from __future__ import annotations
@@ -9,29 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from jetcluster.cluster.administration import Administration
-from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_requests import ConsumerRequests
-from jetcluster.cluster.every_node import EveryNode
-from jetcluster.cluster.flusher import Flusher
-from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
-from jetcluster.cluster.joining import Joining, Roster
-from jetcluster.cluster.leader_reads import LeaderReads, MetaCatchUp
-from jetcluster.cluster.local_streams import LocalStreams
-from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
-from jetcluster.cluster.meta_replica import MetaReplica
-from jetcluster.cluster.meta_rescue import MetaRescue
-from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.joining import Roster
+from jetcluster.cluster.leader_reads import MetaCatchUp
 from jetcluster.cluster.once import NUMBERED
-from jetcluster.cluster.orphans import Orphans
-from jetcluster.cluster.requests import DEADLINE_SECONDS, ONCE, Body, LeaderRequests, UnderWay, check_wanted
-from jetcluster.cluster.restart_safety import RestartSafety
-from jetcluster.cluster.scrubber import Scrubber
-from jetcluster.cluster.store_care import StoreCare
-from jetcluster.cluster.stream_requests import StreamRequests
-from jetcluster.health.node_health import Aspect
+from jetcluster.cluster.requests import DEADLINE_SECONDS, ONCE, Body, UnderWay, check_wanted
+from jetcluster.cluster.wiring import Hub, NodeSide, Parts
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -39,12 +22,10 @@ from jetcluster.meta.state import (
     Effect,
     NodeChanged,
 )
-from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.consumer_exchange import until
-from jetcluster.replica.rounds import TICK, Background
+from jetcluster.replica.rounds import TICK
 from jetcluster.replica.services import Services
-from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.apply.applier import FAULTS
 
@@ -56,108 +37,24 @@ class JetStream:
     as it progresses), and then raise ApiError 503/10008; they raise nothing but ApiError.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        replicas: dict[int, StreamReplica],
-        *,
-        account_limits: Callable[[str], AccountLimits],
-        placement_rules: Callable[[], PlacementRules] = PlacementRules,
-        expected_nodes: Callable[[], int],
-        settled: Callable[[], bool],
-        save_cluster: Save = lambda cluster_id, member: None,
-        renew_data: Callable[[str], None] = lambda reason: None,
-        start_again: Callable[[str], None] = lambda reason: None,
-    ) -> None:
-        """`settled` returns whether each configured route led somewhere (see `bootstrap`). `save_cluster` keeps the
-        cluster's id; the kept id is in the mesh's own INFO."""
-        runtime, network, known = services.runtime, services.network, services.known
-        self.services = services
-        self.runtime, self.network, self.known = runtime, network, known
-        events, commits = services.events, services.commits
-        self.limits = account_limits
-        self.clustered = bool(network.cluster_name)
-        self.background = Background(runtime.log)
+    def __init__(self, services: Services, replicas: dict[int, StreamReplica], roster: Roster, node: NodeSide) -> None:
+        self.services, self.replicas, self.limits = services, replicas, node.account_limits
+        self.runtime, self.network, self.known = services.runtime, services.network, services.known
+        self.clustered = bool(self.network.cluster_name)
         callbacks = self._on_effects, self._on_meta_leading, self._on_meta_config
-        self.meta = MetaReplica(network, commits, known.machine, runtime.log, *callbacks)
-        network.catchup.owners[META_GROUP] = self.meta
-        self.service = MetaService(
-            self.meta.machine,
-            clock=runtime.clock,
-            propose=self.meta.propose,
-            barrier=self.meta.barrier,
-            online=lambda: {network.me, *network.mesh.peers},
-            well=network.raft.peers.is_well,
-            cluster_name=network.cluster_name,
-            clustered=self.clustered,
-            leader=network.leaders.get,
-            rules=placement_rules,
-        )
-        self.members = MetaMembers(runtime, network, self.meta, self.service)
-        self.roster = Roster(network.mesh, network.raft, self.meta, network.leaders.ask)
-        self._cluster_id = ClusterId(network.mesh, save_cluster, runtime.log)
-        self.replicas = replicas
-        self.broken: dict[int, tuple[Assignment, str]] = {}
+        hub = Hub(*callbacks, self.meta_request, self.stream_request, self._handle_meta)
+        self.parts = parts = Parts(hub, services, replicas, roster, node)
+        self.background, self.meta, self.joining, self.local = parts.background, parts.meta, parts.joining, parts.local
+        self.consumers, self.drift = parts.local.exchange, parts.local.drift
+        self.broken = parts.broken
         """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
-        orphans = Orphans(commits.kv, network.raft, runtime.log)
-        self.flusher = Flusher(runtime, network, commits, self.meta, replicas, orphans)
-        self.restart_safety = RestartSafety(runtime, network, self.meta, replicas)
-        held = replicas, self.broken, self.restart_safety, self.background
-        self._store_care = StoreCare(runtime, network, commits, *held, renew_data, start_again)
-        self.local = LocalStreams(
-            services,
-            replicas,
-            self.broken,
-            self.meta,
-            self.service,
-            self.background,
-            orphans,
-            self.flusher,
-            ask_meta=self.meta_request,
-            ask_stream=self.stream_request,
-            unreadable=self._store_care.note,
-        )
-        self.consumers = self.local.exchange
-        self.drift = self.local.drift
-        commits.on_due = self.flusher.tick
-        consumers = ConsumerRequests(runtime, self.consumers)
-        archives = StreamArchives(commits.kv, runtime.clock, runtime.rng, runtime.budget)
-        self._streams = StreamRequests(runtime, network, self.replicas, archives, consumers)
-        asked = (network.mesh, network.leaders, runtime.clock)
-        self._meta_requests = LeaderRequests("meta", *asked, self._meta_handler, runtime.log)
-        self._stream_requests = LeaderRequests("stream", *asked, self._streams.handle, runtime.log, runtime.budget)
-        self.administration = Administration(
-            runtime, network, events, self.meta, self.service, self.replicas, self.stream_request
-        )
-        self.registry = NodeRegistry(
-            runtime, network, events, self.meta, self.service, self.members, self._cluster_id, self.administration
-        )
-        self.meta_rescue = MetaRescue(runtime, network, events, self.meta, self.flusher)
-        self.rescue_meta = self.meta_rescue.rescue
-        self.scrubber = Scrubber(commits.kv, runtime.clock, runtime.timers, runtime.log, self.replicas)
-        self.health_report = HealthReport(runtime, network, events, self.replicas)
-        self.durability = Durability(network.mesh, runtime.log)
-        self.joining = Joining(
-            runtime,
-            network,
-            self.meta,
-            self.members,
-            self._cluster_id,
-            self.background,
-            expected_nodes=expected_nodes,
-            settled=settled,
-            roster=self.roster,
-        )
-        health = network.raft.health
-        health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")
-        health.watch(Aspect.SPACE, services.settings.account_quota.trouble)
-        health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
-        health.watch(Aspect.STORE, commits.kv.trouble)
-        self._watch = NodeWatch(network.mesh, network.raft, runtime.clock, runtime.pulse)
-        LeaderReads(network.mesh, self.meta, self.replicas)
-        every_node = EveryNode(network.mesh, runtime.clock, runtime.log, self.meta, self.replicas)
-        self.settle, self.used, self.used_by_tier = every_node.settle, every_node.used, every_node.used_by_tier
-        network.mesh.on_peers(self._peer_up, self._peer_down)
+        self.flusher, self.restart_safety, self.scrubber = parts.flusher, parts.restart_safety, parts.scrubber
+        self.administration, self.durability = parts.administration, parts.durability
+        self.health_report = parts.health_report
+        self.meta_rescue, self.rescue_meta = parts.meta_rescue, parts.meta_rescue.rescue
+        self.settle, self.used = parts.every_node.settle, parts.every_node.used
+        self.used_by_tier = parts.every_node.used_by_tier
+        self.network.mesh.on_peers(self._peer_up, self._peer_down)
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here but are not placed here by the meta group (monitoring)."""
         self._unassigned_told = False
@@ -244,7 +141,7 @@ class JetStream:
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
         self.joining.check_member()
-        return await self._meta_requests.ask(META_GROUP, kind, body)
+        return await self.parts.meta_requests.ask(META_GROUP, kind, body)
 
     def offline(self, assignment: Assignment) -> bool:
         """True when no server that is assigned the stream is connected to this one."""
@@ -264,18 +161,18 @@ class JetStream:
         body = {**body, "asker": self.network.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.runtime.rng.token(8), "little") or 1
-        return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
+        return await self.parts.stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
 
     # ---- meta group
 
-    async def _meta_handler(self, gid: int, kind: str, body: Body) -> Body:
+    async def _handle_meta(self, gid: int, kind: str, body: Body) -> Body:
         if not self.meta.leading:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
         if kind == "stream_create":
-            await self.registry.register_missing()  # a node that just joined must count for the placement
+            await self.parts.registry.register_missing()  # a node that just joined must count for the placement
         administer = self.administration.handlers.get(kind) or self.local.rescues.handlers.get(kind)
         if administer is None:
-            return await self.service.handle(kind, body)
+            return await self.parts.service.handle(kind, body)
         await self.meta.barrier()  # as `MetaService.handle` does
         check_wanted(self.runtime.clock)
         return await administer(body)
@@ -292,7 +189,7 @@ class JetStream:
 
     def _take_effect(self, effect: Effect) -> None:
         if isinstance(effect, ClusterNamed):
-            self._cluster_id.confirm(effect.cluster_id)
+            self.parts.cluster_id.confirm(effect.cluster_id)
             self.joining.announce()
         elif isinstance(effect, NodeChanged):
             self.network.mesh.check_keys()
@@ -306,7 +203,7 @@ class JetStream:
             self._meta_is_current()
         self.joining.announce()
         if leading and self.meta.group is not None:
-            self.background.spawn(self.registry.keep(self.meta.group.term))
+            self.background.spawn(self.parts.registry.keep(self.meta.group.term))
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""
@@ -335,18 +232,18 @@ class JetStream:
         if self._stopped:
             return
         self.joining.tick()
-        self.roster.look()
+        self.parts.roster.look()
         self.meta_rescue.tick()
         self.local.rescues.tick()
         self.local.lone.tick()
-        if self._watch.changed():
+        if self.parts.watch.changed():
             self.runtime.rounds.wake_all()
         stirred = [self.replicas[gid] for gid in self.runtime.rounds.due(self.runtime.clock.monotonic())]
         for replica in stirred:
             self._tick_of(replica.assignment.gid, replica)
         self._guarded(self.local.tick, "assignments")
         self._guarded(self.drift.tick, "drift check")
-        self._guarded(self._store_care.tick, "data store")
+        self._guarded(self.parts.store_care.tick, "data store")
         self._guarded(
             lambda: self.services.settings.account_quota.tick([replica.holding() for replica in stirred]),
             "account limits",
@@ -375,7 +272,7 @@ class JetStream:
         replica = self.replicas.get(gid)
         group = self.meta.group if gid == META_GROUP else None if replica is None else replica.group
         if group is not None:
-            self._store_care.note(group.fault)
+            self.parts.store_care.note(group.fault)
         if replica is not None and not self._stopped:
             replica.wake()
             self._tick_of(gid, replica)

@@ -28,32 +28,27 @@ if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
     from jetcluster.mesh.api import NodeInfo
     from jetcluster.mesh.core import MeshCore
-    from jetcluster.raft.node import RaftNode
+    from jetcluster.meta.machine import MetaMachine
+    from jetcluster.raft.journal.journal import Journal
 
 
 class Roster:
     """Members and keys, by this node's log and by announcements of its voters. One per node with JetStream."""
 
-    def __init__(self, mesh: MeshCore, raft: RaftNode, meta: MetaReplica, on_member: Callable[[str], None]) -> None:
+    def __init__(
+        self, mesh: MeshCore, journal: Journal, machine: MetaMachine, on_member: Callable[[str], None]
+    ) -> None:
         """`on_member` takes a linked peer that was a stranger when its link came up, and turns out to be a member."""
-        self._mesh = mesh
-        self._raft = raft
-        self._meta = meta
+        self._mesh, self._journal, self._machine = mesh, journal, machine
         self._on_member = on_member
         self._told: dict[str, Announcement] = {}
         """By voter, its last announcement."""
         self._strangers: OrderedSet[str] = OrderedSet()
-        admission = raft.admission
-        admission.vouched = self.vouched
-        mesh.is_member = admission.is_member
-        mesh.is_voter = admission.is_voter
-        mesh.knows = admission.knows
-        mesh.key_of = self.key_of
         mesh.on_peers(self._peer_up, self._peer_down)
 
     def vouched(self, peer: str) -> bool:
         """Returns True for a member whose configuration this node may lack (`raft.admission`)."""
-        machine = self._meta.machine
+        machine = self._machine
         if peer in machine.removed:
             return False
         if any(peer in told.meta_peers for told in self._told.values()):
@@ -64,7 +59,7 @@ class Roster:
 
     def key_of(self, peer: str) -> str:
         """Returns the public key by which the cluster knows `peer`; "" when it knows none."""
-        node = self._meta.machine.nodes.get(peer)
+        node = self._machine.nodes.get(peer)
         if node is not None and node.key:
             return node.key
         for told in self._told.values():
@@ -75,11 +70,11 @@ class Roster:
 
     def keys(self) -> tuple[tuple[str, str], ...]:
         """Returns all keys that this node knows, by peer, for its announcement."""
-        return tuple((peer, node.key) for peer, node in sorted(self._meta.machine.nodes.items()) if node.key)
+        return tuple((peer, node.key) for peer, node in sorted(self._machine.nodes.items()) if node.key)
 
     def told(self, peer: str, announcement: Announcement) -> None:
         """Takes an announcement of `peer`; it counts when `peer` votes in the meta group by this node's own log."""
-        log = self._raft.journal.groups.get(META_GROUP)
+        log = self._journal.groups.get(META_GROUP)
         voters = log.config.electorate if log is not None else ()
         for gone in [known for known in self._told if known not in voters]:
             del self._told[gone]
@@ -91,17 +86,17 @@ class Roster:
 
     def look(self) -> None:
         """Reports strangers that turned out to be members; called a few times per second."""
-        for peer in [peer for peer in self._strangers if self._raft.admission.is_member(peer)]:
+        for peer in [peer for peer in self._strangers if self._mesh.members.is_member(peer)]:
             self._strangers.discard(peer)
             self._on_member(peer)
 
     def _members(self) -> frozenset[str]:
         """Members of the meta group by this node's log."""
-        log = self._raft.journal.groups.get(META_GROUP)
+        log = self._journal.groups.get(META_GROUP)
         return frozenset() if log is None else frozenset(log.config.members)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        if not self._raft.admission.is_member(info.peer_id):
+        if not self._mesh.members.is_member(info.peer_id):
             self._strangers.add(info.peer_id)
 
     def _peer_down(self, info: NodeInfo) -> None:
@@ -122,18 +117,9 @@ class Joining:
     """The way of this node into the meta group."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        network: Network,
-        meta: MetaReplica,
-        members: MetaMembers,
-        cluster_id: ClusterId,
-        background: Background,
-        *,
-        expected_nodes: Callable[[], int],
-        settled: Callable[[], bool],
-        roster: Roster,
-    ) -> None:
+        self, runtime: Runtime, network: Network, meta: MetaReplica, members: MetaMembers, cluster_id: ClusterId,
+        background: Background, *, expected_nodes: Callable[[], int], settled: Callable[[], bool], roster: Roster,
+    ) -> None:  # fmt: skip
         """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
         self._roster = roster
         self.settled = settled

@@ -32,20 +32,10 @@ class LocalStreams:
     """Starts, updates and removes the replicas of this node. `unreadable` takes the error of a failed start."""
 
     def __init__(
-        self,
-        services: Services,
-        replicas: dict[int, StreamReplica],
-        broken: dict[int, tuple[Assignment, str]],
-        meta: MetaReplica,
-        service: MetaService,
-        background: Background,
-        orphans: Orphans,
-        flusher: Flusher,
-        *,
-        ask_meta: Callable[[str, Body], Awaitable[Body]],
-        ask_stream: Ask,
-        unreadable: Callable[[Exception, int], None],
-    ) -> None:
+        self, services: Services, replicas: dict[int, StreamReplica], broken: dict[int, tuple[Assignment, str]],
+        meta: MetaReplica, service: MetaService, background: Background, orphans: Orphans, flusher: Flusher, *,
+        ask_meta: Callable[[str, Body], Awaitable[Body]], ask_stream: Ask, unreadable: Callable[[Exception, int], None],
+    ) -> None:  # fmt: skip
         runtime, network, commits, known = services.runtime, services.network, services.commits, services.known
         self.replicas = replicas
         self.broken = broken
@@ -69,7 +59,6 @@ class LocalStreams:
         self._retiring: set[int] = set()
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not removed yet (`cluster.orphans`)."""
-        network.leaders.on_led = self._led_elsewhere
 
     def start(self) -> None:
         """Starts the replicas that the stored state of the meta group places here."""
@@ -195,9 +184,3 @@ class LocalStreams:
             self._removed(replica.assignment, deleted=False)
             if hint is not None:
                 self._network.leaders.follow(gid, *hint)
-
-    def _led_elsewhere(self, gid: int, term: int) -> None:
-        """Stops reads under a leader whose term the replica does not know: the replica may have been removed."""
-        replica = self.replicas.get(gid)
-        if replica is not None and replica.group.term < term:
-            replica.reads.leave()

@@ -107,16 +107,9 @@ class NodeRegistry:
     """The meta leader's upkeep of the list of nodes, and of work that depends on it."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        network: Network,
-        events: Events,
-        meta: MetaReplica,
-        service: MetaService,
-        members: MetaMembers,
-        cluster_id: ClusterId,
-        administration: Administration,
-    ) -> None:
+        self, runtime: Runtime, network: Network, events: Events, meta: MetaReplica, service: MetaService,
+        members: MetaMembers, cluster_id: ClusterId, administration: Administration,
+    ) -> None:  # fmt: skip
         self._events, self._runtime, self._network = events, runtime, network
         self._meta = meta
         self._service = service

@@ -118,7 +118,6 @@ class MetaReplica:
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
-        self._network.raft.levels.recorded = self._level
         self._network.raft.create_group(
             META_GROUP,
             peers,
@@ -131,10 +130,6 @@ class MetaReplica:
             members=self._members(),
             sole=peers == (self._network.me,),
         )
-
-    def _level(self, peer: str) -> int:
-        node = self.machine.nodes.get(peer)
-        return 0 if node is None else node.level
 
     def stop(self) -> None:
         """Ends all waits for proposals."""

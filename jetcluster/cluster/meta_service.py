@@ -46,19 +46,10 @@ class MetaService:
     """Handlers of the meta leader's requests. One per node."""
 
     def __init__(
-        self,
-        machine: MetaMachine,
-        *,
-        clock: Clock,
-        propose: Propose,
-        barrier: Barrier,
-        online: Callable[[], Set[str]],
-        well: Callable[[str], bool] = lambda peer: True,
-        cluster_name: str = "",
-        clustered: bool = True,
-        leader: Callable[[int], str | None] = lambda gid: None,
-        rules: Callable[[], PlacementRules] = PlacementRules,
-    ) -> None:
+        self, machine: MetaMachine, *, clock: Clock, propose: Propose, barrier: Barrier, online: Callable[[], Set[str]],
+        well: Callable[[str], bool] = lambda peer: True, cluster_name: str = "", clustered: bool = True,
+        leader: Callable[[int], str | None] = lambda gid: None, rules: Callable[[], PlacementRules] = PlacementRules,
+    ) -> None:  # fmt: skip
         """`online` returns the peer ids reachable now, this node included; `well` is True for healthy ones. `clustered`
         False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader."""
         self._leader = leader

@@ -46,17 +46,10 @@ class StoreCare:
     """The checks and restarts; `tick` runs a few times per second. One per node."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        network: Network,
-        commits: TurnCommit,
-        replicas: Mapping[int, StreamReplica],
-        broken: Mapping[int, tuple[Assignment, str]],
-        safety: RestartSafety,
-        background: Background,
-        renew: Callable[[str], None],
-        start_again: Callable[[str], None],
-    ) -> None:
+        self, runtime: Runtime, network: Network, commits: TurnCommit, replicas: Mapping[int, StreamReplica],
+        broken: Mapping[int, tuple[Assignment, str]], safety: RestartSafety, background: Background,
+        renew: Callable[[str], None], start_again: Callable[[str], None],
+    ) -> None:  # fmt: skip
         """`renew(reason)` restarts with a renewed store, `start_again(reason)` with this one; either may decline."""
         self._runtime, self._network, self._commits = runtime, network, commits
         self._replicas = replicas

@@ -41,16 +41,10 @@ class StreamRescues:
     """Rescued replicas that wait here, and their registration by the meta leader. One per node."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        network: Network,
-        known: Knowledge,
-        meta: MetaReplica,
-        service: MetaService,
-        ask_meta: Callable[[str, Body], Awaitable[Body]],
-        background: Background,
+        self, runtime: Runtime, network: Network, known: Knowledge, meta: MetaReplica, service: MetaService,
+        ask_meta: Callable[[str, Body], Awaitable[Body]], background: Background,
         broken: dict[int, tuple[Assignment, str]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Waiting streams are listed in `broken`, with the reason."""
         self._broken = broken
         self._runtime, self._network, self._known = runtime, network, known

@@ -69,9 +69,11 @@ class ClusterClock:
     """A `Clock`. `settle` must be called some ten times per second, `heard` with each heartbeat of a peer."""
 
     def __init__(
-        self, system: Clock, limit: int = MAX_DIFFERENCE_NS, on_moved: Callable[[float], None] | None = None
-    ) -> None:
-        """`on_moved(seconds)` is called when another reference, later by that many seconds, replaces the old one."""
+        self, system: Clock, limit: int = MAX_DIFFERENCE_NS, on_moved: Callable[[float], None] | None = None,
+        others: Callable[[], Collection[str] | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`on_moved(seconds)` is called when another reference, later by that many seconds, replaces the old one.
+        `others` returns the other nodes of the cluster, reachable or not; None while they are unknown."""
         self._system = system
         self.monotonic = system.monotonic
         self._limit = limit
@@ -80,8 +82,7 @@ class ClusterClock:
         self._reference = self._base()
         self._low = self._reference - limit
         self._high = self._reference + limit
-        self.others: Callable[[], Collection[str] | None] = lambda: None
-        """Returns the other nodes of the cluster, reachable or not; None while they are unknown."""
+        self.others = others
         self.established = False
         """True once there is a reference, from a majority: this node may stamp."""
         self._secure_at = 0.0

@@ -61,8 +61,7 @@ Changed = Callable[[Trouble, bool], None]
 
 
 class NodeHealth:
-    """The one verdict on this node, for its replicas, its votes and `/healthz`. `look` must be called regularly;
-    nothing is measured here."""
+    """The one verdict on this node, for its replicas, its votes and `/healthz`. `look` must be called regularly."""
 
     def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
         """`time`: None makes one from `clock`. `calm`: seconds without a trouble after which it has ended."""

@@ -10,9 +10,11 @@ peer, and no frame of a link is delivered after its `peer_down`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from logging import Logger
+from operator import attrgetter
+from typing import NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.mesh.api import MeshError, NodeInfo
@@ -55,34 +57,58 @@ MAX_ACCOUNT_CHARACTERS = 1024
 
 UpListener = Callable[[NodeInfo], None]
 NoticeHandler = Callable[[str, bytes], None]
+LinkHandler = Callable[[PeerLink], None]
+_URLS = {"client": attrgetter("client_url"), "leaf": attrgetter("leaf_url"), "ws": attrgetter("ws_url")}
+
+
+class RaftReceiver(NamedTuple):
+    """The receiver of Raft frames; by default they are ignored."""
+
+    on_frame: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
+    """Takes each Raft frame, in order. Returns an error, upon which the link is closed."""
+    heard: Callable[[str], object] = lambda peer: None
+    """Notes a peer that sent only a part of a frame: not even a heartbeat overtakes a large frame."""
+    end_of_batch: Callable[[], None] = lambda: None
+    """Called once after all frames of one read are delivered; dirty groups are ticked here."""
+
+
+class MeshListener:
+    """The listener to the mesh as a whole: by default nobody."""
+
+    def left_out(self, age: int, said: str) -> None:
+        """The cluster was rescued without this node, `age` seconds ago, in a peer's words."""
+
+    def urls_changed(self, kind: str, urls: tuple[str, ...]) -> None:
+        """`MeshCore.urls` has changed."""
+
+
+class KnownMembers(NamedTuple):
+    """The members of the cluster, each function by peer id. By default of a node without JetStream."""
+
+    is_member: Callable[[str], bool] = lambda peer: True
+    """True for members, which may send all notices and requests; other peers only messages and interest."""
+    knows: Callable[[str], bool] = lambda peer: False
+    """Like `is_member`, but False until this node has met its cluster."""
+    is_voter: Callable[[str], bool] = lambda peer: False
+    """True for a known voter of the meta group, which may report that this node was left out."""
+    key_of: Callable[[str], str] = lambda peer: ""
+    """The public key by which the cluster knows a peer, or "" (`identity`)."""
 
 
 class MeshCore:
     """Peers, Raft frames, requests and notices over the links that the subclass brings up."""
 
-    def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
+    def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: Logger, listener: MeshListener) -> None:
         self.me = me
         self.max_frame = max_frame
         self.counters = MeshCounters()
         self.traffic = RouteTraffic()
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
-        self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
-        """(peer id, gid, frame) of each Raft frame, in order. Returns an error, upon which the link is closed."""
-        self.on_part: Callable[[str], object] = lambda peer: None
-        """Called with a peer that sent only a part of a frame: not even a heartbeat overtakes a large frame."""
-        self.on_read_end: Callable[[], None] = lambda: None
-        """Called once after all frames of one read are delivered; dirty Raft groups are ticked here."""
-        self.on_left_out: Callable[[int, str], None] = lambda age, text: None
-        """(seconds ago, text of a peer): the cluster was rescued without this node."""
-        self.on_silence: Callable[[PeerLink], None] = lambda link: None
-        """Called with a link that becomes silent, or is heard again."""
-        self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
-        """Called with the sorted client URLs of all connected peers when the set changes (INFO connect_urls)."""
-        self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
-        """Called likewise with their addresses for leaf links."""
-        self.on_ws_urls: Callable[[tuple[str, ...]], None] | None = None
-        """Called likewise with their addresses for WebSocket clients."""
+        self.urls: dict[str, tuple[str, ...]] = dict.fromkeys(_URLS, ())
+        """Sorted URLs of all connected peers: "client" (INFO connect_urls), "leaf" and "ws"."""
+        self.raft, self.members = RaftReceiver(), KnownMembers()
+        self.listener = listener
         self._clock = clock
         self._log = log
         self._rpc = Rpc(me.peer_id, max_frame, log)
@@ -90,25 +116,19 @@ class MeshCore:
         self._notices: dict[str, NoticeHandler] = {}
         self._open = {SYNC_METHOD}
         """Methods and notices that strangers may use."""
-        self.is_member: Callable[[str], bool] = lambda peer: True
-        """Returns True for members, which may send all notices and requests; other peers only messages and interest."""
-        self.knows: Callable[[str], bool] = lambda peer: False
-        """Like `is_member`, but False until this node has met its cluster."""
-        self.is_voter: Callable[[str], bool] = lambda peer: False
-        """Returns True for a known voter of the meta group, which may report that this node was left out."""
-        self.key_of: Callable[[str], str] = lambda peer: ""
-        """Returns the public key by which the cluster knows a peer, or "" (`identity`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
         self._left_out: Mapping[str, tuple[int, str]] = {}
-        self._client_urls: tuple[str, ...] = ()
-        self._leaf_urls: tuple[str, ...] = ()
-        self._ws_urls: tuple[str, ...] = ()
         self._switchboard: Switchboard | None = None
-        self._greet: Callable[[PeerLink], None] | None = None
+        self._greet: LinkHandler = lambda link: None
+        self._silence: LinkHandler = lambda link: None
         self._deliver: Callable[[RemotePeer, str, bytes, bytes, list[bytes], bytes, bytes], None] = (
             lambda peer, account, subject, reply, queues, headers, payload: None
         )
+
+    def connect(self, raft: RaftReceiver, members: KnownMembers) -> None:
+        """Connects this node's Raft, and the members that it knows, before the first link."""
+        self.raft, self.members = raft, members
 
     # -- mesh_api.Mesh -------------------------------------------------------------------------------------------
 
@@ -170,10 +190,11 @@ class MeshCore:
 
     # -- interest ------------------------------------------------------------------------------------------------
 
-    def attach(self, switchboard: Switchboard, greet: Callable[[PeerLink], None]) -> None:
-        """Connects the router: `greet` sends this node's interest on a new link, before anything else."""
+    def attach(self, switchboard: Switchboard, greet: LinkHandler, silence: LinkHandler = lambda link: None) -> None:
+        """Connects the router: `greet` sends this node's interest on a new link, before anything else; `silence` is
+        called with a link that becomes silent, or is heard again."""
         assert self._switchboard is None
-        self._switchboard = switchboard
+        self._switchboard, self._silence = switchboard, silence
         self._deliver = switchboard.deliver_from_peer
         self._greet = greet
         for link in self.links.values():
@@ -196,7 +217,7 @@ class MeshCore:
             link.silent = silent
             if silent:
                 link.valve.open()
-            self._guarded(self.on_silence, link)
+            self._guarded(self._silence, link)
 
     # -- own info ------------------------------------------------------------------------------------------------
 
@@ -225,7 +246,7 @@ class MeshCore:
     def check_keys(self) -> None:
         """Cuts links with nodes whose key is not the known one; called when keys become known."""
         for link in list(self.links.values()):
-            known = self.key_of(link.peer_id)
+            known = self.members.key_of(link.peer_id)
             if known and link.info is not None and link.info.key != known:
                 self.counters.refused += 1
                 self._log.error("Closing the route to %s: it is not the node that the cluster knows", link.info.name)
@@ -239,7 +260,7 @@ class MeshCore:
     def _report_left_out(self, text: str) -> None:
         age, _, said = text.partition(" ")
         if age.isascii() and age.isdigit():
-            self._guarded(self.on_left_out, int(age), said)
+            self._guarded(self.listener.left_out, int(age), said)
 
     def foreign(self, info: NodeInfo) -> str:
         """Returns why a node of this `info` must not be linked; "" when it may be."""
@@ -259,14 +280,6 @@ class MeshCore:
             link.close(reason)
         return bool(reason)
 
-    @property
-    def leaf_urls(self) -> tuple[str, ...]:
-        return self._leaf_urls
-
-    @property
-    def ws_urls(self) -> tuple[str, ...]:
-        return self._ws_urls
-
     # -- for the subclasses --------------------------------------------------------------------------------------
 
     def _set_up(self, link: PeerLink, info: NodeInfo) -> None:
@@ -277,8 +290,7 @@ class MeshCore:
         self.links[info.peer_id] = link
         self._peers = {**self._peers, info.peer_id: info}
         self.counters.links_up += 1
-        if self._greet is not None:
-            self._greet(link)
+        self._greet(link)
         for up, _ in self._listeners:
             self._guarded(up, info)
         self._refresh_urls()
@@ -301,7 +313,7 @@ class MeshCore:
 
     def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
         """Delivers the frames of one read. Raises FrameError for a malformed one; logs errors of callbacks."""
-        deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
+        deliver, on_raft, peer = self._deliver, self.raft.on_frame, link.peer_id
         messages = run = size = 0
         of = ""  # successive messages are mostly of one account: counted as a run
         try:
@@ -351,7 +363,7 @@ class MeshCore:
             if run:
                 self.traffic.received(of, run, size)
             try:
-                self.on_read_end()
+                self.raft.end_of_batch()
             except Exception:  # noqa: BLE001
                 self._callback_failed("end of read")
 
@@ -363,7 +375,7 @@ class MeshCore:
             link.stats.rtt = max(0.0, self._clock.monotonic() - sent)
         elif kind == Kind.CALL:
             call_id, method, payload = decode_call(body)
-            if method in self._open or self.is_member(link.peer_id):
+            if method in self._open or self.members.is_member(link.peer_id):
                 self._rpc.on_call(link, call_id, method, payload)
             else:
                 self.counters.strangers += 1
@@ -388,7 +400,7 @@ class MeshCore:
             handler = self._notices.get(name)
             if handler is None:
                 pass
-            elif name in self._open or self.is_member(link.peer_id):
+            elif name in self._open or self.members.is_member(link.peer_id):
                 self._noticed(handler, link.peer_id, payload)
             else:
                 self.counters.strangers += 1
@@ -424,21 +436,11 @@ class MeshCore:
         """Takes addresses of nodes that the peer is connected to."""
 
     def _refresh_urls(self) -> None:
-        urls = tuple(sorted({info.client_url for info in self._peers.values() if info.client_url}))
-        if urls != self._client_urls:
-            self._client_urls = urls
-            if self.on_client_urls is not None:
-                self._guarded(self.on_client_urls, urls)
-        urls = tuple(sorted({info.leaf_url for info in self._peers.values() if info.leaf_url}))
-        if urls != self._leaf_urls:
-            self._leaf_urls = urls
-            if self.on_leaf_urls is not None:
-                self._guarded(self.on_leaf_urls, urls)
-        urls = tuple(sorted({info.ws_url for info in self._peers.values() if info.ws_url}))
-        if urls != self._ws_urls:
-            self._ws_urls = urls
-            if self.on_ws_urls is not None:
-                self._guarded(self.on_ws_urls, urls)
+        for kind, url_of in _URLS.items():
+            urls = tuple(sorted({url_of(info) for info in self._peers.values()} - {""}))
+            if urls != self.urls[kind]:
+                self.urls[kind] = urls
+                self._guarded(self.listener.urls_changed, kind, urls)
 
     def _guarded(self, callback: Callable[..., None], *args: object) -> None:
         try:

@@ -91,7 +91,6 @@ class RemoteValves:
         """By peer and (account, subject), the monotonic time at which the valve opens unless closing is repeated."""
         self._looks = False
         mesh.on_notice(VALVE, self._told)
-        mesh.on_silence = self._silence
         mesh.on_peers(lambda info: None, self._down)
 
     def _told(self, peer: str, payload: bytes) -> None:
@@ -128,7 +127,7 @@ class RemoteValves:
         if self._looks:
             self._timers.call_later(REPEAT_SECONDS, self._look)
 
-    def _silence(self, link: PeerLink) -> None:
+    def silence(self, link: PeerLink) -> None:
         for account, subject in list(self._closed.get(link.peer_id, ())):
             self._switchboard.valve_told(link, account, subject, not link.silent)
 
@@ -142,9 +141,8 @@ class MeshInterest:
     def __init__(self, mesh: MeshCore, switchboard: Switchboard, clock: Clock, timers: Timers) -> None:
         self._mesh = mesh
         self._switchboard = switchboard
-        switchboard.listener = self.interest_changed
-        mesh.attach(switchboard, self._greet)
-        RemoteValves(mesh, switchboard, clock, timers)
+        switchboard.listen(self.interest_changed)
+        mesh.attach(switchboard, self._greet, RemoteValves(mesh, switchboard, clock, timers).silence)
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
         links = self._mesh.links

@@ -29,7 +29,7 @@ from jetcluster.mesh.auth import (
     first_info,
     shortened,
 )
-from jetcluster.mesh.core import MeshCore
+from jetcluster.mesh.core import MeshCore, MeshListener
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 REPLACE_SECONDS = 2.0
-"""Silence after which a new connection of the same process may replace a link. A live peer is heard at least every
-PING_SECONDS + TICK_SECONDS."""
+"""Silence after which a new connection of the peer may replace a link. Live peers ping in PING + TICK_SECONDS."""
 MAX_STRANGERS = 256
 """Connections that are not authenticated yet; more are refused."""
 MAX_OUTSIDERS = 64
@@ -78,11 +77,12 @@ class NodeMesh(MeshCore):
         rng: Rng | None = None,
         log: logging.Logger | None = None,
         descriptors: DescriptorWatch | None = None,
+        listener: MeshListener | None = None,
     ) -> None:
         """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
         self.log = log or logging.getLogger("jetcluster.mesh")
         self.clock = clock or SystemClock()
-        super().__init__(me, self.clock, options.max_frame, self.log)
+        super().__init__(me, self.clock, options.max_frame, self.log, listener or MeshListener())
         self.options = options
         self.rng = rng or SystemRng()
         encode_info(me)
@@ -98,12 +98,12 @@ class NodeMesh(MeshCore):
             authenticated=self._authenticated,
             info_received=self._info_received,
             frames_received=self._process,
-            part_received=lambda peer: self.on_part(peer),  # noqa: PLW0108 (the node sets it later)
+            part_received=lambda peer: self.raft.heard(peer),  # noqa: PLW0108 (connected later)
             heard_again=lambda link: self.set_silent(link, False),
             refused=self._connection_refused,
             signature_of=self._signature_of,
             finished=self._connection_finished,
-            is_member=lambda peer: self.is_member(peer),  # noqa: PLW0108 (as above)
+            is_member=lambda peer: self.members.is_member(peer),  # noqa: PLW0108 (as above)
         )
         self._connections: OrderedSet[TcpLink] = OrderedSet()
         self._chosen: dict[str, TcpLink] = {}
@@ -252,10 +252,10 @@ class NodeMesh(MeshCore):
 
     def _check_room(self, link: TcpLink, peer_id: str) -> None:
         """Raises Refused when too many nodes are linked that are not members."""
-        if peer_id in self.links or self.is_member(peer_id):
+        if peer_id in self.links or self.members.is_member(peer_id):
             return
         most = min(MAX_OUTSIDERS, self._most_strangers(link))
-        if sum(not self.is_member(other) for other in self.links) >= most:
+        if sum(not self.members.is_member(other) for other in self.links) >= most:
             raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
 
     def _authenticated(self, link: TcpLink) -> None:
@@ -355,7 +355,7 @@ class NodeMesh(MeshCore):
         """Takes a report that this node was left out, if it is signed by a voter that this node itself knows."""
         remote, handshake = link.handshake.remote, link.handshake
         assert remote is not None
-        key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
+        key = self.members.key_of(remote.peer_id) if self.members.is_voter(remote.peer_id) else ""
         if key and refusal.signature:
             from jetcluster.mesh.identity import verify
 
@@ -389,7 +389,7 @@ class NodeMesh(MeshCore):
 
     def _known_key(self, peer_id: str) -> str:
         """Returns the key that `peer_id` must prove: the cluster's, or that of the node linked under this id."""
-        known, linked = self.key_of(peer_id), self.peers.get(peer_id)
+        known, linked = self.members.key_of(peer_id), self.peers.get(peer_id)
         return known or (linked.key if linked is not None else "")
 
     def _check_key(self, link: TcpLink, info: NodeInfo, body: bytes) -> None:
@@ -405,7 +405,7 @@ class NodeMesh(MeshCore):
     def _check_origin(self, link: TcpLink, peer_id: str) -> None:
         """Raises Refused for a peer that proved nothing, unless it is a member, or on this machine."""
         options = self.options
-        if self._key or options.tls is not None or options.trusted_network or link.local or self.knows(peer_id):
+        if self._key or options.tls is not None or options.trusted_network or link.local or self.members.knows(peer_id):
             return
         raise Refused(
             Reason.AUTHORIZATION,
@@ -426,7 +426,7 @@ class NodeMesh(MeshCore):
 
     def _outranks(self, peer_id: str, other: str) -> bool:
         """Returns True for a member whose name a stranger has taken while it was away."""
-        return self.knows(peer_id) and not self.is_member(other)
+        return self.members.knows(peer_id) and not self.members.is_member(other)
 
     def _choose(self, link: TcpLink) -> None:
         assert link.peer_id not in self._chosen
@@ -449,7 +449,7 @@ class NodeMesh(MeshCore):
 
     def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
         if info.cluster_url:
-            self.dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
+            self.dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.members.is_member(info.peer_id))
             gossip = encode_gossip([(info.peer_id, info.cluster_url)])
             for other in self.links.values():
                 if other is not link:
@@ -464,7 +464,7 @@ class NodeMesh(MeshCore):
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
         for peer_id, url in nodes:
             if peer_id not in self.links:
-                self.dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
+                self.dialer.learn(peer_id, url, hearsay=not self.members.is_member(link.peer_id))
 
     def _tick(self) -> None:
         """Keeps all links alive. After a standstill of this process (SIGSTOP, a long collection) the peers' frames are

@@ -67,7 +67,7 @@ class AccountApis:
             serve_relayed(
                 mesh,
                 server.accounts.known,
-                mesh.is_member,
+                mesh.members.is_member,
                 domain=options.domain,
                 system_account=options.system_account_name,
             )
@@ -106,18 +106,21 @@ class AccountApis:
 
     def _serve(self, context: ApiContext) -> None:
         """Serves the API of each account; for one without JetStream it answers 10039."""
-        from jetcluster.api.dispatch import JetStreamApi
+        from jetcluster.api.dispatch import MAX_QUEUED, JetStreamApi
 
         enabled = self._with_jetstream()
         for account in sorted(self._known() | self._all.keys()):
             api = self._all.get(account)
             if api is None:
-                system = account == self._options.system_account_name
-                api = JetStreamApi(context, self._server.account(account), system=system)
-                if self._options.jetstream.request_queue_limit > 0:
-                    api.max_queued = self._options.jetstream.request_queue_limit
-                api.answers_elsewhere = self._server.account(account).imports_service
-                self._all[account] = api
+                options, router = self._options, self._server.account(account)
+                limit = options.jetstream.request_queue_limit
+                api = self._all[account] = JetStreamApi(
+                    context,
+                    router,
+                    system=account == options.system_account_name,
+                    max_queued=limit if limit > 0 else MAX_QUEUED,
+                    answers_elsewhere=router.imports_service,
+                )
                 api.start()
             api.enabled = account in enabled
         self.enabled = {account: self._all[account] for account in enabled}

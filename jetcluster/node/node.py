@@ -81,9 +81,10 @@ class Node:
         reload: Callable[[Node, str], str] | None = None,
         platform: Platform | None = None,
         monitoring: Callable[[Node], Monitoring] = lambda node: Monitoring(),
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """`reload` takes over the present configuration, given a cause; it returns why it failed, or "". `platform` is
-        the operating system by default."""
+        the operating system by default. `on_stop` is called when the stop begins."""
         self.options = options
         self.log = log
         self._reload_options = reload
@@ -107,8 +108,7 @@ class Node:
         self.again = False
         """True when the process must restart once the node has stopped."""
         self.stopped = asyncio.Event()
-        self.on_stop: Callable[[], None] = lambda: None
-        """Called when the stop begins."""
+        self._on_stop = on_stop
         self._started = False
         self._stopping = False
         self._stop_asked = False
@@ -126,11 +126,10 @@ class Node:
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options, rng=self.rng)
         self.server = Server(
-            replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls)
-        )  # a copy: a reload changes this object in place, and the server compares
-        self.server.crowd.watch = self.platform.descriptors()
-        if self.operator is not None:
-            self.server.parts.look_up = self.operator.look_up
+            # A copy: a reload changes this object in place, and the server compares.
+            replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls),
+            self.platform.descriptors(), self.operator.look_up if self.operator is not None else lambda error: None,
+        )  # fmt: skip
         self._handle_signals(loop)
         self._log_start()
         if files[0] != files[1]:
@@ -162,7 +161,7 @@ class Node:
             return
         self._stopping = True
         self.log.info("Initiating Shutdown...")
-        self.on_stop()
+        self._on_stop()
         if self.operator is not None:
             self.operator.stop()
         await self._part_stops(self.monitoring.stop())

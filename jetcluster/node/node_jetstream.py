@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from jetcluster.errors import OperatorError
 from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
 from jetcluster.mesh.api import MeshError, NodeInfo
-from jetcluster.mesh.core import MeshCore
+from jetcluster.mesh.core import MeshCore, MeshListener
 from jetcluster.mesh.identity import (
     RESCUES_NAME,
     IdentityError,
@@ -57,7 +58,9 @@ from jetcluster.store.kv import KvError
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.cluster.wiring import Linked
     from jetcluster.health.node_health import NodeHealth
+    from jetcluster.meta.machine import MetaMachine
     from jetcluster.meta.placement import PlacementRules
     from jetcluster.node.platform import Platform
     from jetcluster.raft.journal.journal import Journal
@@ -101,7 +104,7 @@ class Endings(NamedTuple):
     """The process must restart."""
 
 
-class NodeJetStream:
+class NodeJetStream(MeshListener):
     """The mesh of a node, and its JetStream if it has one."""
 
     def __init__(self, options: Options, server: Server, platform: Platform, log: Logger, endings: Endings) -> None:
@@ -125,6 +128,7 @@ class NodeJetStream:
         self._raft: RaftNode | None = None
         self._writer: WaitingWriter | None = None
         self._kv: Any = None
+        self._take_urls: dict[str, Callable[[Sequence[str]], None]] = {"client": server.set_connect_urls}
         self._started = self._clock.monotonic()
         self._created = 0
         """Unix nanoseconds when this node's store was made."""
@@ -182,13 +186,11 @@ class NodeJetStream:
         except ValueError as error:  # peers would refuse its INFO
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, server.accounts, self._clock, asyncio.get_running_loop())
-        self.mesh.on_left_out = self._was_left_out
         if directory is not None:
             self._start_jetstream(directory, identity)
         elif options.is_clustered:
             self._apis.start_relay(self.mesh)
         if isinstance(self.mesh, NodeMesh):
-            self.mesh.on_client_urls = lambda urls: server.set_connect_urls(list(urls))
             try:
                 await self.mesh.start()
             except OSError as error:
@@ -225,14 +227,14 @@ class NodeJetStream:
     def leaf_listener_is_up(self, leafnodes: LeafNodes) -> None:
         """Sends leaves the ports of the other nodes, for when this node is away."""
         self.mesh.update_me(replace(self.mesh.me, leaf_url=leafnodes.own_url))
-        self.mesh.on_leaf_urls = leafnodes.set_neighbours
-        leafnodes.set_neighbours(self.mesh.leaf_urls)
+        self._take_urls["leaf"] = leafnodes.set_neighbours
+        leafnodes.set_neighbours(self.mesh.urls["leaf"])
 
     def ws_listener_is_up(self, port: WsPort) -> None:
         """Sends WebSocket clients the ports of the other nodes, as other clients get theirs."""
         self.mesh.update_me(replace(self.mesh.me, ws_url=port.own_url))
-        self.mesh.on_ws_urls = port.set_peer_urls
-        port.set_peer_urls(self.mesh.ws_urls)
+        self._take_urls["ws"] = port.set_peer_urls
+        port.set_peer_urls(self.mesh.urls["ws"])
 
     def check_tags(self, tags: Sequence[str]) -> None:
         """Raises ConfigError when the tags of a reload are too long for the mesh."""
@@ -319,7 +321,7 @@ class NodeJetStream:
         options = self._options
         max_frame = max(MIN_FRAME_BYTES, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
-            return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"))
+            return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"), self)
         cluster = options.cluster
         mesh_options = MeshOptions(
             cluster_name=cluster.name,
@@ -334,16 +336,18 @@ class NodeJetStream:
             max_frame=max_frame,
         )
         platform = self._platform
-        return NodeMesh(me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors())
+        return NodeMesh(
+            me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors(), listener=self
+        )
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.cluster.wiring import NodeSide, journal_synced
         from jetcluster.model.advisory import Advisories
         from jetcluster.node.data_renewal import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
-        from jetcluster.replica.leaders import LeaderTable
         from jetcluster.replica.services import Events, Knowledge, Network, Runtime, Services, Settings
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.stream.lead.atomic_stage import BatchQuota
@@ -353,7 +357,9 @@ class NodeJetStream:
 
         server, loop = self._server, asyncio.get_running_loop()
         self._kv = self._open_data(directory)
-        raft = self._open_raft(directory / "journal")
+        replicas: dict[int, StreamReplica] = {}
+        known = Knowledge(replicas)
+        raft, leaders, roster = self._open_raft(directory / "journal", known.machine, replicas)
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
             raise StorageError(f"Can't start JetStream: {lost}")
@@ -363,8 +369,6 @@ class NodeJetStream:
             tell(directory, raft.rescues, self._log, self._platform.files)
         options = self._options
         clock = raft.health.time  # the cluster's, not this machine's
-        replicas: dict[int, StreamReplica] = {}
-        known = Knowledge(replicas)
         quota = AccountQuota(
             self.mesh,
             clock,
@@ -387,12 +391,12 @@ class NodeJetStream:
         )
         advisories = Advisories(clock, self._rng, server.name, options.domain)
         cluster_name = options.cluster_name if options.is_clustered else ""
-        leaders = LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None)
         catchup = CatchUp(self.mesh, self._clock, self._rng, {}, self._log)
+        flush = lambda: None if self.jetstream is None else self.jetstream.flusher.tick()  # noqa: E731
         services = Services(
             Runtime(clock, self._rng, loop, self._log, server.budget),
             Network(self.mesh.me.peer_id, server.name, cluster_name, self.mesh, raft, leaders, catchup),
-            TurnCommit(self._kv, loop, self._log, raft.turns),
+            TurnCommit(self._kv, loop, self._log, raft.turns, partial(journal_synced, raft.journal), flush),
             known,
             Events(server.account, advisories, options.system_account_name),
             settings,
@@ -402,14 +406,17 @@ class NodeJetStream:
             self.jetstream = JetStream(
                 services,
                 replicas,
-                account_limits=self._limits,
-                placement_rules=self._placement_rules,
-                expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
-                settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
-                renew_data=restarts.renew,
-                start_again=restarts.again,
-                save_cluster=lambda cluster_id, member: save_identity(
-                    directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
+                roster,
+                NodeSide(
+                    account_limits=self._limits,
+                    placement_rules=self._placement_rules,
+                    expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
+                    settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
+                    renew_data=restarts.renew,
+                    start_again=restarts.again,
+                    save_cluster=lambda cluster_id, member: save_identity(
+                        directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
+                    ),
                 ),
             )
         except (ValueError, KvError) as error:
@@ -449,13 +456,12 @@ class NodeJetStream:
             )
         return kv
 
-    def _open_raft(self, directory: Path) -> RaftNode:
+    def _open_raft(self, directory: Path, machine: MetaMachine, replicas: dict[int, StreamReplica]) -> Linked:
         """Opens the journal, whose content decides what this node may vouch for. Raises StorageError."""
+        from jetcluster.cluster.wiring import link_raft
         from jetcluster.raft.journal.disk import FileDisk, FileMark
         from jetcluster.raft.journal.journal import Journal
         from jetcluster.raft.journal.records import FormatError
-        from jetcluster.raft.node import RaftNode
-        from jetcluster.stream.log.levels import LEVEL
 
         loop, platform = asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval
@@ -465,9 +471,9 @@ class NodeJetStream:
             options = platform.journal_options(directory, sync_interval)
             mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id, platform.files)
             self._journal = Journal(
-                disk, self._writer, loop, self._rng, options, self._endings.storage_failed, mark, platform.stopwatch
-            )
-            self._journal.also_reserved = self._kv.compaction_bytes
+                disk, self._writer, loop, self._rng, options, self._endings.storage_failed, mark, platform.stopwatch,
+                self._kv.compaction_bytes,
+            )  # fmt: skip
             self._journal.open()
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
@@ -478,26 +484,18 @@ class NodeJetStream:
             self._log.error(text, damage=str(damage))
         usual = platform.raft_config()
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
-        peer_id, health = self.mesh.me.peer_id, self._health()
-        raft = RaftNode(
-            peer_id,
-            self._journal,
-            self.mesh,
-            self._clock,
-            self._rng,
-            loop,
-            config,
-            self._raft_report,
-            health,
-            LEVEL,
-        )
-        self.mesh.on_raft = raft.on_frame
-        self.mesh.on_part = raft.heard
-        self.mesh.on_read_end = raft.end_of_batch
-        self._raft = raft
-        return raft
+        health = self._health(self._journal)
+        self._raft, leaders, roster = link_raft(
+            self.mesh, self._journal, machine, replicas,
+            self._clock, self._rng, loop, config, self._raft_report, health,
+        )  # fmt: skip
+        return self._raft, leaders, roster
 
-    def _was_left_out(self, age: int, said: str) -> None:
+    def urls_changed(self, kind: str, urls: tuple[str, ...]) -> None:
+        if kind in self._take_urls:
+            self._take_urls[kind](urls)
+
+    def left_out(self, age: int, said: str) -> None:
         """Stops this node if a voter's signed report of a rescue without it, `age` seconds ago, is right."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
@@ -517,7 +515,7 @@ class NodeJetStream:
             self._log.error("the store cannot be marked as left out", error=str(error))
         self._endings.give_up(self._left_out)
 
-    def _health(self) -> NodeHealth:
+    def _health(self, journal: Journal) -> NodeHealth:
         from jetcluster.health.cluster_clock import ClusterClock
         from jetcluster.health.node_health import Aspect, NodeHealth
 
@@ -525,7 +523,8 @@ class NodeJetStream:
             self._log.error("the cluster's time is another one now: a majority of the clocks agrees", moved=seconds)
 
         clock = self._clock
-        health = NodeHealth(clock, ClusterClock(clock, on_moved=moved))
+        others = partial(journal.other_voters, self.mesh.me.peer_id)
+        health = NodeHealth(clock, ClusterClock(clock, on_moved=moved, others=others))
         health.watch(Aspect.MEMORY, self._platform.memory_trouble())
         health.watch(Aspect.DESCRIPTORS, self._server.crowd.trouble)
         return health

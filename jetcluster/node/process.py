@@ -138,8 +138,7 @@ def run(
     except ImportError:
         runner = asyncio.Runner()
     watch = StopWatch(log)
-    node = Node(options, log, reloading(read_options), monitoring=monitoring)
-    node.on_stop = watch.start
+    node = Node(options, log, reloading(read_options), monitoring=monitoring, on_stop=watch.start)
     try:
         with runner:
             return runner.run(serve(node, _freeze))

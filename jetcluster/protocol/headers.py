@@ -91,8 +91,7 @@ def set_header(block: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def remove(block: bytes, key: bytes) -> bytes:
-    """Returns the block without any `key`, also after a bare LF, where some clients begin a line. The rest keeps its
-    bytes."""
+    """Returns the block without any `key`, also after a bare LF, where some clients begin a line; the rest stays."""
     needle = b"\n" + key + b":"
     at = block.find(needle)
     if at < 0:

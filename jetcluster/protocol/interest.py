@@ -66,7 +66,8 @@ class InterestListener(Protocol):
 class Switchboard(Protocol):
     """All accounts of a node, as the mesh sees them. `server.accounts.accounts.Accounts` implements it."""
 
-    listener: InterestListener | None
+    def listen(self, listener: InterestListener) -> None:
+        """Reports changes of this node's interest to `listener` from now on."""
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         """(account, subject, queue, count) of this node's whole interest, which is sent first on a new link."""

@@ -22,14 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from jetcluster.clock import Clock
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState
-from jetcluster.raft.journal.journal import Journal
-from jetcluster.raft.node_state import RaftCounters
+from jetcluster.raft.node_state import NodeState
 
 REPORT_SECONDS = 60.0
 """Shortest time between two reports that frames of a peer are refused."""
@@ -51,13 +49,12 @@ class Standing(Enum):
 class Admission:
     """The standing of each peer in each group, by this node's journal and what voters have vouched for."""
 
-    def __init__(self, groups: Mapping[int, GroupState], journal: Journal, clock: Clock) -> None:
+    def __init__(self, groups: Mapping[int, GroupState], node: NodeState, vouched: Callable[[str], bool]) -> None:
+        """`vouched` returns True for a peer that has a vote in the cluster by a voter's word, unlike in this node's
+        log of the meta group."""
         self.groups = groups
-        self._journal = journal
-        self._clock = clock
-        self.vouched: Callable[[str], bool] = lambda peer: False
-        """Returns True for a peer that has a vote in the cluster by a voter's word, unlike in this node's meta log."""
-        self.report: Callable[[int, str], None] = lambda gid, text: None
+        self._journal, self._clock, self._report = node.journal, node.clock, node.report
+        self.vouched = vouched
         self.refused = 0
         """Frames refused."""
         self._told: dict[str, float] = {}
@@ -106,18 +103,15 @@ class Admission:
             if len(self._told) >= MAX_REPORTED_PEERS:
                 self._told.clear()
             self._told[peer] = now
-            self.report(gid, f"frames of {peer} are refused: {why}")
+            self._report(gid, f"frames of {peer} are refused: {why}")
 
 
 class FrameDelivery:
     """The way of a frame from a link to its group: it checks standing, format and leaps of terms, in this order."""
 
-    def __init__(self, admission: Admission, config: RaftConfig, counters: RaftCounters, clock: Clock) -> None:
+    def __init__(self, admission: Admission, node: NodeState) -> None:
         self._admission = admission
-        self._config = config
-        self._counters = counters
-        self._clock = clock
-        self.report: Callable[[int, str], None] = lambda gid, text: None
+        self._config, self._counters, self._clock, self._report = node.config, node.counters, node.clock, node.report
         self._leapt: dict[int, float] = {}
         """Group -> when its term last leapt by more than `free_term_leap` (monotonic seconds)."""
         self._told = float("-inf")
@@ -166,7 +160,7 @@ class FrameDelivery:
         self._counters.refused_frames += 1
         if now - self._told >= config.leap_every:
             self._told = now
-            self.report(group.gid, f"a leap from term {group.term} to {term} is refused, of {peer}")
+            self._report(group.gid, f"a leap from term {group.term} to {term} is refused, of {peer}")
         return False
 
 

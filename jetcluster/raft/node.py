@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.health.node_health import Aspect, LoopWatch, NodeHealth
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
-from jetcluster.raft.api import META_GROUP, StateMachine, Transport
+from jetcluster.raft.api import StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.replicator import LedGroups
 from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.journal_state import PinLimits
 from jetcluster.raft.journal.log import GroupLog
-from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.node_state import CONTROL_GID, Levels, NodeState, Peers, PeerState, Turns
 from jetcluster.raft.rescue import go_on, is_lone
@@ -40,14 +41,16 @@ class RaftNode:
         on_report: Callable[[int, str], None] | None = None,
         health: NodeHealth | None = None,
         level: int = 0,
+        recorded: Callable[[str], int] = lambda peer: 0,
+        vouched: Callable[[str], bool] = lambda peer: False,
     ) -> None:
+        """`recorded`: see `Levels`; `vouched`: see `Admission`."""
         self.me = me
         self.journal = journal
         self.clock = clock
-        self.health = health if health is not None else NodeHealth(clock)
+        self.health = health or NodeHealth(clock, ClusterClock(clock, others=lambda: journal.other_voters(me)))
         """Checked with every heartbeat."""
-        self.health.time.others = self._others
-        self.levels = Levels(me, level)
+        self.levels = Levels(me, level, recorded)
         self.timers = timers
         self.config = config or RaftConfig()
         self.peers = Peers(me, clock, self.config, self.health)
@@ -68,13 +71,12 @@ class RaftNode:
         )
         self.counters = self.state.counters
         self.groups: dict[int, Group] = {}
-        self.admission = Admission(self.groups, journal, clock)
-        self._delivery = FrameDelivery(self.admission, self.config, self.counters, clock)
+        self.admission = Admission(self.groups, self.state, vouched)
+        self._delivery = FrameDelivery(self.admission, self.state)
         self.led = LedGroups(self.state)
         self.commit_latency, self.apply_latency = self.state.commit_latency, self.state.apply_latency
         self.losses: list[str] = []
         """Entries that groups without another replica lost to journal damage found at this start (monitoring)."""
-        self._on_report = self.admission.report = self._delivery.report = report
         self._working = False
         self._early = EarlyFrames(self.config)
         self._sequence = 0
@@ -85,14 +87,11 @@ class RaftNode:
         """The journal's batch in flight, and when it was first seen (monotonic seconds)."""
         self._loop = LoopWatch()
         self._closed = False
-        journal.on_durable = self._on_durable
+        pins = self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
+        journal.serve(self._on_durable, report, PinLimits(*pins))
         self.health.watch(Aspect.JOURNAL, self._journal_trouble)
         self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if journal.full else "")
         self.health.watch(Aspect.LOOP, lambda: self._loop.trouble)
-        journal.retention.pins = PinLimits(
-            self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
-        )
-        journal.retention.report = report
         self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
 
     # -- groups
@@ -226,7 +225,7 @@ class RaftNode:
 
     def _told_lost(self, gid: int, lost: str) -> None:
         self.losses.append(f"group {gid}: {lost}")
-        self._on_report(gid, f"the journal is damaged; {lost}. No other replica has this group")
+        self.state.report(gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
         """Continue a log that does not hold the entry of its state. Entries are applied only once they count as stored
@@ -343,14 +342,6 @@ class RaftNode:
             if group.leader == peer and group.gid not in led:
                 group.left_out = True
                 group.lost_leader(peer)
-
-    def _others(self) -> set[str] | None:
-        """Return the other voters of the meta group, or of all groups if it is unknown; None if no voter is known."""
-        groups = self.journal.groups
-        meta = groups.get(META_GROUP)
-        logs = [meta] if meta is not None and meta.config.voters else groups.values()
-        voters = {peer for log in logs for peer in log.config.electorate}
-        return voters - {self.me} if voters else None
 
     # -- turns
 

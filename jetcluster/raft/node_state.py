@@ -24,10 +24,10 @@ class Levels:
     A node that was not heard since this process started has its recorded level (`recorded`: the meta group's list of
     nodes), so that a restarted leader does not take a node that is down for an older version."""
 
-    def __init__(self, me: str, own: int) -> None:
+    def __init__(self, me: str, own: int, recorded: Callable[[str], int]) -> None:
+        """`recorded` returns the level of a peer as heard earlier, here or elsewhere; 0 if never."""
         self.own = own
-        self.recorded: Callable[[str], int] = lambda peer: 0
-        """Level of a peer as heard earlier, here or elsewhere; 0 if never."""
+        self.recorded = recorded
         self._me = me
         self._told: dict[str, int] = {}
         """Peer -> level, kept after its link is gone: a node that comes back has the same level or a higher one."""
@@ -68,7 +68,6 @@ class Turns:
         self.asks = False
         """True while groups must ask `may_apply` before they apply: from `ask_first` to `apply_again`."""
         self.may_apply: Callable[[], bool] = lambda: True
-        """Returns True while groups may apply. The meta group does not ask: it writes little and assigns the others."""
         self._clock = clock
         self._timers = timers
         self._on_turn = on_turn
@@ -111,9 +110,10 @@ class Turns:
         """Note that the group has commands to apply once it may."""
         self._held[gid] = None
 
-    def ask_first(self) -> None:
-        """Have groups ask `may_apply` first: the store may soon have too much to write."""
-        self.asks = True
+    def ask_first(self, may_apply: Callable[[], bool]) -> None:
+        """Have groups ask `may_apply` first: the store may soon have too much to write. The meta group does not ask: it
+        writes little and assigns the others."""
+        self.asks, self.may_apply = True, may_apply
 
     def apply_again(self) -> None:
         """Let groups apply without asking: there is room again."""

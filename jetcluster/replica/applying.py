@@ -178,12 +178,12 @@ class Applying:
         self._replica.store.abandon()
 
     def taking_back(self) -> None:
-        self._replica.table.observer = None
+        self._replica.table.observe(None)
         self._replica.machine.observe(None)
 
     def taken_back(self) -> None:
         replica = self._replica
-        replica.table.observer = self._consumers
+        replica.table.observe(self._consumers)
         self._duties.config_changed()
         replica.keep_members()
         self._consumers.reloaded()

@@ -130,7 +130,7 @@ class ConsumerHost:
             timers=runtime.timers,
         )
         self._wakes = ConsumerScheduler(runtime.clock, runtime.timers, self._may_run, self._guard)
-        table.observer = self
+        table.observe(self)
         self.policy.reloaded(table.by_cid.values())
 
     # -- what others read

@@ -45,16 +45,15 @@ class _Waiters:
 class LeaderTable:
     """Hints of who leads which group. One per node."""
 
-    def __init__(self, mesh: MeshCore, local: Callable[[int], str | None]) -> None:
-        """`local(gid)`: the leader that this node's own replica of the group follows, None without one."""
+    def __init__(self, mesh: MeshCore, local: Callable[[int], str | None], on_led: Callable[[int, int], None]) -> None:
+        """`local(gid)`: the leader that this node's own replica of the group follows, None without one. `on_led` is
+        called with (group, term) when a peer reports that it leads the group."""
         self._mesh = mesh
-        self._local = local
+        self._local, self.on_led = local, on_led
         self._me = mesh.me.peer_id
         self._leaders: dict[int, Hint] = {}
         self._mine: dict[int, int] = {}
         self._waiters: dict[int, _Waiters] = {}
-        self.on_led: Callable[[int, int], None] = lambda gid, term: None
-        """Called with (group, term) when a peer reports that it leads the group."""
         mesh.on_notice(_NOTICE, self._on_notice)
         mesh.on_notice(_ASK, self._on_question)
         mesh.on_peers(self._peer_up, self._peer_down)

@@ -86,11 +86,11 @@ class StreamReplica(ReplicaState):
             no_ack=rules.no_ack,
             max_pending_messages=settings.max_buffered[0],
             max_pending_bytes=settings.max_buffered[1],
+            width=self.store.width,
+            valve_changed=lambda closed: self._tell_valve(),
         )
-        self.ingest.wildcards.width = self.store.width
         self._bound_batches()
         self._told_valve = AnnouncedValve(network.mesh, assignment.account, runtime.timers)
-        self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, settings.domain, services.link_paces, self.failures)
         upstream = MirroredStream(self) if assignment.config.get("mirror") else None
         self.reads = Reads(self, settings, self.mirrors.links, self.ingest, upstream)

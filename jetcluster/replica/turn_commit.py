@@ -8,7 +8,7 @@ is postponed; if too much accumulates, the replicas stop applying until there is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from jetcluster.clock import Timers
 from jetcluster.logs import Log
@@ -26,7 +26,12 @@ HOLD_SECONDS = 0.3
 class TurnCommit:
     """The schedule of commits. One per node."""
 
-    def __init__(self, kv: RocksKv, timers: Timers, log: Log, turns: Turns | None = None) -> None:
+    def __init__(
+        self, kv: RocksKv, timers: Timers, log: Log, turns: Turns,
+        before_flush: Callable[[], Awaitable[None]], on_due: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`turns` apply the commands. `on_due` is called when the store should be flushed at once."""
+        kv.serve(before_flush, self._ask_first)
         self.kv = kv
         self.writes = kv.writes
         self._timers = timers
@@ -43,16 +48,7 @@ class TurnCommit:
         """The last commit failed because the disk is full; stored data remains readable."""
         self.erased = False
         """A message was securely erased, so its bytes must leave the journal too (`flusher`)."""
-        self.on_room: Callable[[], None] = lambda: None
-        """Called when the store accepts more, so that waiting commands can be applied."""
-        self.on_held: Callable[[], None] = lambda: None
-        """Called when the store could not commit: callers must ask `may_apply` until `on_room`."""
-        self.on_due: Callable[[], None] = lambda: None
-        """Called when the store should be flushed at once."""
-        # A commit has to wait, this one or that of another owner of the store.
-        kv.on_held = lambda: self.on_held()  # noqa: PLW0108 - it may change
-        if turns is not None:
-            self.on_room, self.on_held, turns.may_apply = turns.apply_again, turns.ask_first, self.may_apply
+        self._turns, self._on_due = turns, on_due
 
     def mark(self) -> None:
         """Request a commit at the end of this turn."""
@@ -72,7 +68,7 @@ class TurnCommit:
             self._commit()
 
     def may_apply(self) -> bool:
-        """See `Turns.may_apply`. After False `on_room` follows, also when imports alone fill the store."""
+        """See `Turns.ask_first`. After False `apply_again` follows, also when imports alone fill the store."""
         if not self.kv.overloaded:
             return True
         self.mark()
@@ -85,6 +81,9 @@ class TurnCommit:
     def stop(self) -> None:
         """End all commits: the store is about to be closed."""
         self._stopped = True
+
+    def _ask_first(self) -> None:
+        self._turns.ask_first(self.may_apply)
 
     def _turn_ends(self) -> None:
         self._scheduled = False
@@ -118,10 +117,10 @@ class TurnCommit:
                 self._log.warning("the data store can be written again")
             self.failing, self.full = "", False
             if not self.kv.overloaded:
-                self.on_room()
+                self._turns.apply_again()
             if self.kv.open_bytes:
                 self._scheduled = True
                 self._timers.call_later(LOOK_SECONDS, self._commit)
-                self.on_held()
+                self._ask_first()
             if self.kv.due:
-                self.on_due()
+                self._on_due()

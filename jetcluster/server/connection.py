@@ -23,8 +23,7 @@ from jetcluster.server.state import ServerState
 log = logging.getLogger("jetcluster.server")
 
 _LINGER_SECONDS = 1.0
-"""Time for which a closing connection's input is discarded: unread input would turn the close into a reset, which would
-overtake the -ERR."""
+"""Time for which a closing connection's input is discarded: unread, it would cause a reset that overtakes the -ERR."""
 
 _STALL_SECONDS = 0.005
 """Time for which a publisher pauses when a connection that it fills is beyond three quarters of max_pending."""
@@ -312,8 +311,7 @@ class Connection(Origin, asyncio.Protocol):
             self._slow("Slow Consumer (Write Deadline)")
 
     def congested(self, origin: Origin) -> None:
-        """Stalls the publisher `origin` beyond three quarters of max_pending; closes this connection beyond all of
-        it."""
+        """Stalls publisher `origin` beyond three quarters of max_pending; beyond all of it, closes this connection."""
         if self.close_reason:
             return
         held = self.transport.get_write_buffer_size()

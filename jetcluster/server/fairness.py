@@ -159,10 +159,9 @@ class Crowd:
     The oldest connection that has sent no CONNECT is closed; if there is none, the new connection is refused. Both
     happen before the store's reserve is touched (`health.descriptors`)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, watch: DescriptorWatch | None) -> None:
         self._clock = clock
-        self.watch: DescriptorWatch | None = None
-        """None when descriptors are not watched."""
+        self.watch = watch
         self.strangers: dict[int, Connection] = {}
         """Connections that have sent no CONNECT, by cid, the oldest first."""
         self.refused = 0

@@ -13,10 +13,11 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.config.options import Options
+from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.server.accounts.accounts import Accounts, Removals
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.client.client import Client
-from jetcluster.server.client.clients import Clients, ServerParts
+from jetcluster.server.client.clients import Clients, LookUp, ServerParts
 from jetcluster.server.client.connection import Entrance
 from jetcluster.server.connection import Sockets
 from jetcluster.server.fairness import Crowd, Governor, SlowLogins
@@ -51,6 +52,8 @@ class Server:
         rng: Rng,
         timers: Timers,
         tls: ssl.SSLContext | None = None,
+        descriptors: DescriptorWatch | None = None,
+        look_up: LookUp = lambda error: None,
     ) -> None:
         """`tls`: the client port's context, made from `options.tls`."""
         self.clock = clock
@@ -60,7 +63,7 @@ class Server:
         self.removals = Removals(self.budget, timers)
         self.accounts = Accounts(rng, self.removals)
         self.governor = Governor(clock, timers, self.budget)
-        self.crowd = Crowd(clock)
+        self.crowd = Crowd(clock, descriptors)
         self.slow_logins = SlowLogins()
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id
@@ -74,7 +77,7 @@ class Server:
         self.sockets = Sockets()
         self.parts = ServerParts(
             self.state, self.sockets, self.clients, self.crowd, self.accounts, self.removals, self.budget,
-            self.governor, self.slow_logins,
+            self.governor, self.slow_logins, look_up,
         )  # fmt: skip
         self._entrance = Entrance(self.state)
         self.sharing: Sharing | None = None

@@ -304,8 +304,7 @@ class BlockStore:
         return self._machine_state() if callable(self._machine_state) else self._machine_state
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
-        """Write `state` in the next commit. A callable is called at that commit and at every later one in which this
-        store has changes, so it needs to be given only once."""
+        """Write `state` in the next commit. A callable is called then, and at each later commit of changes here."""
         self._machine_state = state
         if not self.dirty:
             self.touch()

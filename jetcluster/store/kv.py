@@ -225,9 +225,7 @@ class Commits:
         self.writes = OpenWrites()
         """The open batch."""
         self.before_flush: Callable[[], Awaitable[None]] | None = None
-        """Awaited by `flush` before it makes commits durable. Nothing is committed meanwhile."""
-        self.on_held: Callable[[], None] = lambda: None
-        """Called when a commit is postponed or fails: writes may pile up."""
+        self.held: Callable[[], None] = lambda: None
         self.commits = 0
         """Number of commits that have written something."""
         self.durable = 0
@@ -241,6 +239,11 @@ class Commits:
         again it may refuse all writes, even when the disk has recovered."""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
+
+    def serve(self, before_flush: Callable[[], Awaitable[None]], held: Callable[[], None]) -> None:
+        """Have `flush` await `before_flush` before it makes commits durable; nothing is committed meanwhile. `held` is
+        called when a commit is postponed or fails: writes may pile up."""
+        self.before_flush, self.held = before_flush, held
 
     def at_commit(self, hook: Callable[[], None]) -> None:
         """Call `hook` once, at the start of the next commit, to write what its owner left dirty."""

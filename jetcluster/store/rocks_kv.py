@@ -304,7 +304,7 @@ class RocksKv(Commits):
             return self.commits
         if self._owner_flushes and self._must_wait():  # a write that waits would stop the process (see above)
             self._progress.held()
-            self.on_held()
+            self.held()
             return self.commits
         try:
             self._unchecked += self._open.size
@@ -312,11 +312,11 @@ class RocksKv(Commits):
                 self._check_room(self._open.size)
             if not self._write():
                 self._progress.held()
-                self.on_held()
+                self.held()
                 return self.commits
         except KvError as error:
             self._progress.commit_failed(error)
-            self.on_held()
+            self.held()
             raise
         if self._tight:
             self._note_garbage()

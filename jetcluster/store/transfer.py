@@ -127,8 +127,7 @@ class Giver:
         self._stream = stream
 
     def announce(self, start: bytes, budget: int) -> list[Range]:
-        """Return ranges from place `start` on, at least one, that cost about `budget`; verifies every record. Raises
-        DamagedError, KvError."""
+        """Return verified ranges from `start` on, at least one, of about `budget`. Raises DamagedError, KvError."""
         found: list[Range] = []
         while start != END and budget > 0:
             for one in self._ranges(start):

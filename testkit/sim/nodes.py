@@ -115,7 +115,7 @@ class SharedJetStream(NodeJetStream):
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         if not self._options.is_clustered:
             return super()._make_mesh(me, sign)
-        return SimMesh(self._network, me, sign, self._rng)
+        return SimMesh(self._network, me, sign, self._rng, self)
 
     def _limits(self, account: str) -> AccountLimits:
         return AccountLimits()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from jetcluster.budget import SLICE_SECONDS
 from jetcluster.clock import Rng
 from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.core import MeshListener
 from jetcluster.mesh.frames import MAX_FRAME_BYTES
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.info import split_url
@@ -163,11 +164,18 @@ def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 class SimMesh(NodeMesh):
     """The real mesh at an address of the simulated network; it can be started and killed between two turns."""
 
-    def __init__(self, network: MeshNetwork, me: NodeInfo, sign: Callable[[bytes], bytes] | None, rng: Rng) -> None:
+    def __init__(
+        self,
+        network: MeshNetwork,
+        me: NodeInfo,
+        sign: Callable[[bytes], bytes] | None,
+        rng: Rng,
+        listener: MeshListener | None = None,
+    ) -> None:
         options = MeshOptions(
             "C", network.address(me.peer_id), ROUTE_PORT, sign=sign, trusted_network=True, max_frame=network.max_frame
         )
-        super().__init__(me, options, clock=network.loop, rng=rng)
+        super().__init__(me, options, clock=network.loop, rng=rng, listener=listener)
         self.network = network
 
     def start_now(self) -> None:

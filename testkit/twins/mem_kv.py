@@ -253,11 +253,11 @@ class CrashKv(MemKv):
     def commit(self) -> int:
         if self.broken:
             self.unwritable = str(self.error)
-            self.on_held()
+            self.held()
             raise self.error
         self.unwritable = ""
         if self.waiting:
-            self.on_held()
+            self.held()
             return self.commits
         return super().commit()
 

@@ -11,8 +11,10 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
 from jetcluster.raft.core.group import Group
@@ -191,10 +193,13 @@ class SimNode:
             sim.stats["damaged-journals"] += 1
             sim.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
         sim.checks.restarted(self)
-        health = NodeHealth(timers, calm=0.1)
+        time = ClusterClock(timers, others=partial(self.journal.other_voters, self.name))
+        health = NodeHealth(timers, time, calm=0.1)
         health.watch(Aspect.MEMORY, lambda: "hardly any is left" if sim.now < self.ill_until else "")
-        self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report, health)
-        self.raft.admission.vouched = sim.nodes.__contains__
+        self.raft = RaftNode(
+            self.name, self.journal, self, timers, rng, timers, FAST, self._report, health,
+            vouched=sim.nodes.__contains__,
+        )  # fmt: skip
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
 

@@ -67,8 +67,7 @@ class ConsumerScheduler:
         may_run: Callable[[], bool],
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`may_run` returns True while owners may run (see `resume`); `guard` calls its argument and takes
-        exceptions."""
+        """`may_run`: owners may run (see `resume`); `guard` calls its argument and takes exceptions."""
         self._clock = clock
         self._timers = timers
         self._may_run = may_run

@@ -70,8 +70,7 @@ class ConsumerRules:
         self.deliver_policy: str = config.get("deliver_policy") or ALL
         self.opt_start_seq = int(config.get("opt_start_seq") or 0)
         self.opt_start_time = int(config.get("opt_start_time_ns") or 0)
-        """Unix nanoseconds: `model` adds keys that end in `_ns` to the log's configuration, and hides them from
-        clients."""
+        """Unix nanoseconds: `model` adds keys in `_ns` to the log's configuration, and hides them from clients."""
         self.pause_until = int(config.get("pause_until_ns") or 0)
         self.ack_policy: str = config.get("ack_policy") or EXPLICIT
         self.acks = self.ack_policy != NONE
@@ -101,8 +100,7 @@ class ConsumerRules:
         self.priority_timeout = int(config.get("priority_timeout") or 0)
 
     def wait_after(self, deliveries: int) -> int:
-        """Return the wait for an ack after this number of deliveries. Backoff replaces ack_wait; its last value
-        repeats."""
+        """Return the wait for an ack after so many deliveries. Backoff replaces ack_wait; its last value repeats."""
         if self.backoff:
             return self.backoff[min(deliveries, len(self.backoff)) - 1]
         return self.ack_wait

@@ -102,9 +102,9 @@ class ConsumerTable:
     """A `stream.ports.Extension`. Rows are written only when the store commits (`flush`), so a thousand idle consumers
     cost nothing, and a busy one costs a few rows per commit for any number of turns."""
 
-    def __init__(self, store: BlockStore, observer: TableObserver | None = None) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """The table is empty until the machine calls `reload`."""
-        self.observer = observer
+        self.observer: TableObserver | None = None
         self.by_name: dict[str, ConsumerState] = {}
         self.by_cid: dict[int, ConsumerState] = {}
         self._store = store
@@ -131,6 +131,9 @@ class ConsumerTable:
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
         """Return the session of an owner (8 bytes), which its next one must exceed, and its newest applied serial."""
         return self._sessions.of(owner)
+
+    def observe(self, observer: TableObserver | None) -> None:
+        self.observer = observer
 
     # -- Extension ------------------------------------------------------------------------------------------------
 

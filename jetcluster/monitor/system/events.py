@@ -59,13 +59,13 @@ class SystemEvents:
         self._telling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._node.server.clients.watcher = self
+        self._node.server.clients.watch(self)
         self._arm("stats", self._beat, self._stats_due)
         self._arm("conns", CONNS_SECONDS, self._conns_due)
 
     def stop(self) -> None:
         """Publishes that this server shuts down."""
-        self._node.server.clients.watcher = None
+        self._node.server.clients.watch(None)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -93,10 +93,10 @@ class SystemServices:
             node.server.account(name)
         for router in node.server.accounts:
             self._serve_account(router)
-        node.server.accounts.on_router = self._serve_account
+        node.server.accounts.watch(self._serve_account)
 
     async def stop(self) -> None:
-        self._node.server.accounts.on_router = None
+        self._node.server.accounts.watch(None)
         for bus, subscription in self._subscriptions:
             bus.unsubscribe(subscription)
         self._subscriptions.clear()

@@ -24,6 +24,7 @@ from typing import Any
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
+from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
@@ -53,9 +54,10 @@ class Journal(JournalState):
         on_fatal: Callable[[BaseException], None] | None = None,
         mark: Mark | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
+        also_reserved: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`stopwatch` returns seconds, in the writer's thread."""
-        super().__init__(options or JournalOptions())
+        """`stopwatch` returns seconds, in the writer's thread. `also_reserved`: see `JournalState`."""
+        super().__init__(options or JournalOptions(), also_reserved)
         self.sync_latency = Latency()
         """Seconds per durable write."""
         self.damage: list[Damage] = []
@@ -64,7 +66,6 @@ class Journal(JournalState):
         """Bytes of the torn tail found by `open`."""
         self.in_flight = 0
         """Number of the batch at the writer, 0 for none; `RaftNode` sees by it that a write hangs."""
-        self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
         self._disk = disk
         self._writer = writer
         self._timers = timers
@@ -78,9 +79,8 @@ class Journal(JournalState):
         self._active: dict[GroupLog, None] = {}
         """Logs with new records, or with more in memory than an idle one may have."""
         self.restatement = Restatement(self)
-        self._syncs = Syncs(disk, writer, timers, self._fail)
+        self._syncs = Syncs(disk, writer, timers, self._fail, lambda: self.retention.delete_doomed())  # noqa: PLW0108 (made next)
         self.retention = Retention(self, self._syncs, self.restatement, self.carry, self.delete)
-        self._syncs.on_synced = self.retention.delete_doomed
         self._roll = False
         """True when the open batch must be the last one of its segment."""
         self._start = 0
@@ -101,6 +101,13 @@ class Journal(JournalState):
         self._cut_later: tuple[int, int] | None = None
         """Torn tail (segment, offset) to wipe once the damage before it is recorded."""
         self._closed = False
+
+    def other_voters(self, me: str) -> set[str] | None:
+        """Return the other voters of the meta group, or of all groups if it is unknown; None if no voter is known."""
+        meta = self.groups.get(META_GROUP)
+        logs = [meta] if meta is not None and meta.config.voters else self.groups.values()
+        voters = {peer for log in logs for peer in log.config.electorate}
+        return voters - {me} if voters else None
 
     # -- start
 

@@ -124,11 +124,34 @@ class SealedBatch:
     size: int
 
 
+@dataclass(slots=True, frozen=True)
+class PinLimits:
+    """Bounds of the pinned logs of all groups of a node together."""
+
+    bytes: int = 256 << 20
+    share: float = 0.25
+    """Bytes on disk, or this share of the free space above the reserve if that is more."""
+    most: int = 32 << 30
+    """Upper bound of these bytes: a restart reads all of them."""
+    entries: int = 4 << 20
+    """Entries: each takes 17 bytes of memory, and some 300 while a restart reads it."""
+
+
+PINS = PinLimits()
+OnDurable = Callable[[list[GroupLog]], None]
+Report = Callable[[int, str], None]
+
+
 class JournalState:
     """The fields that the parts of a journal share."""
 
-    def __init__(self, options: JournalOptions) -> None:
+    def __init__(self, options: JournalOptions, also_reserved: Callable[[], int]) -> None:
+        """`also_reserved` returns the free bytes that the data store needs besides `reserve_bytes`."""
         self.options = options
+        self.also_reserved = also_reserved
+        self.pins = PINS
+        self.on_durable: OnDurable = lambda logs: None
+        self.report: Report = lambda gid, text: None
         self.counters = JournalCounters()
         self.groups: dict[int, GroupLog] = {}
         self.failed: BaseException | None = None
@@ -145,14 +168,16 @@ class JournalState:
         """Bytes that wait for the disk."""
         self.free = 0
         """Free bytes of the file system when last checked."""
-        self.also_reserved: Callable[[], int] = lambda: 0
-        """Free bytes that the data store needs besides `reserve_bytes`."""
         self.full = False
         """True while publishes must be refused: the free space is at or near the reserve."""
         self.scarce = False
         """True while entries of leaders must be refused as well: the reserve is being used up."""
         self.stuck = False
         """True while the last write is repeated because the disk had no space for it."""
+
+    def serve(self, on_durable: OnDurable, report: Report = lambda gid, text: None, pins: PinLimits = PINS) -> None:
+        """Work for the groups of a node: report what has become durable, and what is wrong with a group's log."""
+        self.on_durable, self.report, self.pins = on_durable, report, pins
 
     @property
     def open_seq(self) -> int:

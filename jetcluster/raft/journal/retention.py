@@ -16,7 +16,6 @@ the state machine has it durably, despite any pin; owners are asked to make it d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal_state import JournalState
@@ -72,19 +71,6 @@ class Restatement:
             self.complete = self._since
 
 
-@dataclass(slots=True, frozen=True)
-class PinLimits:
-    """Bounds of the pinned logs of all groups of a node together."""
-
-    bytes: int = 256 << 20
-    share: float = 0.25
-    """Bytes on disk, or this share of the free space above the reserve if that is more."""
-    most: int = 32 << 30
-    """Upper bound of these bytes: a restart reads all of them."""
-    entries: int = 4 << 20
-    """Entries: each takes 17 bytes of memory, and some 300 while a restart reads it."""
-
-
 class Retention:
     """Deletes segments of one journal. `carry` writes an entry again (log, type, index, term, command); `delete`
     removes a segment from the disk."""
@@ -99,7 +85,6 @@ class Retention:
     ) -> None:
         self.oldest = 1
         """The oldest segment that is still needed."""
-        self.pins = PinLimits()
         self._journal = journal
         self._syncs = syncs
         self._restatement = restatement
@@ -115,8 +100,6 @@ class Retention:
         self._unflushed = 0
         self._unreadable = False
         """True while a log has an unreadable entry."""
-        self.report: Callable[[int, str], None] = lambda gid, text: None
-        """Called with a group and a text about its unreadable entry."""
 
     @property
     def wants_compaction(self) -> bool:
@@ -234,7 +217,7 @@ class Retention:
 
     def _exceeded(self, pinned: list[GroupLog]) -> bool:
         """True when pins exceed their limits."""
-        journal, options, pins = self._journal, self._journal.options, self.pins
+        journal, options, pins = self._journal, self._journal.options, self._journal.pins
         held = (journal.segment - self.oldest) * options.segment_bytes - options.node_retain_bytes
         without = journal.free + held - options.reserve_bytes - options.segment_bytes - journal.also_reserved()
         limit = min(max(pins.bytes, pins.share * without), pins.most)
@@ -246,7 +229,7 @@ class Retention:
             command = log.command(index)
         except JournalDamageError as error:
             self._unreadable = True
-            self.report(log.gid, f"{error}; it is forgotten when its state is on the disk")
+            self._journal.report(log.gid, f"{error}; it is forgotten when its state is on the disk")
             return 0
         term, kind = log.describe(index)
         self._write_again(log, kind, index, term, command)

@@ -112,21 +112,21 @@ class Syncs:
         writer: Writer,
         timers: Timers,
         on_error: Callable[[BaseException], None],
+        on_synced: Callable[[], None],
     ) -> None:
-        """`on_error` is called when a sync has failed: nothing becomes durable any more."""
+        """`on_error` is called when a sync has failed: nothing becomes durable any more. `on_synced` is called when a
+        sync, not a write, has made batches durable."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.written = 0
         """The newest batch written."""
         self.segment = 0
         """The segment of batch `written`."""
-        self.on_synced: Callable[[], None] = lambda: None
-        """Called when a sync, not a write, has made batches durable."""
         self.closed = False
         self._disk = disk
         self._writer = writer
         self._timers = timers
-        self._on_error = on_error
+        self._on_error, self._on_synced = on_error, on_synced
         self.refused = False
         """True while the last sealed batch is not written, for lack of space or of file descriptors."""
         self._planned = False
@@ -184,7 +184,7 @@ class Syncs:
         if error is None:
             self.refused = False
             self.synced = max(self.synced, seq)
-            self.on_synced()
+            self._on_synced()
             self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # raised before any request to the disk
             self.sync_within(RETRY_SECONDS)

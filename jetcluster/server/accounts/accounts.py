@@ -137,16 +137,15 @@ class Accounts:
         self._removals = removals
         self._routers: dict[str, Router] = {}
         self._heard: dict[str, dict[RemotePeer, Wants]] = {}
-        self.listener: InterestListener | None = None
-        self.on_router: Callable[[Router], None] | None = None
-        """Called with every new router."""
+        self._listener: InterestListener | None = None
+        self._watch: Callable[[Router], None] | None = None
 
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)
         if router is None:
             router = self._routers[name] = Router(name, self._rng, self._changed)
-            if self.on_router is not None:
-                self.on_router(router)
+            if self._watch is not None:
+                self._watch(router)
             for peer, wants in self._heard.pop(name, {}).items():
                 for (subject, queue), count in wants.items():
                     router.peers.set_interest(peer, subject, queue, count)
@@ -158,9 +157,15 @@ class Accounts:
     def __iter__(self) -> Iterator[Router]:
         return iter(list(self._routers.values()))
 
+    def listen(self, listener: InterestListener) -> None:
+        self._listener = listener
+
+    def watch(self, watch: Callable[[Router], None] | None) -> None:
+        self._watch = watch
+
     def _changed(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
-        if self.listener is not None:
-            self.listener(account, subject, queue, count)
+        if self._listener is not None:
+            self._listener(account, subject, queue, count)
 
     @property
     def subscriptions(self) -> int:

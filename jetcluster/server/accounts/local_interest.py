@@ -14,8 +14,7 @@ from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
 MAX_COMPARED = 64
-"""Awaited replies up to which all are compared with an ended wildcard subscription; with more, they time out
-instead."""
+"""Awaited replies up to which all are compared with an ended wildcard subscription; more time out instead."""
 Subject = tuple[bytes, bytes | None]
 """A subject and its queue group, None for plain interest."""
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]

@@ -248,8 +248,7 @@ class ClientSubscription:
 
 
 def rendered(mid: bytes, messages: Sequence[Outgoing], shows_headers: bool) -> tuple[Sequence[bytes], int, int]:
-    """Returns (pieces of the messages' frames for one subscription, bytes of their headers and payloads, bytes of their
-    subjects and replies)."""
+    """Returns (pieces of frames for one subscription, bytes of headers and payloads, bytes of subjects and replies)."""
     if native.render is not None and isinstance(messages, list):
         piece, size, names = native.render(mid, messages, shows_headers)
         return (piece,), size, names

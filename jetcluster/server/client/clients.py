@@ -20,10 +20,6 @@ from jetcluster.server.state import ServerState
 LookUp = Callable[[Exception], Coroutine[Any, Any, None] | None]
 
 
-def _nothing(_: Exception) -> None:
-    return None
-
-
 @dataclass(slots=True)
 class ServerParts:
     """The parts of a server that its connections use; made by `server.Server`."""
@@ -37,7 +33,7 @@ class ServerParts:
     budget: LoopBudget
     governor: Governor
     slow_logins: SlowLogins
-    look_up: LookUp = _nothing
+    look_up: LookUp
     """Maps the error of a refused login to a look-up after which it may succeed; None if there is none."""
     tasks: OrderedSet[asyncio.Task[None]] = field(default_factory=OrderedSet)
     """Running tasks, cancelled when the server stops."""
@@ -123,11 +119,14 @@ class Clients:
         self.handshakes = 0
         """Connections in their TLS handshake; they count towards max_connections."""
         self.watcher: ConnectionWatcher | None = None
-        """Publishes `$SYS` events of logins and of connections that end."""
 
     def __iter__(self) -> Iterator[ClientConnection]:
         """Iterates over a copy: a client may close meanwhile."""
         return iter(list(self._present.values()))
+
+    def watch(self, watcher: ConnectionWatcher | None) -> None:
+        """Reports logins and ends of connections to `watcher` from now on; None ends that."""
+        self.watcher = watcher
 
     def __len__(self) -> int:
         """Returns the number of clients, with departed ones."""

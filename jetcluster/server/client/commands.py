@@ -27,8 +27,7 @@ TRACE_DEST = b"Nats-Trace-Dest"
 
 PORTION_OUTPUT_BYTES: Final = 8192
 """Bytes of output after which the rest of a client's input waits for the loop's next turn, as after `MAX_QUANTUM`
-messages. The answers are written meanwhile, so that client and server work in parallel, and one read of 256 KiB does
-not delay other clients."""
+messages. The answers are written meanwhile: client and server work in parallel, and a large read delays no others."""
 MESSAGE_BYTES: Final = 512
 """Bytes of messages per message of quantum: a portion ends at either limit."""
 TAKERS_PER_MESSAGE: Final = 4

@@ -123,8 +123,7 @@ class LeafRules:
         deny_exports: Sequence[str] = (),
         permissions: UserPermissions | None = None,
     ) -> None:
-        """`deny_imports` restrict incoming messages, `deny_exports` outgoing ones. `permissions`: those of the user
-        that the other end has logged in as."""
+        """`deny_imports` restrict incoming messages, `deny_exports` outgoing ones. `permissions`: the user's."""
         never = LOCAL_SYSTEM_SUBJECTS if system else LOCAL_SUBJECTS
         own = [b"$JS.%b.API.>" % own_domain.encode()] if own_domain and own_domain != remote_domain else []
         self._incoming = [*never, *(subject.encode() for subject in deny_imports)]

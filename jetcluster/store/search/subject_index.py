@@ -57,8 +57,7 @@ class Replaced(NamedTuple):
 
 
 class SubjectIndex:
-    """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int and no tuple, so that a
-    million subjects take about 160 MB."""
+    """The subjects of a stream. `table` maps subject -> last sequence << 32 | count: an int, 160 MB for a million."""
 
     def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable) -> None:
         self._kv = kv

@@ -307,13 +307,11 @@ class StreamMachine:
     def _admit_by(self, rules: StreamRules, last_msg_id: bytes) -> None:
         self.tracks_sources = tracks_sources(self.store, rules)
         self._staging = Staging(
-            rules, self.store, self._dedupe, self._expiry, self._schedules, tracks=self.tracks_sources
-        )
-        self._staging.last_msg_id = last_msg_id
-        self._staging.on_append = self._on_append
+            rules, self.store, self._dedupe, self._expiry, self._schedules,
+            tracks=self.tracks_sources, last_msg_id=last_msg_id, on_append=self._on_append,
+            on_stored=self._extension.stored if self._extension is not None and rules.retention == INTEREST else None,
+        )  # fmt: skip
         self._follow_jobs()
-        if self._extension is not None and rules.retention == INTEREST:
-            self._staging.on_stored = self._extension.stored
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:

@@ -117,8 +117,7 @@ class MessageAdmission:
 
     def admit_sourced(self, batch: Batch, base: int, first_seq: int = 0) -> tuple[int, ApiError | None]:
         """Stores messages of an upstream, with sequences from `first_seq` on, which may leave a gap, or the next ones
-        (0). Headers are not checked, but have effects that this stream allows. Returns how many were taken, and the
-        error of the next."""
+        (0). Headers are not checked, but may have effects. Returns how many were taken, and the error of the next."""
         rules, staging, store = self.rules, self.staging, self._store
         grown: frozenset[int] = frozenset()
         if rules.subject_transform is not None:

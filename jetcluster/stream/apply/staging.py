@@ -46,7 +46,7 @@ class Staging:
 
     def __init__(
         self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
-        *, tracks: bool = False,
+        *, tracks: bool, last_msg_id: bytes, on_append: OnAppend | None, on_stored: OnStored | None,
     ) -> None:  # fmt: skip
         """`tracks`: `counters.tracks_sources`."""
         self._rules = rules
@@ -72,10 +72,9 @@ class Staging:
         self._ids: list[tuple[int, bytes]] = []
         self.totals = CounterTotals(store, tracks=tracks)
         self.next_seq = 0
-        self.last_msg_id = b""
+        self.last_msg_id = last_msg_id
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
-        self.on_append: OnAppend | None = None
-        self.on_stored: OnStored | None = None
+        self.on_append, self._on_stored = on_append, on_stored
         self.within: Within | None = None
         """Set while there are jobs: returns the subjects whose limit must be enforced (`Jobs.within`)."""
 
@@ -101,8 +100,7 @@ class Staging:
     def rewritten(
         self, subject: bytes, headers: bytes, payload: bytes, fields: dict[bytes, bytes]
     ) -> tuple[bytes, bytes, Tally | None] | ApiError:
-        """Header block and payload as they are stored, and the counter's total with them. Keeps `fields` in line with
-        the block. Returns an error on counter streams only."""
+        """Header block and payload as stored, and the counter's total, or its error; keeps `fields` in line."""
         tally: Tally | None = None
         if self._rules.allow_msg_counter:
             made = self.counted((subject, headers, payload), fields)
@@ -238,8 +236,8 @@ class Staging:
             self._store.append(piece, seq, ts)
             seq += piece.count
             ts += piece.count
-        if self.on_stored is not None:
-            self.on_stored(first_seq, seq - 1)  # before the limits: an unwanted message must evict none
+        if self._on_stored is not None:
+            self._on_stored(first_seq, seq - 1)  # before the limits: an unwanted message must evict none
         if within is not None:
             self._store.enforce(0, 0, self._rules.kept_per_subject, within)
         elif self._rules.evicts:

@@ -9,7 +9,7 @@ a proposal takes with almost nothing before it (a slow disk, a far majority) doe
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, Protocol
 
@@ -202,13 +202,16 @@ MAX_BASE_SECONDS: Final = 1.0
 class Backlog:
     """Proposals that are not applied yet."""
 
-    def __init__(self, max_messages: int = MAX_PENDING_MESSAGES, max_bytes: int = MAX_PENDING_BYTES) -> None:
+    def __init__(
+        self, max_messages: int = MAX_PENDING_MESSAGES, max_bytes: int = MAX_PENDING_BYTES,
+        valve_changed: Callable[[bool], None] | None = None,
+    ) -> None:  # fmt: skip
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.messages = 0
         self.bytes = 0
         self.window = FIRST_WINDOW_BYTES
-        self.valve = Valve()
+        self.valve = Valve(valve_changed)
         self._base = 0.0
         """Seconds that a proposal takes with almost nothing before it."""
         self.full = False

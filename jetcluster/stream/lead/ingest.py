@@ -73,8 +73,8 @@ _TOO_DEEP: Final = errors.by_code(
 class ExpectedWildcards:
     """The cost of a turn's wildcards. `width` returns how many subjects a search for a wildcard looks at."""
 
-    def __init__(self) -> None:
-        self.width: Callable[[bytes], int] = lambda subject_filter: 0
+    def __init__(self, width: Callable[[bytes], int]) -> None:
+        self.width = width
         self.spent = 0
         """Units of this turn; when there are any, `end_turn` must follow."""
         self._searches: set[tuple[bytes, tuple[bytes, ...]]] = set()
@@ -141,15 +141,17 @@ class Ingest:
         no_ack: bool = False,
         max_pending_bytes: int = MAX_PENDING_BYTES,
         max_pending_messages: int = MAX_PENDING_MESSAGES,
+        width: Callable[[bytes], int] = lambda subject_filter: 0,
+        valve_changed: Callable[[bool], None] | None = None,
     ) -> None:
         self._propose = propose
         self._clock = clock
         self._call_soon = call_soon
         self._answers = Answers(bus, PubAcks(stream, domain), no_ack=no_ack)
-        self._backlog = Backlog(max_pending_messages, max_pending_bytes)
+        self._backlog = Backlog(max_pending_messages, max_pending_bytes, valve_changed)
         self.valve = self._backlog.valve
         """Closed while the backlog is full: publishers wait there."""
-        self.wildcards = ExpectedWildcards()
+        self.wildcards = ExpectedWildcards(width)
         self.batch_messages = BATCH_MESSAGES
         """Limit of messages in one command."""
         self._stage = stage

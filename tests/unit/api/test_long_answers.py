@@ -85,7 +85,7 @@ async def test_leader_sends_many_subjects_in_steps() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         mesh = MeshNetwork(loop).mesh("A", "A" * 8)
-        leaders = LeaderTable(mesh, lambda gid: None)
+        leaders = LeaderTable(mesh, lambda gid: None, lambda gid, term: None)
         answers: list[dict[str, Any]] = [{"state": {"subjects": SUBJECTS}}, {"state": {"subjects": {"s": 1}}}]
 
         async def handle(gid: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.core import MeshCore, MeshListener
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
@@ -28,6 +29,27 @@ def node(
     name: str, *routes: ConfiguredRoute, me: NodeInfo | None = None, cluster: str = "test", **options: Any
 ) -> NodeMesh:
     return NodeMesh(me or info(name), MeshOptions(cluster, routes=routes, **options))
+
+
+class Heard(MeshListener):
+    """A listener to meshes of callbacks: one for a node that was left out, and one by each kind of URLs."""
+
+    def __init__(self, left_out: Callable[[int, str], object] = lambda age, said: None, **urls: Any) -> None:
+        self.left_out = left_out  # type: ignore[method-assign,assignment]
+        self.urls = urls
+
+    def urls_changed(self, kind: str, urls: tuple[str, ...]) -> None:
+        self.urls.get(kind, lambda urls: None)(urls)
+
+
+def receive(mesh: MeshCore, on_frame: Any, **others: Any) -> None:
+    """Has `on_frame` take the Raft frames of a mesh."""
+    mesh.connect(mesh.raft._replace(on_frame=on_frame, **others), mesh.members)
+
+
+def admit(mesh: MeshCore, **functions: Callable[[str], Any]) -> None:
+    """Replaces what a mesh knows of the members of its cluster."""
+    mesh.connect(mesh.raft, mesh.members._replace(**functions))
 
 
 def route_to(mesh: NodeMesh, **more: Any) -> ConfiguredRoute:
@@ -67,6 +89,9 @@ class FakeSwitchboard:
         self.deliveries: list[tuple[str, str, bytes, list[bytes], list[Outgoing]]] = []
         self.waiting: dict[tuple[str, bytes], int] = {}
         self.log: list[tuple[Any, ...]] = []
+
+    def listen(self, listener: Any) -> None:
+        self.listener = listener
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         return iter(self.mine)
@@ -133,8 +158,11 @@ class Recorder:
 
     def __init__(self, mesh: SimMesh) -> None:
         self.log: list[tuple[Any, ...]] = []
-        mesh.on_raft = lambda peer, gid, frame: self.log.append(("raft", peer, gid, frame))
-        mesh.on_read_end = lambda: self.log.append(("end",))
+        receive(
+            mesh,
+            lambda peer, gid, frame: self.log.append(("raft", peer, gid, frame)),
+            end_of_batch=lambda: self.log.append(("end",)),
+        )
         mesh.on_notice("note", lambda peer, payload: self.log.append(("note", peer, payload)))
         mesh.on_peers(
             lambda info: self.log.append(("up", info.peer_id)),

@@ -21,7 +21,7 @@ from tests.unit.cluster.test_moves import tag
 async def assigned(cluster: Cluster, replicas: int) -> Assignment:
     """It is in the meta log, and nobody has got any further."""
     node = cluster["A"]
-    body = node.js.service and cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": replicas})
+    body = node.js.parts.service and cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": replicas})
     return Assignment.from_dict((await node.js.meta_request("stream_create", body))["assignment"])
 
 

@@ -14,7 +14,7 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
 from tests.unit.cluster.fake_node import SECRET, Rogue
-from tests.unit.cluster.mesh_support import full, info, node, route_to, until
+from tests.unit.cluster.mesh_support import Heard, admit, full, info, node, route_to, until
 from tests.unit.mesh.rig import Start, starting
 
 LOW, HIGH = "00000000", "zzzzzzzz"
@@ -28,8 +28,7 @@ async def start() -> AsyncIterator[Start]:
 
 
 def knows_the_key(mesh: NodeMesh, *voters: str) -> None:
-    mesh.key_of = lambda peer: MEMBER_KEY.public
-    mesh.is_voter = lambda peer: peer in voters
+    admit(mesh, key_of=lambda peer: MEMBER_KEY.public, is_voter=lambda peer: peer in voters)
 
 
 @pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
@@ -46,8 +45,8 @@ async def test_a_node_that_was_left_out_is_refused_with_the_reason(
     meshes = {one.me.name: one, two.me.name: two}
     text = "rescued without öld\n" + 60 * "öld "  # longer than a refusal, cut in the middle of a character
     meshes["member"].leave_out({old.peer_id: (time.time_ns() - 7_000_000_000, text)})
-    meshes["old"].on_left_out = lambda age, text: said.append((age, text))
-    meshes["member"].on_left_out = lambda age, text: never.append((age, text))
+    meshes["old"].listener = Heard(lambda age, text: said.append((age, text)))
+    meshes["member"].listener = Heard(lambda age, text: never.append((age, text)))
     knows_the_key(meshes["old"], member.peer_id)
     await start(two)
     await until(lambda: bool(said), what="it gets the reason")
@@ -60,7 +59,7 @@ async def test_a_link_is_cut_when_its_peer_is_left_out(start: Start) -> None:
     two = await start(node("two", route_to(one)))
     await until(lambda: full(one, two))
     said: list[str] = []
-    two.on_left_out = lambda age, text: said.append(text)
+    two.listener = Heard(lambda age, text: said.append(text))
     knows_the_key(two, one.me.peer_id)
     one.leave_out({two.me.peer_id: (time.time_ns(), "rescued without two")})
     assert not one.peers
@@ -74,11 +73,11 @@ async def test_who_has_the_password_alone_cannot_say_that_a_node_was_left_out(st
     """It would end the process, and its store."""
     mesh = await start(node("one", authorization=SECRET))
     said: list[tuple[int, str]] = []
-    mesh.on_left_out = lambda age, text: said.append((age, text))
+    mesh.listener = Heard(lambda age, text: said.append((age, text)))
     stranger = Rogue(info("x"))
     knows_the_key(mesh, *(() if what == "no voter" else (stranger.me.peer_id,)))
     if what == "no key is known":
-        mesh.key_of = lambda peer: ""
+        admit(mesh, key_of=lambda peer: "")
     stranger.reader, stranger.writer = await asyncio.open_connection(*split_url(mesh.me.cluster_url))
     try:
         greeting = Greeting(stranger.me.peer_id, stranger.me.boot_id, "x", "test", SystemRng().token(32), True)

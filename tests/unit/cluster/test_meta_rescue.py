@@ -11,6 +11,7 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
+from tests.unit.cluster.mesh_support import Heard
 
 BY = "sys ops 127.0.0.1"
 
@@ -91,7 +92,7 @@ def told(cluster: Cluster, *names: str) -> dict[str, list[str]]:
     """Notes what the nodes hear when they are refused for good."""
     heard: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
-        cluster[name].mesh.on_left_out = lambda age, text, name=name: heard[name].append(text)
+        cluster[name].mesh.listener = Heard(lambda age, text, name=name: heard[name].append(text))
     return heard
 
 

@@ -60,7 +60,7 @@ class AheadClock:
 class Side:
     def __init__(self, network: MeshNetwork, loop: VirtualLoop, name: str, ahead: float = 0.0) -> None:
         self.mesh: SimMesh = network.mesh(name, name * 8)
-        self.leaders = LeaderTable(self.mesh, lambda gid: None)
+        self.leaders = LeaderTable(self.mesh, lambda gid: None, lambda gid, term: None)
         self.log = ListLog()
         self.raises: list[Exception] = []
         """One for each of the next requests; then they are answered."""

@@ -195,7 +195,7 @@ async def test_voters_name_new_ones_as_soon_as_they_know() -> None:
         await cluster.until(lambda: all(new.me in node.raft.groups[META_GROUP].peers for node in cluster))
         await asyncio.sleep(0.5)
         for node in cluster:
-            said = {peer: told.meta_peers for peer, told in node.js.roster._told.items()}
+            said = {peer: told.meta_peers for peer, told in node.js.parts.roster._told.items()}
             others = {other.me for other in cluster if other is not node}
             assert others == {peer for peer, named in said.items() if new.me in named}
 

@@ -21,7 +21,7 @@ DAMAGE = "000007.sst has 5 bytes, 10 were written"
 def watched(node: Node) -> list[str]:
     """Reasons for which the node asks to have its store renewed, as they come."""
     asked: list[str] = []
-    node.js._store_care._renew = asked.append
+    node.js.parts.store_care._renew = asked.append
     return asked
 
 
@@ -199,7 +199,7 @@ FAILED = KvError("IO error: While fdatasync: Input/output error")
 def starts(node: Node) -> list[str]:
     """Reasons for which the node asks to be started again, as they come."""
     asked: list[str] = []
-    node.js._store_care._start_again = asked.append
+    node.js.parts.store_care._start_again = asked.append
     return asked
 
 

@@ -244,7 +244,7 @@ async def test_counting_subjects_lets_others_have_their_turn(monkeypatch: pytest
                 turns += 1
                 await asyncio.sleep(0)
 
-        requests = leader.js._streams
+        requests = leader.js.parts.streams
         counting = asyncio.get_running_loop().create_task(count_turns())
         found = await requests._info(leader.replica("S"), {"subjects_filter": "s.*"})
         counting.cancel()

@@ -29,7 +29,7 @@ class Notes:
     def __init__(self, node: Node) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.node = node
-        node.table.observer = self
+        node.table.observe(self)
 
     def created(self, state: ConsumerState) -> None:
         self.told.append(("created", state.name, self.node.table.count))

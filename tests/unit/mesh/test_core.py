@@ -17,7 +17,7 @@ from jetcluster.mesh.interest import MeshInterest
 from jetcluster.protocol.interest import RemotePeer
 from testkit.raft_frames import encode_raft
 from testkit.sim.shared import MeshNetwork, VirtualLoop
-from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
+from tests.unit.cluster.mesh_support import FakeSwitchboard, Heard, receive, trio
 
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"
 
@@ -31,14 +31,14 @@ def test_a_listener_that_comes_late_is_called_for_links_already_up() -> None:
 
 def test_an_exception_of_a_callback_is_counted_and_the_rest_of_the_read_is_delivered() -> None:
     time, _, (a, b, _), (_, b_log, _) = trio()
-    raft = b.on_raft
+    raft = b.raft.on_frame
 
     def fragile(peer: str, gid: int, frame: bytes) -> None:
         if gid == 13:
             raise RuntimeError("bug elsewhere")
         raft(peer, gid, frame)
 
-    b.on_raft = fragile
+    receive(b, fragile)
     b_log.log.clear()
     a.send_raft(B, 13, b"bad")
     a.send_raft(B, 14, b"good")
@@ -50,13 +50,13 @@ def test_an_exception_of_a_callback_is_counted_and_the_rest_of_the_read_is_deliv
 
 def test_a_link_that_goes_down_in_the_middle_of_a_read_delivers_no_more_of_it() -> None:
     time, network, (a, b, _), (_, b_log, _) = trio()
-    raft = b.on_raft
+    raft = b.raft.on_frame
 
     def cutting(peer: str, gid: int, frame: bytes) -> None:
         raft(peer, gid, frame)
         network.cut(A, B)
 
-    b.on_raft = cutting
+    receive(b, cutting)
     b_log.log.clear()
     a.send_raft(B, 1, b"first")
     a.send_raft(B, 1, b"second")
@@ -82,7 +82,7 @@ def test_a_delivery_that_no_node_would_send_ends_the_link_and_others_arrive() ->
 def test_a_raft_frame_without_a_group_ends_the_link() -> None:
     time, _, (a, b, _), _ = trio()
     seen: list[tuple[int, bytes]] = []
-    b.on_raft = lambda peer, gid, frame: seen.append((gid, frame))  # type: ignore[func-returns-value]
+    receive(b, lambda peer, gid, frame: seen.append((gid, frame)))
     for raw in (encode_raft(7, b""), frame(Kind.RAFT, b"abc")):
         assert A in b.links
         a.links[B].send(raw)
@@ -116,8 +116,7 @@ def test_client_urls_follow_the_connected_peers() -> None:
     a, b = network.mesh("a", A, client_url="h:1"), network.mesh("b", B, client_url="h:2")
     seen: list[tuple[str, ...]] = []
     leaves: list[tuple[str, ...]] = []
-    a.on_client_urls = seen.append
-    a.on_leaf_urls = leaves.append
+    a.listener = Heard(client=seen.append, leaf=leaves.append)
     a.start_now()
     b.start_now()
     time.advance(0.05)

@@ -17,7 +17,7 @@ from jetcluster.server.accounts.accounts import Accounts
 from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.mesh_support import FakeSwitchboard
+from tests.unit.cluster.mesh_support import FakeSwitchboard, admit
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 
@@ -269,7 +269,7 @@ def test_a_node_of_before_repeats_nothing_and_is_waited_for_a_while() -> None:
 def test_a_stranger_closes_nothing() -> None:
     pair = Pair()
     for member in (False, True):
-        pair.b.is_member = lambda peer, member=member: member  # type: ignore[misc]
+        admit(pair.b, is_member=lambda peer, member=member: member)
         pair.told.closed_for([b"orders.>"])
         pair.time.advance(0.05)
         assert pair.publisher.waits() is member

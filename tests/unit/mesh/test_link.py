@@ -25,7 +25,7 @@ from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEven
 from jetcluster.raft.config import RaftConfig
 from testkit.raft_frames import encode_raft
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.mesh_support import FakeSwitchboard, info
+from tests.unit.cluster.mesh_support import FakeSwitchboard, admit, info, receive
 
 
 class FakeTransport:
@@ -386,12 +386,12 @@ async def test_who_takes_little_is_not_closed() -> None:
 
 async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
     mesh, link, _, _ = await up_mesh()
-    mesh.is_member = lambda peer: False
+    admit(mesh, is_member=lambda peer: False)
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert not link.valve.closed
     assert STRANGER_BYTES // 2 - 101_000 <= link.pending <= STRANGER_BYTES // 2 + 101_000
-    mesh.is_member = lambda peer: True
+    admit(mesh, is_member=lambda peer: True)
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert link.valve.closed
@@ -402,7 +402,7 @@ async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
 async def test_what_is_not_messages_closes_a_strangers_link_at_its_bound() -> None:
     for known in (False, True):
         mesh, link, _, _ = await up_mesh()
-        mesh.is_member = lambda peer, known=known: known  # type: ignore[misc]
+        admit(mesh, is_member=lambda peer, known=known: known)
         for _ in range(100):
             link.send(encode_raft(1, b"x" * 100_000))
         await asyncio.sleep(0)
@@ -475,7 +475,7 @@ async def test_a_malformed_frame_closes_the_link_after_the_good_ones(bad: bytes)
     mesh, link, transport, _ = await up_mesh()
     seen: list[bytes] = []
     down: list[str] = []
-    mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
+    receive(mesh, lambda peer, gid, frame: seen.append(frame))
     mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
     link.data_received(encode_raft(1, b"good") + bad)
     link.data_received(encode_raft(1, b"after the end"))
@@ -490,8 +490,7 @@ async def test_a_part_of_a_frame_is_a_sign_of_life() -> None:
     mesh, link, _, _ = await up_mesh()
     heard: list[str] = []
     seen: list[bytes] = []
-    mesh.on_part = heard.append
-    mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
+    receive(mesh, lambda peer, gid, frame: seen.append(frame), heard=heard.append)
     data = encode_raft(1, b"first") + encode_raft(1, b"x" * 100)
     for at in range(0, len(data), 20):
         link.data_received(data[at : at + 20])
@@ -546,7 +545,7 @@ async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
     it."""
     mesh, link, _, time = await up_mesh(jetstream=True)
     heard: list[bool] = []
-    mesh.on_silence = lambda its: heard.append(its.silent)
+    mesh.attach(FakeSwitchboard(), lambda its: None, lambda its: heard.append(its.silent))
     for _ in range(20):
         link.send(msg(b"x" * 64 * 1024))
     assert link.valve.closed

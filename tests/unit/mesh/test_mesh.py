@@ -27,7 +27,7 @@ from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.link import TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 from testkit.certificates import Authority, pin_of
-from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
+from tests.unit.cluster.mesh_support import FakeSwitchboard, Heard, Proxy, full, info, node, receive, route_to, until
 from tests.unit.mesh.rig import HIGH, LOW, MIDDLE, SECRET, Start, Stranger, greeting_of, linked, starting
 
 
@@ -135,7 +135,7 @@ async def test_garbage_on_the_port_is_closed_and_harms_nobody(start: Start) -> N
     downs: list[str] = []
     a.on_peers(lambda _: None, lambda peer: downs.append(peer.name))
     raft: list[bytes] = []
-    a.on_raft = lambda peer, gid, entry: raft.append(entry)
+    receive(a, lambda peer, gid, entry: raft.append(entry))
     for garbage in GARBAGE:
         async with Stranger(a) as stranger:
             stranger.writer.write(garbage)
@@ -197,7 +197,7 @@ async def test_frames_of_an_old_connection_never_follow_a_new_peer_up(start: Sta
 
     a.on_peers(a_up, lambda _: None)
     b.on_peers(lambda _: events.append("up"), lambda _: events.append("down"))
-    b.on_raft = lambda peer, gid, entry: events.append(gid)
+    receive(b, lambda peer, gid, entry: events.append(gid))
     rng = SystemRng()
     for _ in range(8):
         await until(lambda: full(a, b))
@@ -359,7 +359,7 @@ async def test_routes_with_tls(start: Start, tmp_path: Path, caplog: pytest.LogC
     await until(lambda: full(a, b))
     assert "has no authorization" not in caplog.text
     frames: list[bytes] = []
-    a.on_raft = lambda peer, gid, frame: frames.append(frame)
+    receive(a, lambda peer, gid, frame: frames.append(frame))
     large = bytes(2_000_000)
     for text in (b"one", large, b"two"):
         assert b.send_raft(a.me.peer_id, 1, text)
@@ -381,7 +381,7 @@ async def test_routes_with_tls(start: Start, tmp_path: Path, caplog: pytest.LogC
 async def test_client_urls_and_changed_info_reach_the_peers(start: Start) -> None:
     a = await start(node("a"))
     seen: list[tuple[str, ...]] = []
-    a.on_client_urls = seen.append
+    a.listener = Heard(client=seen.append)
     b = await start(node("b", route_to(a), me=info("b", client_url="0.0.0.0:4222")))
     await until(lambda: seen == [("127.0.0.1:4222",)])
     await until(lambda: full(a, b))
@@ -454,7 +454,7 @@ async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handsha
     second = node("b", route_to(first), me=info("b", ids[1]))
     received: list[tuple[str, int, bytes]] = []
     for mesh in (first, second):
-        mesh.on_raft = lambda peer, gid, frame: received.append((peer, gid, frame))
+        receive(mesh, lambda peer, gid, frame: received.append((peer, gid, frame)))
         mesh.on_peers(lambda up, mesh=mesh: mesh.send_raft(up.peer_id, 5, b"hello") and None, lambda down: None)  # type: ignore[misc]
     await start(second)
     await until(lambda: len(received) == 2, what="both greetings")

@@ -11,7 +11,7 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.auth import Handshake, Reason, RouteCredentials, derive_key, encode_refused
 from jetcluster.mesh.frames import Kind, frame
 from jetcluster.mesh.info import encode_info
-from tests.unit.cluster.mesh_support import full, info, node, route_to, until
+from tests.unit.cluster.mesh_support import Heard, full, info, node, route_to, until
 from tests.unit.mesh.rig import HIGH, LOW, SECRET, Start, Stranger, greeting_of, linked
 
 
@@ -150,7 +150,7 @@ async def test_who_has_proven_nothing_cannot_say_that_a_node_was_left_out(start:
     """It would end the process: only a peer that knows the cluster's secret is believed."""
     mesh = await start(node("one", authorization=RouteCredentials("u", "p")))
     said: list[str] = []
-    mesh.on_left_out = lambda age, text: said.append(text)
+    mesh.listener = Heard(lambda age, text: said.append(text))
     async with Stranger(mesh) as stranger:
         stranger.writer.write(encode_refused(Reason.LEFT_OUT, "1 go away"))
         await stranger.until_closed()

@@ -24,7 +24,7 @@ from jetcluster.mesh.link import is_local
 from testkit.raft_frames import encode_raft
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.fake_node import SECRET, Rogue
-from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
+from tests.unit.cluster.mesh_support import admit, full, info, node, receive, route_to, stop, until
 
 LOW, HIGH = "0" * 8, "z" * 8
 
@@ -150,7 +150,7 @@ async def members(a_id: str, b_id: str, **options: Any) -> AsyncIterator[tuple[M
     b = Member("b", b_id, 2, route_to(a.mesh), **options)
     known = {a_id: a.key.public, b_id: b.key.public}
     for one in (a, b):
-        one.mesh.key_of = lambda peer: known.get(peer, "")
+        admit(one.mesh, key_of=lambda peer: known.get(peer, ""))
     await b.mesh.start()
     await until(lambda: full(a.mesh, b.mesh))
     try:
@@ -294,7 +294,7 @@ async def test_links_of_strangers_are_limited_and_members_come_in(
 ) -> None:
     monkeypatch.setattr("jetcluster.mesh.mesh.MAX_OUTSIDERS", 3)
     async with members(a_id, b_id) as (a, b):
-        a.mesh.is_member = lambda peer: peer == b_id
+        admit(a.mesh, is_member=lambda peer: peer == b_id)
         strangers = [await Rogue(info(f"s{n}")).meet(a.mesh) for n in range(5)]
         assert [rogue.up for rogue in strangers] == [True] * 3 + [False] * 2
         assert strangers[3].refused is not None and strangers[3].refused.reason == Reason.BUSY
@@ -310,7 +310,7 @@ async def test_links_of_strangers_are_limited_and_members_come_in(
 @SIDES
 async def test_a_stranger_under_the_name_of_a_member_makes_way_for_it(a_id: str, b_id: str) -> None:
     async with members(a_id, b_id) as (a, b):
-        a.mesh.knows = a.mesh.is_member = lambda peer: peer == b_id
+        admit(a.mesh, knows=lambda peer: peer == b_id, is_member=lambda peer: peer == b_id)
         await b.mesh.dialer.stop()
         b.mesh.links[a_id].close("gone")
         await until(lambda: not a.mesh.links)
@@ -335,7 +335,7 @@ async def test_a_new_node_comes_with_its_key_and_one_of_a_version_before_without
         liar = await Rogue(info("e", "e" * 8, key=key_of(3).public), key=key_of(4)).meet(a.mesh)
         assert not liar.up
         known = {"d" * 8: key_of(5).public}
-        a.mesh.key_of = lambda peer: known.get(peer, "")
+        admit(a.mesh, key_of=lambda peer: known.get(peer, ""))
         a.mesh.check_keys()
         assert "d" * 8 not in a.mesh.links, "the cluster knows it by a key, which this one has not shown"
         assert "c" * 8 in a.mesh.links
@@ -359,7 +359,7 @@ async def test_strangers_from_elsewhere_need_authorization_or_the_operators_word
         assert stranger.up is may, options
         if not may:
             assert stranger.refused is not None and "trusted_network" in str(stranger.refused)
-            mesh.knows = lambda peer: peer == "m" * 8
+            admit(mesh, knows=lambda peer: peer == "m" * 8)
             member = await Rogue(info("m", "m" * 8), None).meet(mesh)
             assert member.up, "a member is let in from wherever it is: this is how a cluster of before goes on"
             member.close()
@@ -378,7 +378,7 @@ async def test_what_is_of_the_clusters_inside_is_nothing_to_a_stranger() -> None
             asked.append(peer)
             return b"yes"
 
-        a.mesh.is_member = lambda peer: peer == HIGH
+        admit(a.mesh, is_member=lambda peer: peer == HIGH)
         a.mesh.serve("inside", answer)
         a.mesh.serve("outside", answer, strangers=True)
         a.mesh.on_notice("told", lambda peer, payload: asked.append(f"told by {peer}"))
@@ -400,7 +400,7 @@ async def test_what_is_of_the_clusters_inside_is_nothing_to_a_stranger() -> None
         assert await b.mesh.call(LOW, "inside", b"") == b"yes"
         b.mesh.notify(LOW, "told", b"")
         await until(lambda: asked[-1] == f"told by {HIGH}")
-        a.mesh.is_member = lambda peer: False
+        admit(a.mesh, is_member=lambda peer: False)
         with pytest.raises(MeshError, match="not known as a member"):
             await b.mesh.call(LOW, "inside", b"")
         x.close()
@@ -417,7 +417,7 @@ async def test_rubbish_closes_its_link_with_one_line_and_harms_nobody(
     bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with members(LOW, HIGH) as (a, _):
-        a.mesh.on_raft = lambda peer, gid, frame: "no frame" if b"rubbish" in frame else ""
+        receive(a.mesh, lambda peer, gid, frame: "no frame" if b"rubbish" in frame else "")
 
         def told(peer: str, payload: bytes) -> None:
             raise FrameError("no notice")

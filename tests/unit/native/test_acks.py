@@ -35,6 +35,8 @@ def taken(messages: list[Outgoing], *, together: bool) -> object:
     """Everything that became of the messages."""
     owner = Mock()
     owner.state.delivered_sseq, owner.sent_sseq = DELIVERED, DELIVERED + 3
+    owner.state.unacked.entries = owner.state.pending = dict.fromkeys(range(1, DELIVERED))
+    owner.state.rules.sample = 0
     asked: list[tuple[bytes, bytes]] = []
     one = Acks(owner, lambda reply, body: asked.append((reply, body)), lambda seqs: None)
     while messages:
@@ -44,8 +46,11 @@ def taken(messages: list[Outgoing], *, together: bool) -> object:
             one.received(*messages[0], FakeOrigin())
             count = 1
         messages = messages[count:]
-    batches = {kind: (batch.details, batch.replies) for kind, batch in one.batches.items()}
-    return one.acked, one._replies, batches, one.early, asked, owner.run_soon.called, owner.bus.publish.call_args_list
+    early = list(one.early)
+    one.flush()
+    logged = [(batch.kind, batch.value, batch.replies, batch.details) for batch in one.in_flight]
+    answers = owner.bus.publish.call_args_list, owner.bus.publish_many.call_args_list
+    return logged, answers, early, asked, owner.run_soon.called
 
 
 @settings(max_examples=1500, deadline=None)

@@ -150,7 +150,7 @@ def in_journal(directory: Path, change: Callable[[Journal], Iterator[None]]) -> 
     async def write() -> None:
         journal = file_journal(directory / "journal", asyncio.get_running_loop(), SeededRng(3), SMALL)
         moved = asyncio.Event()
-        journal.on_durable = lambda logs: moved.set()
+        journal.serve(lambda logs: moved.set())
         journal.open()
         for _ in change(journal):
             while any(log.durable_gseq < log.gseq for log in journal.groups.values()):

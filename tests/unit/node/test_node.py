@@ -145,7 +145,7 @@ async def test_a_node_that_was_left_out_stops_and_does_not_start_again(
     node = await started(tmp_path)
     assert node.jetstream is not None
     # It has just started, and follows a leader: by what it knew before.
-    node.jetstream.mesh.on_left_out(3600, "the meta group was rescued without n1")
+    node.jetstream.left_out(3600, "the meta group was rescued without n1")
     async with asyncio.timeout(10):
         await node.stopped.wait()
     assert node.exit_code == 1
@@ -164,11 +164,11 @@ async def test_a_majority_that_was_up_meanwhile_goes_on(tmp_path: Path) -> None:
         assert node.jetstream is not None
         node.jetstream._started -= 100
         for age in (5, 99, 10_000, 99_999_999_999):  # the last two are of before the store was made
-            node.jetstream.mesh.on_left_out(age, "the meta group was rescued without n1")
+            node.jetstream.left_out(age, "the meta group was rescued without n1")
         assert not node.exit_code and not (tmp_path / "jetstream" / "LEFT-OUT").exists()
         await create(node, "S")
         engine(node).meta.group.leader = None  # without a leader it was no majority
-        node.jetstream.mesh.on_left_out(5, "the meta group was rescued without n1")
+        node.jetstream.left_out(5, "the meta group was rescued without n1")
         assert node.exit_code == 1 and (tmp_path / "jetstream" / "LEFT-OUT").exists()
     finally:
         await node.stop()

@@ -356,7 +356,6 @@ for name in ("open", "write", "pwritev", "pwrite", "fsync", "fdatasync", "rename
 
 from pathlib import Path
 from testkit.twins.time import SeededRng
-from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import carry_out, choose
 from jetcluster.node.rescue_survey import opened, survey
 folders = [Path(word) for word in sys.argv[2:]]

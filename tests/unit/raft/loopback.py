@@ -84,8 +84,10 @@ class Member:
         self.journal = Journal(disk, self.writer, net.time, self.rng, net.journal_options, self.fatal.append, mark)
         self.journal.open()
         self.clock = MemberClock(net, name)
-        self.node = RaftNode(name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report)
-        self.node.admission.vouched = lambda peer: peer in net.members
+        self.node = RaftNode(
+            name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report,
+            vouched=lambda peer: peer in net.members,
+        )  # fmt: skip
 
     def _report(self, gid: int, text: str) -> None:
         self.reports.append((gid, text))

@@ -27,7 +27,7 @@ def test_one_write_carries_the_entries_of_all_groups() -> None:
 
 def test_the_next_batch_collects_while_one_is_written(rig: Rig) -> None:
     told: list[int] = []
-    rig.journal.on_durable = lambda logs: told.append(logs[0].durable_index)
+    rig.journal.serve(lambda logs: told.append(logs[0].durable_index))
     log = rig.log()
     fill(log, 1)
     rig.journal._kick()
@@ -283,7 +283,7 @@ async def test_files_and_the_writer_thread(tmp_path: Path) -> None:
     journal = file_journal(tmp_path / "wal", loop, SystemRng(), options)
     journal.open()
     durable = asyncio.Event()
-    journal.on_durable = lambda logs: durable.set() if log.durable_index == 2_000 else None
+    journal.serve(lambda logs: durable.set() if log.durable_index == 2_000 else None)
     log = journal.create(1, ABC, True)
     fill(log, 2_000, size=60)
     async with asyncio.timeout(10):

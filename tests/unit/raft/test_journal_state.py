@@ -16,7 +16,7 @@ from tests.unit.raft.journal_rig import Rig, batches, fill, wipe
 
 
 def journal() -> JournalState:
-    state = JournalState(JournalOptions())
+    state = JournalState(JournalOptions(), lambda: 0)
     state.seq, state.segment = 7, 3
     return state
 

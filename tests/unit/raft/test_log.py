@@ -74,7 +74,7 @@ def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries(rig: Rig)
     log.truncate(6)
     fill(log, 5, term=2)
     told: list[int] = []
-    rig.journal.on_durable = lambda logs: told.append(log.durable_index)
+    rig.journal.serve(lambda logs: told.append(log.durable_index))
     rig.settle()
     assert told == [5, 10]
 

@@ -151,7 +151,7 @@ def test_nothing_is_scheduled_while_a_turn_comes_anyway() -> None:
 def test_held_groups_come_back_when_commands_may_be_applied_again() -> None:
     node = TurnsNode()
     assert not node.turns.asks
-    node.turns.ask_first()
+    node.turns.ask_first(lambda: False)
     assert node.turns.asks
     node.turns.hold(5)
     node.turns.hold(4)
@@ -196,7 +196,7 @@ def test_nobody_is_woken_after_the_end() -> None:
 
 
 def test_a_group_has_the_level_of_its_oldest_member() -> None:
-    levels = Levels("A", 7)
+    levels = Levels("A", 7, lambda peer: 0)
     config = Config(("A", "B"), ("C",))
     assert levels.of(Config(("A",))) == 7
     levels.heard("B", 9)
@@ -209,8 +209,7 @@ def test_a_group_has_the_level_of_its_oldest_member() -> None:
 
 
 def test_who_is_silent_is_what_is_on_record() -> None:
-    levels = Levels("A", 7)
-    levels.recorded = {"B": 6}.__getitem__
+    levels = Levels("A", 7, {"B": 6}.__getitem__)
     assert levels.told("B") is None and levels.of(Config(("A", "B"))) == 6
     levels.heard("B", 7)
     assert levels.told("B") == 7 == levels.of(Config(("A", "B")))

@@ -10,8 +10,8 @@ import pytest
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.peer_progress import FlowState
+from jetcluster.raft.journal.journal_state import PinLimits
 from jetcluster.raft.journal.log import GroupLog, JournalDamageError
-from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
 from testkit.twins.journal import JournalDisk
 from tests.unit.raft.journal_rig import Rig, content, fill, filled
@@ -168,7 +168,7 @@ def written(rig: Rig, log: GroupLog, segments: int) -> None:
 def pinned(turns: int = 0, **options: Any) -> tuple[Rig, GroupLog]:
     """A log with a pin, which is written and flushed so many times."""
     rig = Rig(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
-    rig.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
+    rig.journal.pins = PinLimits(bytes=1 << 40, most=1 << 40)
     log = rig.log(1)
     fill(log, 1)
     log.pin = 1
@@ -232,8 +232,7 @@ def test_beside_a_pin_other_groups_forget_and_their_segments_go_with_the_pinned_
 
 def test_pins_hold_a_share_of_the_free_space_and_at_least_a_fixed_amount() -> None:
     rig, log = pinned(node_retain_bytes=8_192)
-    retention = rig.journal.retention
-    retention.pins = PinLimits(bytes=40_000, share=0.25)
+    rig.journal.pins = PinLimits(bytes=40_000, share=0.25)
     for free, most in ((100_000, 40_000), (400_000, 90_000)):
         log.pin = log.base_index
         rig.disk.capacity = rig.disk.used() + free
@@ -251,7 +250,7 @@ def test_pins_hold_a_share_of_the_free_space_and_at_least_a_fixed_amount() -> No
 @pytest.mark.parametrize("limits", [PinLimits(1 << 40, most=50_000), PinLimits(1 << 40, most=1 << 40, entries=500)])
 def test_what_pins_hold_is_bounded_on_any_disk(limits: PinLimits) -> None:
     rig, log = pinned()
-    rig.journal.retention.pins = limits
+    rig.journal.pins = limits
     for _ in range(20):
         written(rig, log, 1)
         flushed(rig, log)
@@ -348,7 +347,7 @@ def rot(disk: JournalDisk, log: GroupLog, body: bytes) -> None:
 def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk() -> None:
     rig = Rig(retain_entries=50, retain_bytes=2_000)
     told: list[tuple[int, str]] = []
-    rig.journal.retention.report = lambda gid, text: told.append((gid, text))
+    rig.journal.serve(lambda logs: None, lambda gid, text: told.append((gid, text)))
     quiet, busy = rig.log(1), rig.log(2)
     rig.fill(quiet, 4)
     rot(rig.disk, quiet, b"000003")

@@ -19,7 +19,7 @@ class Trio:
         self.tables: dict[str, LeaderTable] = {}
         for peer in (A, B, C):
             mesh = self.meshes[peer] = self.network.mesh(peer[0], peer)
-            self.tables[peer] = LeaderTable(mesh, self.local[peer].get)
+            self.tables[peer] = LeaderTable(mesh, self.local[peer].get, lambda gid, term: None)
             mesh.start_now()
         if loop is None:
             self.time.advance(0.05)

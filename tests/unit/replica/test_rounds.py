@@ -245,10 +245,10 @@ async def test_a_node_that_falls_silent_is_seen_by_all_its_streams() -> None:
         await cluster.create("S", 3)
         node = cluster["A"]
         await resting(cluster, "S")
-        assert not node.js._watch.changed()
+        assert not node.js.parts.watch.changed()
         node.raft.peers.states[cluster["B"].me].last_seen -= 10.0
-        assert node.js._watch.changed()
-        assert not node.js._watch.changed()
+        assert node.js.parts.watch.changed()
+        assert not node.js.parts.watch.changed()
 
 
 @virtual_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,33 @@ from testkit.twins.mem_kv import CrashKv
 from testkit.twins.time import ManualTime
 
 
+class Turns:
+    """Turns that only note what they are told."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def ask_first(self, may_apply: object) -> None:
+        self.told.append("held")
+
+    def apply_again(self) -> None:
+        self.told.append("room")
+
+
+async def nothing() -> None:
+    pass
+
+
+def commits(kv: CrashKv, time: ManualTime, log: ListLog | None = None, told: list[str] | None = None) -> TurnCommit:
+    told = [] if told is None else told
+    turns: Any = Turns(told)
+    store: Any = kv
+    return TurnCommit(store, time, log or ListLog(), turns, nothing, lambda: told.append("due"))
+
+
 def test_many_marks_of_one_turn_are_one_commit() -> None:
     time, kv = ManualTime(), CrashKv()
-    commit = TurnCommit(kv, time, ListLog())
+    commit = commits(kv, time)
     for key in (b"a", b"b"):
         kv.put(key, b"")
         commit.mark()
@@ -29,7 +54,7 @@ def test_many_marks_of_one_turn_are_one_commit() -> None:
 
 def test_turns_soon_after_a_commit_share_the_next_one() -> None:
     time, kv = ManualTime(), CrashKv()
-    commit = TurnCommit(kv, time, ListLog())
+    commit = commits(kv, time)
     for n in range(3):
         kv.put(b"%d" % n, b"")
         commit.mark()
@@ -51,7 +76,7 @@ def test_turns_soon_after_a_commit_share_the_next_one() -> None:
 
 def test_under_load_there_is_one_commit_per_hold() -> None:
     time, kv = ManualTime(), CrashKv()
-    commit = TurnCommit(kv, time, ListLog())
+    commit = commits(kv, time)
     for n in range(1000):
         kv.put(b"%d" % n, b"")
         commit.mark()
@@ -61,7 +86,7 @@ def test_under_load_there_is_one_commit_per_hold() -> None:
 
 def test_a_failed_commit_is_repeated_and_logged_once() -> None:
     time, kv, log = ManualTime(), CrashKv(), ListLog()
-    commit = TurnCommit(kv, time, log)
+    commit = commits(kv, time, log)
     kv.broken = True
     kv.put(b"a", b"")
     commit.mark()
@@ -74,14 +99,14 @@ def test_a_failed_commit_is_repeated_and_logged_once() -> None:
 
 def test_a_commit_that_has_to_wait_is_tried_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     time, kv, log = ManualTime(), CrashKv(), ListLog()
-    commit = TurnCommit(kv, time, log)
     told: list[str] = []
-    commit.on_room, commit.on_due = (lambda: told.append("room")), (lambda: told.append("due"))
+    commit = commits(kv, time, log, told)
     kv.waiting = True
     kv.put(b"a", b"")
     commit.mark()
     time.advance(3.0)
-    assert kv.commits == 0 and not told and not commit.failing
+    assert kv.commits == 0 and set(told) == {"held"} and not commit.failing
+    told.clear()
     kv.waiting = False
     monkeypatch.setattr(CrashKv, "due", True)
     time.advance(LOOK_SECONDS)
@@ -92,9 +117,8 @@ def test_a_commit_that_has_to_wait_is_tried_again_until_there_is_room(monkeypatc
 
 def test_replicas_ask_for_room_from_the_commit_that_was_held_until_one_that_was_not() -> None:
     time, kv = ManualTime(), CrashKv()
-    commit = TurnCommit(kv, time, ListLog())
     told: list[str] = []
-    commit.on_room, commit.on_held = (lambda: told.append("room")), (lambda: told.append("held"))
+    commit = commits(kv, time, told=told)
     kv.put(b"a", b"")
     commit.now()
     assert told == ["room"]
@@ -113,7 +137,7 @@ def test_replicas_ask_for_room_from_the_commit_that_was_held_until_one_that_was_
 
 def test_nothing_is_committed_after_stop() -> None:
     time, kv = ManualTime(), CrashKv()
-    commit = TurnCommit(kv, time, ListLog())
+    commit = commits(kv, time)
     kv.put(b"a", b"")
     commit.mark()
     commit.stop()

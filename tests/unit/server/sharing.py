@@ -65,7 +65,7 @@ class Nodes:
         for (here, there), link in self.links.items():
             link.far, link.back = self.rigs[there], self.links[there, here]
         for at in range(count):
-            self.rigs[at].server.accounts.listener = self._listener(at)
+            self.rigs[at].server.accounts.listen(self._listener(at))
         self.share(*accounts, of_global=of_global)
 
     def _listener(self, here: int) -> Any:

@@ -57,7 +57,7 @@ def test_what_is_left_of_one_that_is_gone(rig: ServerRig) -> None:
         def disconnected(self, client: object) -> None:
             told.append("disconnected")
 
-    rig.server.clients.watcher = Watcher()
+    rig.server.clients.watch(Watcher())
     peer = rig.client(b"SUB a 1")
     peer.send(b"PUB a 3", b"abc")
     slow = rig.client()

@@ -428,7 +428,7 @@ async def test_a_link_that_ends_while_another_one_is_served_leaves_nothing_behin
 async def test_a_link_that_ends_does_not_disturb_what_is_being_sent() -> None:
     leaf_rig = LeafRig(max_pending=1000)
     told: list[tuple[bytes, int]] = []
-    leaf_rig.rig.server.accounts.listener = lambda account, subject, queue, count: told.append((subject, count))
+    leaf_rig.rig.server.accounts.listen(lambda account, subject, queue, count: told.append((subject, count)))
     slow, other = leaf_rig.leaf(), leaf_rig.leaf(server_id="N2", cluster="M")
     slow.send(b"LS+ %b q 1\r\n" % (b"w" * 500))
     slow.transport.jammed = True

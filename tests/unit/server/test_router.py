@@ -174,7 +174,7 @@ def test_a_peer_gets_one_copy_with_all_its_queues(rig: ServerRig) -> None:
 
 def test_interest_is_reported(rig: ServerRig) -> None:
     heard: list[tuple[str, bytes, bytes | None, int]] = []
-    rig.server.accounts.listener = lambda a, s, q, n: heard.append((a, s, q, n))
+    rig.server.accounts.listen(lambda a, s, q, n: heard.append((a, s, q, n)))
     _, callback = collector()
     rig.router.subscribe(b"local", callback, local_only=True)
     one = rig.router.subscribe(b"a", callback)

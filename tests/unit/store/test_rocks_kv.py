@@ -69,7 +69,7 @@ async def test_what_is_written_while_a_flush_begins_stays_open_and_is_read(kv: R
         asked.set()
         await go_on.wait()
 
-    kv.before_flush = before
+    kv.serve(before, lambda: None)
     for key in (b"a", b"b", b"c"):
         kv.put(key, b"1")
     task = asyncio.create_task(kv.flush())
@@ -125,7 +125,7 @@ async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
         kv.commit()
 
     told: list[int] = []
-    kv.on_held = lambda: told.append(number)
+    kv.serve(kv.before_flush, lambda: told.append(number))
     while not kv.due:
         put_one()
     assert 30 <= number <= 33 and not kv.open_bytes
@@ -215,7 +215,7 @@ async def test_a_compaction_flushes_nothing_that_flushes_wait_for(kv: RocksKv, r
             kv.commit()
             await asyncio.sleep(0)
 
-    kv.before_flush = before
+    kv.serve(before, lambda: None)
     kv.put(b"k1", b"0")
     writer = asyncio.create_task(write())
     if reclaims:
@@ -240,7 +240,7 @@ async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_
         if failing and calls > 1:
             raise KvError("the journal")
 
-    kv.before_flush = before
+    kv.serve(before, lambda: None)
     kv.put(b"a", b"1")
     kv.outdated(b"a")
     with pytest.raises(KvError, match="the journal"):
@@ -264,7 +264,7 @@ async def test_any_order_of_writes_commits_flushes_failures_and_crashes(
     snapshots: list[tuple[Any, list[tuple[bytes, bytes]]]] = []
     flushes: list[asyncio.Task[None]] = []
     gate = asyncio.Event()
-    kv.before_flush = gate.wait  # type: ignore[assignment]
+    kv.serve(gate.wait, lambda: None)  # type: ignore[arg-type]
 
     def key() -> bytes:
         return b"%d" % rng.randrange(20)

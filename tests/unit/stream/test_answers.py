@@ -91,8 +91,7 @@ def test_a_stream_without_acks_tells_nothing() -> None:
 
 def test_the_valve_closes_at_the_window_and_opens_at_half_of_it() -> None:
     told: list[bool] = []
-    backlog = Backlog()
-    backlog.valve.changed = told.append
+    backlog = Backlog(valve_changed=told.append)
     half = FIRST_WINDOW_BYTES // 2 - 10 * MESSAGE_WEIGHT
     backlog.add(10, half)
     assert not backlog.valve.closed

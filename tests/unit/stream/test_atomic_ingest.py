@@ -58,13 +58,13 @@ def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit(rig: 
     assert (rig.ingest.pending_messages, rig.ingest.pending_bytes) == (0, 0)
 
 
-def test_a_subject_that_is_too_long_is_refused_when_it_comes_and_the_batch_goes_on(bench: Batches) -> None:
-    bench.send(1)
+def test_a_subject_that_is_too_long_is_refused_when_it_comes_and_the_batch_goes_on(rig: Batches) -> None:
+    rig.send(1)
     for fields in (["Nats-Batch-Sequence: 2"], ["Nats-Batch-Sequence: 2", "Nats-Batch-Commit: 1"]):
-        bench.ingest.on_message(b"x" * 65_536, b"r", block("Nats-Batch-Id: b", *fields), b"", CLIENT)
-        assert bench.errors()[-1] == 10077
-    bench.send(2, "1")
-    (commit,) = bench.decoded()
+        rig.ingest.on_message(b"x" * 65_536, b"r", block("Nats-Batch-Id: b", *fields), b"", CLIENT)
+        assert rig.errors()[-1] == 10077
+    rig.send(2, "1")
+    (commit,) = rig.decoded()
     assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
     assert list(commit.body.subjects) == [b"a"] and commit.body.count == 2
 

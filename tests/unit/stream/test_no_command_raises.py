@@ -46,7 +46,7 @@ class Replica:
         self.observe(self.observer)
 
     def observe(self, observer: Observer | None) -> None:
-        self.table.observer = observer
+        self.table.observe(observer)
         self.machine.observe(observer.append if observer is not None else None)
 
     def restart(self) -> None:
