@@ -85,9 +85,11 @@ async def _ask(session: Session, deployment: Deployment, *, powerless: bool) -> 
         told[f"stream {name}"] = {"config": config}
         if not any(config.get(field) for field in MOVING):
             told[f"stream {name}"] |= _plain(info["state"])
-        for consumer in (await session.api(f"CONSUMER.LIST.{name}"))["consumers"] or ():
-            if not consumer["config"].get("inactive_threshold"):
-                told[f"consumer {name} > {consumer['name']}"] = _plain(consumer)
+        consumers = (await session.api(f"CONSUMER.LIST.{name}"))["consumers"] or ()
+        lasting = [consumer for consumer in consumers if not consumer["config"].get("inactive_threshold")]
+        told[f"stream {name}"]["consumer_count"] = len(lasting)  # of all, the state's number: some end meanwhile
+        for consumer in lasting:
+            told[f"consumer {name} > {consumer['name']}"] = _plain(consumer)
     return told
 
 
