@@ -22,6 +22,7 @@ cdef enum:
     RUN_MESSAGES = 256
     MAX_DIGITS = 9  # as in `parser._size`
     TRACE_BYTES = 15  # of `commands.TRACE_DEST`
+    SCHEDULE_BYTES = 13
     ACK_TOKENS = 5  # as in `sublist`
 
 
@@ -45,6 +46,7 @@ cdef struct Input:
     Py_ssize_t max_line
     Py_ssize_t max_payload
     bint headers  # the client has said that it understands headers
+    bint restricted  # it has permissions
 
 
 cdef struct Totals:
@@ -140,6 +142,8 @@ cdef bint _read(const Input *source, Py_ssize_t at, Line *line) noexcept nogil:
             return False
         if _find(data + line.body, line.headers_size, b"Nats-Trace-Dest", TRACE_BYTES):
             return False
+        if source.restricted and _find(data + line.body, line.headers_size, b"Nats-Schedule", SCHEDULE_BYTES):
+            return False
     return True
 
 
@@ -217,7 +221,7 @@ cdef struct Run:  # messages that a taker gets together
 
 
 cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, list messages,
-                         Run *run, router, bulk) except -1:
+                         Run *run, router, bulk, permissions) except -1:
     """Puts the message in `line` into `messages`, and those after it to the same subject or, with `bulk`, to others that
     it alone takes. Returns where the next line begins."""
     run.count = run.size = 0
@@ -237,8 +241,16 @@ cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals 
             if bulk is None:
                 return at
             subject = PyBytes_FromStringAndSize(source.data + line.subject, line.subject_size)
-            if not _takes(router, subject, bulk):
+            if not _takes(router, subject, bulk) or not _permitted(permissions, subject):
                 return at
+
+
+cdef bint _permitted(permissions, bytes subject) except -1:
+    """False when Python has to look: the subject is not permitted, or only as a reply that is open."""
+    if permissions is None:
+        return True
+    answer = (<dict>permissions.publishes).get(subject)
+    return bool(permissions.permits(subject) if answer is None else answer)
 
 
 cdef bint _takes(router, bytes subject, bulk) except -1:
@@ -287,7 +299,7 @@ cdef Py_ssize_t _give_back(Run *run, Py_ssize_t taken, Totals *totals) noexcept 
 
 def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
     """Runs the plain PUBs and HPUBs that begin in the next `size` bytes of `parser`, up to the end of the portion; then
-    `portion.over` is True. The session must be one in which a publish needs nothing but a lookup."""
+    `portion.over` is True. The session must be `plain`."""
     cdef bytes data = parser.waiting
     cdef Py_ssize_t at = parser.at
     cdef Input source
@@ -298,10 +310,12 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
     cdef bytes subject = None, reply, headers, payload
     cdef list messages
     cdef Run run
+    cdef object permissions = client.session.permissions
     cdef object route = None, callback = None, taker = None
     source.data, source.size = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
     source.stop = min(at + length, source.size)
     source.max_line, source.max_payload, source.headers = parser.max_control_line, parser.max_payload, client.headers
+    source.restricted = permissions is not None
     totals.messages, totals.bytes = portion.in_msgs, portion.in_bytes
     totals.max_messages, totals.max_bytes = portion.messages, portion.bytes
     totals.congested = False
@@ -309,6 +323,8 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
         if subject is None or PyBytes_GET_SIZE(subject) != line.subject_size or memcmp(
                 PyBytes_AS_STRING(subject), source.data + line.subject, line.subject_size) != 0:
             subject = PyBytes_FromStringAndSize(source.data + line.subject, line.subject_size)
+            if not _permitted(permissions, subject):
+                break
             route = None
         if route is None:
             route = literals.get(subject)
@@ -327,7 +343,7 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
         elif not line.headers_size and (route.bulk is not None or (
                 route.node is not None and route.node.valve is None and not route.node.peer.valve.closed)):
             messages = []
-            at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk)
+            at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk, permissions)
             try:
                 if route.node is not None:
                     route.node.peer.send_run(router.account, messages, run.size)
@@ -361,7 +377,7 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
                 or client.valve is not None or client.close_reason:
             portion.over = True
             break
-        if client.session.careful:
-            break  # a callback has changed the client's rights: Python checks the rest
+        if client.session.permissions is not permissions or not client.session.plain:
+            break  # a callback has changed the client's rights
     portion.in_msgs, portion.in_bytes = totals.messages, totals.bytes
     parser.skip(at)

@@ -33,7 +33,8 @@ class ConnectionPermissions:
         self.of_user = self._permissions = permissions
         self._domain = domain.encode()
         self._clock = clock
-        self._publish: dict[bytes, bool] = {}
+        self.publishes: dict[bytes, bool] = {}
+        """Cached answers of `permits`."""
         self._deliver: dict[bytes, bool] = {}
         self._deliver_to_queue: dict[tuple[bytes, bytes], bool] = {}
         self._can_deliver = permissions.can_deliver
@@ -49,12 +50,16 @@ class ConnectionPermissions:
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         return self._permissions.can_subscribe(subject, queue)
 
-    def can_publish(self, subject: bytes) -> bool:
-        answer = self._publish.get(subject)
+    def permits(self, subject: bytes) -> bool:
+        """Returns True when the configuration permits a publish, whatever replies are open."""
+        answer = self.publishes.get(subject)
         if answer is None:
             answer = self._permissions.can_publish(self.judged(subject))
-            _remember(self._publish, subject, answer, len(subject))
-        return answer or (bool(self._replies) and self._use_reply(subject))
+            _remember(self.publishes, subject, answer, len(subject))
+        return answer
+
+    def can_publish(self, subject: bytes) -> bool:
+        return self.permits(subject) or (bool(self._replies) and self._use_reply(subject))
 
     def can_publish_all(self, filter: bytes) -> bool:
         """Returns True when the user may publish to every subject that `filter` matches."""

@@ -214,7 +214,7 @@ class Commands:
     def _next(self, portion: Portion) -> list[Command]:
         """Runs what compiled code can of the next CHUNK_BYTES of input; returns the commands to run after it."""
         client, session, parser, size = self._client, self._session, self._parser, CHUNK_BYTES
-        if native.publish_lines is not None and session.router is not None and not session.careful:
+        if native.publish_lines is not None and session.router is not None and session.plain:
             begin = parser.at
             if parser.waiting and client.server.tracer is None:
                 native.publish_lines(self, portion, parser, size, client, session.router)

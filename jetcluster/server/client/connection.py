@@ -74,7 +74,7 @@ class Entrance:
 class ClientSession:
     """A client's router, permissions and limits in its account."""
 
-    __slots__ = ("careful", "limits", "pedantic", "permissions", "router", "spent", "verbose")
+    __slots__ = ("careful", "limits", "pedantic", "permissions", "plain", "router", "spent", "verbose")
 
     def __init__(self) -> None:
         self.router: Router | None = None
@@ -87,13 +87,16 @@ class ClientSession:
         self.pedantic = True
         self.careful = True
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
+        self.plain = False
+        """True when a publish needs neither +OK nor a pedantic check."""
         self.spent = 0
         """Messages to charge to the current portion for extra work (`ClientConnection.spend`)."""
 
     def set_permissions(self, permissions: ConnectionPermissions | None) -> None:
         """Sets the permissions; called also when a flag has changed."""
         self.permissions = permissions
-        self.careful = self.verbose or self.pedantic or permissions is not None
+        self.plain = not (self.verbose or self.pedantic)
+        self.careful = permissions is not None or not self.plain
 
 
 class ClientConnection(Connection, Sink):

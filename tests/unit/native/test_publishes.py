@@ -14,9 +14,13 @@ from contextlib import contextmanager
 import pytest
 
 from jetcluster import native
+from jetcluster.auth.permissions import UserPermissions
+from jetcluster.config.account_options import PermissionOptions, ResponseOptions, SubjectLists
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription, Valve
 from jetcluster.server.client import commands
+from jetcluster.server.permissions import ConnectionPermissions
 from testkit.server_rig import FakePeer, Peer, ServerRig
+from testkit.twins.time import ManualTime
 
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
@@ -58,7 +62,13 @@ class Inputs:
         reply = [rng.choice(REPLIES)] if rng.random() < 0.3 else []
         payload = rng.randbytes(rng.choice([0, 1, 5, 16, 16, 128, 600, 40, 70_000 if rng.random() < 0.05 else 5000]))
         headers = rng.choice(
-            [b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n", b""]
+            [
+                b"NATS/1.0\r\nA: b\r\n\r\n",
+                b"NATS/1.0\r\n\r\n",
+                b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n",
+                b"",
+                b"NATS/1.0\r\nNats-Schedule: @every 1s\r\nNats-Schedule-Target: svc\r\n\r\n",
+            ]
         )
         if rng.random() < 0.25:
             sizes, verb, body = (
@@ -142,10 +152,23 @@ class Rig:
             f'"headers":{rng.choice(["true", "true", "false"])},"no_responders":true,"protocol":1}}\r\n'
         )
         peer = self.rig.client(connect=connect.encode())
+        if rng.random() < 0.3:
+            self._restrict(peer)
         for sid in range(1, rng.choice([1, 2, 2, 4])):
             peer.send(b"SUB %b %d" % (rng.choice(FILTERS), sid))
         peer.read()
         return peer
+
+    def _restrict(self, peer: Peer) -> None:
+        """Gives a client permissions, perhaps also for replies to what it gets."""
+        rng = self.rng
+
+        def some(most: int) -> list[str] | None:
+            return None if rng.random() < 0.5 else [filter.decode() for filter in rng.sample(FILTERS, most)]
+
+        replies = ResponseOptions(2, 60.0) if rng.random() < 0.5 else None
+        options = PermissionOptions(SubjectLists(some(4), some(2)), SubjectLists(None, some(2)), replies)
+        peer.connection.session.set_permissions(ConnectionPermissions(UserPermissions(options), ManualTime()))
 
     def _subscribe(self, filter: bytes) -> Subscription:
         subscribe, local_only = self.rig.router.subscribe, self.rng.random() < 0.5
