@@ -32,4 +32,5 @@ if ! timeout 60 "$DOCKER" run --rm --entrypoint python3 "$BASE" -c \
     options=(--build-arg PIP_OPTIONS=--no-index)
 fi
 "$DOCKER" buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0 # the classic builder does, too
-exec "$DOCKER" build -f deploy/Dockerfile --build-arg BASE="$BASE" "${options[@]}" -t "$TAG" .
+"$DOCKER" build -f deploy/Dockerfile --build-arg BASE="$BASE" "${options[@]}" -t "$TAG" .
+"$DOCKER" run --rm "$TAG" -v # says whether the loops are compiled

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -179,6 +180,7 @@ def server(base: Environment, folder: Path) -> Iterator[str]:
 def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     """Does what the extra is for."""
     if extra == ALONE:
+        check_loops(here)
         here.run("-c", PUBLISH, url)
         here.run("-m", "jetcluster", "--help")
     elif extra == "demo":
@@ -193,6 +195,17 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
         here.run("-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(TOP / "mkdocs.yml"), "-d", str(folder))
     else:
         fail(f"the wheel has an extra {extra!r}: say here what it is for")
+
+
+def check_loops(here: Environment) -> None:
+    """The wheel has compiled loops, which load where PATH has no compiler."""
+    words = [str(here.python.with_name("jetcluster")), "serve", "-v"]
+    said = subprocess.run(words, env={"PATH": str(here.python.parent)}, capture_output=True, text=True, check=True)  # noqa: S603
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    compiled = shutil.which(compiler) is not None and not os.environ.get("JETCLUSTER_PURE")
+    wanted = "compiled loops" if compiled else "Python alone"
+    if wanted not in said.stdout + said.stderr:
+        fail(f"the wheel ought to say {wanted!r} and says {said.stdout + said.stderr!r}")
 
 
 def reason_to_skip(folder: Path) -> str:

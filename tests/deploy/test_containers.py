@@ -133,6 +133,13 @@ async def state_of(url: str) -> dict[str, Any]:
         return dict((await client.api("STREAM.INFO.D"))["state"])
 
 
+def test_the_image_has_compiled_loops_and_no_compiler(engine: docker.DockerClient, image: str) -> None:
+    said = engine.containers.run(image, ["-v"], remove=True, stdout=True, stderr=True).decode()
+    assert "compiled loops" in said, said
+    look = "for tool in cc gcc cpp ld x86_64-linux-gnu-gcc cython; do command -v $tool; done; true"
+    assert not engine.containers.run(image, ["sh", "-c", look], remove=True).decode()
+
+
 def test_pods_form_a_cluster_and_survive_kill(pods: Pods) -> None:
     for n in range(3):
         pods.wait_healthy(n)
