@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
+from jetcluster import native
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import (
     MAX_DELIVER_BYTES,
@@ -71,6 +72,8 @@ class RouteTraffic:
 
 
 def size_of(messages: Sequence[Outgoing]) -> int:
+    if native.payload_bytes is not None and isinstance(messages, list):
+        return native.payload_bytes(messages)
     return sum(len(headers) + len(payload) for _, _, headers, payload in messages)
 
 

@@ -56,6 +56,10 @@ render_answers: Callable[..., tuple[bytes, int, int, int]] | None = (
 join_columns: Callable[..., bytes] | None = None if why_pure else _found["messages"].join_columns
 split_columns: Callable[..., list[Any] | None] | None = None if why_pure else _found["messages"].split_columns
 """`messages.join_columns` and `split_columns`; their twins are `mesh.frames.encode_msgs` and `decode_msgs`."""
+run_length: Callable[..., int] | None = None if why_pure else _found["messages"].run_length
+"""`messages.run_length`; without it each message is looked up (`server.accounts.router.Router`)."""
+payload_bytes: Callable[..., int] | None = None if why_pure else _found["messages"].payload_bytes
+"""`messages.payload_bytes`; its twin is `mesh.peer_link.size_of`."""
 plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else _found["gets"].plain_get
 """`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
 message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head

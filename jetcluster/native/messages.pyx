@@ -149,6 +149,50 @@ def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head, b
     return piece, last - first, sizes, names
 
 
+def run_length(list messages, Py_ssize_t first, Py_ssize_t head, Py_ssize_t tokens):
+    """Returns how many messages from `first` on have a subject with the same first `head` bytes, and as many `tokens`
+    after them, none of which is empty. The first one counts in any case. A message is a tuple that begins with its
+    subject."""
+    cdef const char *name
+    cdef const char *first_name = NULL
+    cdef Py_ssize_t place = first, size, dots, at
+    cdef object message
+    if first < 0 or head < 0:
+        raise ValueError("not a place")
+    while place < len(messages):
+        message = messages[place]
+        if not PyTuple_CheckExact(message) or not PyTuple_GET_SIZE(message) or not PyBytes_CheckExact(
+                <object>PyTuple_GET_ITEM(message, 0)):
+            raise TypeError("a message is a tuple that begins with its subject")
+        name, size = PyBytes_AS_STRING(_part(message, 0)), PyBytes_GET_SIZE(_part(message, 0))
+        if first_name == NULL:
+            first_name = name
+            if size < head:
+                raise ValueError("not a place")
+        else:
+            if size < head + 2 or name[head] != 46 or name[size - 1] == 46 or memcmp(name, first_name, head) != 0:
+                break
+            dots = 0
+            for at in range(head, size):
+                if name[at] == 46:
+                    dots += 1
+                    if name[at + 1] == 46:
+                        return place - first  # an empty token
+            if dots != tokens:
+                break
+        place += 1
+    return place - first
+
+
+def payload_bytes(list messages):
+    """Returns the bytes of the headers and payloads of messages."""
+    cdef Py_ssize_t size = 0
+    for message in messages:
+        _check(message)
+        size += PyBytes_GET_SIZE(_part(message, 2)) + PyBytes_GET_SIZE(_part(message, 3))
+    return size
+
+
 cdef bint _is_same(list messages, Py_ssize_t place):
     """True when one value stands for the whole column."""
     cdef bytes first = _part(messages[0], place), value

@@ -14,7 +14,7 @@ from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.protocol.sublist import MAX_CACHED_BYTES, Sublist
+from jetcluster.protocol.sublist import ACK_TOKENS, MAX_CACHED_BYTES, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server.accounts import bulk
 from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ACKS = b"$JS.ACK."
 """Prefix of ack subjects, each of which is published to once: they are not worth caching."""
+ANSWERS_TOGETHER = 128
+"""Answers to clients of one other node that go there in one piece of a frame."""
 _HERE = object()
 """The answer of `_offer` when a local member took the message."""
 
@@ -213,6 +215,9 @@ class Router:
                 route = self.index.match(subject)
             taker = route.client
             if taker is None:
+                if route is shared and route.node is not None and native.run_length is not None:
+                    place += self._answer_elsewhere(route.node, messages, place, len(head))
+                    continue
                 self.deliver(route, subject, b"", b"", payload, self._internal)
                 place += 1
             elif native.render_answers is not None and route is shared and isinstance(messages, list):
@@ -224,6 +229,18 @@ class Router:
                 line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
                 self._answer(taker, (MSG_, subject, taker.mid, line, payload, CRLF), 1, size, len(subject))
                 place += 1
+
+    def _answer_elsewhere(
+        self, interest: RemoteInterest, answers: Sequence[tuple[bytes, bytes]], place: int, head: int
+    ) -> int:
+        """Sends the answers from `place` on to clients of another node together, as far as their subjects have the same
+        first `head` bytes and one token more; returns how many."""
+        assert native.run_length is not None
+        some = list(answers[place : place + ANSWERS_TOGETHER])
+        some = some[: native.run_length(some, 0, head, 1)]
+        run = [(subject, b"", b"", payload) for subject, payload in some]
+        interest.peer.send_run(self.account, run, sum(len(subject) + len(payload) for subject, payload in some))
+        return len(some)
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
         prefixes = self.index.prefixes
@@ -496,10 +513,9 @@ class Router:
                 return
         run: list[Outgoing] = []
         taker: ClientSubscription | None = None
-        for message in messages:
-            subject, reply, headers, payload = message
-            route = literals.get(subject) or self.lookup(subject)
-            route = route.open or route
+        place = 0
+        while place < len(messages):
+            route, count = self._run_at(messages, place)
             client = route.client
             if client is not taker:
                 if taker is not None:
@@ -507,18 +523,42 @@ class Router:
                     run = []
                 taker = client
             if client is not None:
-                run.append(message)
+                run += messages[place : place + count]
+                place += count
                 continue
+            some = list(messages[place : place + count])
             try:
-                if len(route.shared_callbacks) == route.takers:
-                    for callback in route.shared_callbacks:
-                        callback(subject, reply, headers, payload, origin)
+                plain = route.bulk is not None and bool(route.shared_callbacks)
+                if count > 1 and plain and not any(headers for _, _, headers, _ in some):
+                    count = max(route.bulk(some, origin), 1)  # type: ignore[misc]
                 else:
-                    self.deliver_from_peer(peer, subject, reply, [], headers, payload)
-            except Exception:  # noqa: BLE001 - a failure loses one message, not those after it
+                    count = 1
+                    self._deliver_one(peer, route, some[0], origin)
+            except Exception:  # noqa: BLE001 - a failure loses what was delivered in one call, not what follows
                 failed()
+            place += count
         if taker is not None:
             _take_run(taker, run, origin, failed)
+
+    def _run_at(self, messages: Sequence[Outgoing], place: int) -> tuple[Route, int]:
+        """Returns the route of a message from a peer, and how many messages from this one on have the same."""
+        subject = messages[place][0]
+        route = self.literals.get(subject) or self.lookup(subject)
+        count = 1
+        if native.run_length is not None and isinstance(messages, list):
+            tokens = ACK_TOKENS if subject.startswith(ACKS) else 1
+            head = subject.rsplit(b".", tokens)[0]
+            if (self.index.deep if tokens > 1 else self.index.prefixes).get(head) is route:
+                count = native.run_length(messages, place, len(head), tokens)
+        return route.open or route, count
+
+    def _deliver_one(self, peer: RemotePeer, route: Route, message: Outgoing, origin: Origin) -> None:
+        subject, reply, headers, payload = message
+        if len(route.shared_callbacks) == route.takers:
+            for callback in route.shared_callbacks:
+                callback(subject, reply, headers, payload, origin)
+        else:
+            self.deliver_from_peer(peer, subject, reply, [], headers, payload)
 
     def _take_here(
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin

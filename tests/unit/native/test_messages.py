@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from jetcluster import native
 from jetcluster.mesh.frames import MAX_DELIVER_BYTES, FrameError, decode_msgs, encode_msgs
+from jetcluster.mesh.peer_link import size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server.accounts.subscription import rendered
-from testkit.server_rig import ServerRig
+from testkit.server_rig import FakePeer, ServerRig
 
 pytestmark = pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}")
 
@@ -25,7 +27,7 @@ messages = st.lists(st.tuples(names, replies, blocks, payloads), min_size=1, max
 
 def by_python(function: object, *arguments: object) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("render", "render_answers", "join_columns", "split_columns"):
+        for name in ("render", "render_answers", "join_columns", "split_columns", "run_length", "payload_bytes"):
             patch.setattr(native, name, None)
         return function(*arguments)  # type: ignore[operator]
 
@@ -120,3 +122,92 @@ def test_what_is_no_message_is_an_error_and_no_crash(wrong: object) -> None:
         after = (True,) if before else ()
         with pytest.raises(TypeError):
             function(*before, [(b"a", b"", b"", b""), wrong], *after)
+
+
+tokens = st.sampled_from([b"a", b"_INBOX", b"", b"S", b"1"])
+dotted = st.lists(tokens, min_size=1, max_size=5).map(b".".join)
+
+
+@settings(max_examples=2000)
+@given(st.lists(dotted, min_size=1, max_size=6), st.integers(1, 5))
+def test_run_length(names: list[bytes], count: int) -> None:
+    assert native.run_length is not None
+    parts = names[0].rsplit(b".", count)
+    expected = 1
+    for name in names[1:]:
+        others = name.rsplit(b".", count)
+        if len(others) <= count or others[0] != parts[0] or b"" in others[1:]:
+            break
+        expected += 1
+    run = [(b"before", b"")] + [(name, b"", b"") for name in names]
+    assert native.run_length(run, 1, len(parts[0]), count) == expected
+
+
+@pytest.mark.parametrize("wrong", [(), None, ("a",), [b"a"]])
+def test_run_length_of_what_is_no_message_is_an_error(wrong: object) -> None:
+    assert native.run_length is not None
+    with pytest.raises(TypeError):
+        native.run_length([(b"a.b",), wrong], 0, 1, 1)
+    with pytest.raises(ValueError):
+        native.run_length([(b"a.b",)], 0, 9, 1)
+
+
+@given(messages)
+def test_payload_bytes(some: list[Outgoing]) -> None:
+    assert size_of(some) == by_python(size_of, some)
+
+
+def elsewhere(answers: list[tuple[bytes, bytes]]) -> object:
+    """What another node gets, and a client here, of answers to the other node's clients and to this one's."""
+    rig = ServerRig()
+    here, node, third = rig.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2"), FakePeer("n"), FakePeer("t")
+    for peer, subject in ((node, b"_INBOX.a.*"), (node, b"_INBOX.c.>"), (third, b"_INBOX.c.>")):
+        rig.router.peers.set_interest(peer, subject, None, 1)
+    rig.router.publish(b"_INBOX.a.0", b"first")  # caches the routes
+    rig.router.publish_many(answers)
+    return node.sent, third.sent, here.read()
+
+
+inboxes = st.one_of(subjects, subjects, st.sampled_from([b"_INBOX.c.1", b"_INBOX.c.x.y", b"_INBOX.a.7"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(inboxes, payloads), max_size=30))
+def test_answers_to_clients_of_other_nodes(answers: list[tuple[bytes, bytes]]) -> None:
+    assert elsewhere(answers) == by_python(elsewhere, answers)
+
+
+def came(some: list[Outgoing]) -> object:
+    """What becomes of messages from another node."""
+    rig, calls = ServerRig(), []
+    clients = rig.client(b"SUB _INBOX.a.* 1", b"SUB plain.> 2"), rig.client(b"SUB plain.a 3", b"SUB _INBOX.b.* 4")
+
+    def take(name: str, *message: object) -> None:
+        calls.append((name, *message[:4]))
+
+    def many(name: str, messages: list[Outgoing], most: int = 2) -> int:
+        for message in messages[:most]:
+            take(name, *message)
+        return len(messages[:most])
+
+    subscribe = rig.router.subscribe
+    subscribe(b"$JS.ACK.S.C.*.*.*.*.*", partial(take, "acks"), bulk=lambda messages, _: many("acks", messages))
+    subscribe(b"orders.*", partial(take, "orders"), bulk=lambda messages, _: many("orders", messages, 100))
+    subscribe(b"mine.*", partial(take, "mine"), local_only=True, bulk=lambda messages, _: many("mine", messages))
+    subscribe(b"gets.*", partial(take, "gets"), b"_sys_", bulk=lambda messages, _: many("gets", messages))
+    failures: list[str] = []
+    rig.server.accounts.deliver_each_from_peer(FakePeer("n"), "$G", some, lambda: failures.append(""))
+    return calls, failures, [client.read() for client in clients]
+
+
+places = st.sampled_from([b"orders.1", b"orders.2", b"mine.1", b"mine.2", b"gets.1", b"gets.2", b"plain.a", b"plain.b"])
+acks = st.integers(1, 9).map(lambda number: b"$JS.ACK.S.C.1.%d.3.4.5" % number)
+anywhere = st.one_of(places, places, acks, acks, subjects)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(st.tuples(anywhere, replies, blocks, payloads), min_size=1, max_size=20))
+def test_messages_of_another_node(some: list[Outgoing]) -> None:
+    assert came(some) == by_python(came, some)
+    named = {call[0] for call in came(some)[0]}  # type: ignore[index]
+    assert not named & {"mine", "gets"}, "those take no message of another node without being named"
