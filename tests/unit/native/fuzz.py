@@ -77,8 +77,7 @@ def compare_cuts(seed: int) -> Compared:
 
 
 def compare_block(seeds: range, cuts: bool) -> Compared:
-    """In a worker: seeds up to the first that differs."""
-    logging.disable()  # callbacks that fail are logged
+    """Seeds up to the first that differs."""
     total = Compared()
     for seed in seeds:
         total.add(compare_cuts(seed) if cuts else compare(seed))
@@ -98,7 +97,7 @@ def blocks(start: int, cuts: int) -> Iterator[tuple[range, bool]]:
 def fuzz(start: int, inputs: int, seconds: float, workers: int, cuts: int = CUT) -> Compared:
     """Compares until there were `inputs` commands, `seconds` are over or something differs; all cuts come first."""
     end, total, todo = time.monotonic() + seconds, Compared(), blocks(start, cuts)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=logging.disable) as pool:
         running: dict[object, range] = {}
         while total.commands.total() < inputs and time.monotonic() < end and not total.difference:
             while len(running) < 2 * workers:
@@ -130,6 +129,7 @@ def main() -> int:
     began = time.monotonic()
     if arguments.seed is not None or arguments.cut is not None:
         seed, cuts = (arguments.seed, False) if arguments.cut is None else (arguments.cut, True)
+        logging.disable()  # callbacks that fail are logged
         total = compare_block(range(seed, seed + 1), cuts)
         start = seed
     else:

@@ -88,6 +88,8 @@ class Inputs:
             b"HPUB a 9 2\r\n",
             b"PUB a 1\r\nxy\r\n", b"NOPE\r\n", b"PUB " + b"s" * 5000 + b" 1\r\nx\r\n", b"HPUB a 0 1\r\nx\r\n",
             b"PUB a 1_0\r\n0123456789\r\n", b"PUB a 1\rx\r\n", b"\r\n", b"PUB a..b 0\r\n\r\n", b"PUB  0\r\n\r\n",
+            b"PUB a 1\r\nx\n\n", b"PUB a 0\r\nx\n", b"PUB a\x001\r\nx\r\n", b"PUB a\x0b1\r\nx\r\n",
+            b"PUB a\r1\r\nx\r\n", b"PUB a _INBOX.\x01r 1\r\nx\r\n", b"HPUB a\x1f12 12\r\nNATS/1.0\r\n\r\n\r\n",
         ])  # fmt: skip
 
     def commands(self) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.server.accounts.subscription import rendered
 from jetcluster.store.api import Columns
 from jetcluster.stream.read.direct_get import message_head
-from jetcluster.stream.read.get_request import GetRequest
+from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from testkit.native import python_alone
 from tests.unit.native.takers import acks_taken, answers_taken
 
@@ -77,6 +77,17 @@ def request(rng: random.Random) -> bytes:
     return bytes(raw)
 
 
+def is_read_alike(payload: bytes, found: int | bytes) -> bool:
+    """True when Python reads the request as `plain_get` did."""
+    try:
+        asked = GetRequest.decode(payload)
+    except MalformedRequest:
+        return False
+    given = ["seq"] if isinstance(found, int) else ["last_by_subj"]
+    is_plain = not asked.unknown and asked.selects and not asked.conflicts and asked.given == given
+    return is_plain and found == (asked.seq or asked.last_by_subj) and (isinstance(found, int) or is_literal(found))
+
+
 def gets(rng: random.Random, count: int = 40) -> Found:
     assert native.plain_get is not None
     for _ in range(count):
@@ -84,11 +95,7 @@ def gets(rng: random.Random, count: int = 40) -> Found:
         found = native.plain_get(payload)
         if found is None:
             continue
-        asked = GetRequest.decode(payload)
-        same = not asked.unknown and asked.selects and not asked.conflicts
-        same = same and asked.given == (["seq"] if isinstance(found, int) else ["last_by_subj"])
-        same = same and found == (asked.seq or asked.last_by_subj) and (isinstance(found, int) or is_literal(found))
-        if not same:
+        if not is_read_alike(payload, found):
             return count, f"plain_get({payload!r}) is {found!r}"
     return count, ""
 

@@ -11,6 +11,8 @@ import os
 import pytest
 
 from jetcluster import native
+from jetcluster.server.client import commands
+from testkit.native import python_alone
 from testkit.server_rig import ServerRig
 from tests.unit.native.inputs import Inputs, every_cut, portions_of, publishes_differ
 
@@ -47,3 +49,19 @@ def test_what_a_callback_changes_for_the_client_counts_from_the_next_message_on(
     rig.router.subscribe(b"go", change)
     with portions_of(1, compiled=compiled):
         assert client.ask(b"PUB a 0", b"", b"PUB go 0", b"", b"PUB a 0", b"", b"PUB a 0", b"") == b"+OK\r\n+OK\r\n"
+
+
+def taken_at_once(size: int, *, compiled: bool) -> int:
+    """The publishes of one read that run before the client's next turn, where all of them come back to it."""
+    client = ServerRig().client(b"SUB a 1")
+    with python_alone(pure=not compiled):
+        client.connection.data_received(b"PUB a %d\r\n%b\r\n" % (size, bytes(size)) * 200)
+        return client.connection.in_msgs
+
+
+@pytest.mark.parametrize("size", [0, 16, 100, 900])
+def test_output_to_the_client_itself_ends_a_portion_at_the_same_message(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "PORTION_OUTPUT_BYTES", 2000)
+    assert taken_at_once(size, compiled=True) == taken_at_once(size, compiled=False) < 200
