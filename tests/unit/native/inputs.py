@@ -53,7 +53,8 @@ class Inputs:
         if rng.random() < 0.4:
             self.subject = rng.choice(self.subjects)
         reply = [rng.choice(REPLIES)] if rng.random() < 0.3 else []
-        payload = rng.randbytes(rng.choice([0, 1, 5, 16, 16, 128, 600, 40, 70_000 if rng.random() < 0.05 else 5000]))
+        large = rng.choice([70_000, 5000, 5000, 5000]) if rng.random() < 0.03 else 900
+        payload = rng.randbytes(rng.choice([0, 1, 5, 16, 16, 128, 600, 40, large]))
         headers = rng.choice(
             [b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n", b""]
         )
@@ -93,7 +94,7 @@ class Inputs:
         ])  # fmt: skip
 
     def commands(self) -> Iterator[bytes]:
-        wrongs = self.rng.choice([0.0, 0.0, 0.03, 0.3])
+        wrongs = self.rng.choice([0.0, 0.0, 0.0, 0.0, 0.03, 0.3])
         for _ in range(self.rng.randrange(1, 60)):
             chance = self.rng.random()
             if chance < 0.08:
@@ -127,7 +128,9 @@ class Rig:
         self.output: dict[int, bytes] = {}
         self.valve = Valve()
         rng = self.rng
-        self.rig = ServerRig(max_payload=rng.choice([1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000]))
+        self.rig = ServerRig(
+            max_payload=rng.choice([1 << 20, 1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000])
+        )
         self.peers = [self._client() for _ in range(rng.randrange(1, 4))]
         self.subscriptions = {
             filter: self._subscribe(filter) for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
@@ -139,9 +142,10 @@ class Rig:
     def _client(self) -> Peer:
         rng = self.rng
         flags = ["true" if rng.random() < chance else "false" for chance in (0.1, 0.1, 0.3)]
+        headers = rng.choice(["true", "true", "false"])
         connect = (
             f'CONNECT {{"verbose":{flags[0]},"pedantic":{flags[1]},"echo":{"false" if flags[2] == "true" else "true"},'
-            f'"headers":{rng.choice(["true", "true", "false"])},"no_responders":true,"protocol":1}}\r\n'
+            f'"headers":{headers},"no_responders":{headers},"protocol":1}}\r\n'
         )
         peer = self.rig.client(connect=connect.encode())
         for sid in range(1, rng.choice([1, 2, 2, 4])):
@@ -211,6 +215,14 @@ class Rig:
             self.seen.append(sorted((sid, sub.delivered, sub.closed) for sid, sub in one.subscriptions.items()))
         self.seen.append(list(self.node.sent))
 
+    def end(self) -> list[object]:
+        """What is seen last; for a client that was closed without its stalls, as Python meets a wrong line with the
+        rest of its chunk, and may have waited once more before."""
+        last = self.seen[-7:]
+        if not self.peers[0].closed:
+            return last
+        return [look[:5] + look[6:] if isinstance(look, tuple) and len(look) == 7 else look for look in last]
+
 
 @contextmanager
 def portions_of(seed: int, *, compiled: bool) -> Iterator[None]:
@@ -232,7 +244,7 @@ def publishes_differ(seed: int, pieces: list[bytes]) -> str:
     pairs: list[tuple[str, Any, Any]] = [
         ("calls", compiled.calls, python.calls),
         ("output", compiled.output, python.output),
-        ("the end", compiled.seen[-7:], python.seen[-7:]),
+        ("the end", compiled.end(), python.end()),
     ]
     if not compiled.peers[0].closed:
         # Python meets a wrong line with the rest of its chunk, compiled code when its turn comes.

@@ -33,7 +33,24 @@ INBOXES = [
     b"none",
     b"_INBOX.a",
 ]
-TOKENS = [b"", b"x", b"+5", b"5_0", b"007", b" 5", b"9" * 18, b"9" * 19, b"9" * 40, b"5x", b"0", b"-1", b"21", b"24"]
+TOKENS = [
+    b"",
+    b"x",
+    b"+5",
+    b"5_0",
+    b"007",
+    b" 5",
+    b"9" * 18,
+    b"9" * 19,
+    b"9" * 40,
+    b"5x",
+    b"0",
+    b"-1",
+    b"%d" % (2 * HALF + 5),
+    b"21",
+    b"24",
+]
+TOKENS.append(b"%d" % (2 * HALF + 5))  # 5 where only 64 bits are kept
 PLAIN_WORDS = [b"", b"+ACK", b"+OK"]
 WORDS = [b"-NAK", b"+WPI", b"+TERM", b"+NXT", b"+ACKx", b"+O", b"+OKx", b"-NAK {}", b"x", b"+KO", b"-ACK", b"+ok"]
 SPARE = [b"", b'"', b"0", b"}", b"{", b"\x00", b"9", b":", b" ", b"\\", b"\x7f", b"\xe9", b"\t", b","]

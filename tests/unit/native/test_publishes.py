@@ -11,6 +11,7 @@ import os
 import pytest
 
 from jetcluster import native
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.client import commands
 from testkit.native import python_alone
 from testkit.server_rig import ServerRig
@@ -65,3 +66,26 @@ def test_output_to_the_client_itself_ends_a_portion_at_the_same_message(
 ) -> None:
     monkeypatch.setattr(commands, "PORTION_OUTPUT_BYTES", 2000)
     assert taken_at_once(size, compiled=True) == taken_at_once(size, compiled=False) < 200
+
+
+def test_looking_up_new_subjects_ends_a_portion_at_the_same_message() -> None:
+    counts = []
+    for compiled in (True, False):
+        client = ServerRig().client(b"SUB new.* 1")
+        with python_alone(pure=not compiled):
+            client.connection.data_received(b"".join(b"PUB new.%d 0\r\n\r\n" % number for number in range(400)))
+        counts.append(client.connection.in_msgs)
+    assert counts[0] == counts[1] < 400
+
+
+def test_a_taker_that_takes_nothing_is_not_asked_for_ever() -> None:
+    rig, offered = ServerRig(), []
+
+    def none(messages: list[Outgoing], origin: Origin) -> int:
+        offered.append(len(messages))
+        return 0
+
+    rig.router.subscribe(b"a", lambda *message: offered.append(1), bulk=none)
+    client = rig.client()
+    client.send(*[b"PUB a 0", b""] * 5)
+    assert offered == [5, 4, 3, 2, 1] and client.connection.in_msgs == 5
