@@ -6,6 +6,7 @@ repeated; `NATIVE_FIRST` is the first seed. `make fuzz` compares more of them.
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -69,11 +70,14 @@ def test_output_to_the_client_itself_ends_a_portion_at_the_same_message(
 
 
 def test_looking_up_new_subjects_ends_a_portion_at_the_same_message() -> None:
+    filters = [b".".join(parts) for parts in itertools.product(*[(b"*", b"%d" % token) for token in range(5)], [b"*"])]
     counts = []
     for compiled in (True, False):
-        client = ServerRig().client(b"SUB new.* 1")
+        rig = ServerRig()
+        rig.client(*[b"SUB %b %d" % (filter, sid) for sid, filter in enumerate(filters, 1)])
+        client = rig.client()
         with python_alone(pure=not compiled):
-            client.connection.data_received(b"".join(b"PUB new.%d 0\r\n\r\n" % number for number in range(400)))
+            client.connection.data_received(b"".join(b"PUB 0.1.2.3.4.%d 0\r\n\r\n" % one for one in range(400)))
         counts.append(client.connection.in_msgs)
     assert counts[0] == counts[1] < 400
 
