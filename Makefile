@@ -21,7 +21,7 @@ UNIT_WORKERS ?= 3
 FILES ?= 3
 CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image wheel clean
+.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench chaos docs image wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ ifneq ($(SIM_COVERAGE),)
 else
 	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 1000000 --seconds $(SIM_SECONDS)
 endif
+
+fuzz: install ## a million random commands by the compiled loops and by Python, which must do the same with them
+	$(BIN)/python -m tests.unit.native.fuzz --workers $(WORKERS)
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark

@@ -5,7 +5,6 @@ The twins are `consumer.owner.acks.Acks.received` and `consumer.owner.ack_subjec
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
-from libc.limits cimport LLONG_MIN
 from libc.string cimport memchr, memcmp
 
 from jetcluster.native.source cimport SOURCE_DIGEST
@@ -17,15 +16,15 @@ SOURCE = SOURCE_DIGEST.decode()
 cdef enum:
     SEQUENCE = 5  # place of the stream sequence among the tokens of the subject
     MAX_DIGITS = 18
-    NUMBERS_BYTES = 80  # four numbers of 64 bits, with dots
+    NUMBERS_BYTES = 128  # 86: four numbers of 64 bits, with dots
 
 
-cdef long long _sequence(bytes subject) noexcept:
+cdef unsigned long long _sequence(bytes subject) noexcept:
     """The stream sequence in an ack's subject; 0 for what Python has to look at."""
     cdef const char *at = PyBytes_AS_STRING(subject)
     cdef const char *end = at + PyBytes_GET_SIZE(subject)
     cdef const char *begin
-    cdef long long number = 0
+    cdef unsigned long long number = 0
     cdef int token
     for token in range(SEQUENCE):
         at = <const char *>memchr(at, 46, end - at)
@@ -45,11 +44,11 @@ cdef inline bint _is_ack(bytes payload) noexcept:
     return not size or (size == 4 and memcmp(data, b"+ACK", 4) == 0) or (size == 3 and memcmp(data, b"+OK", 3) == 0)
 
 
-def read_acks(list messages, long long delivered):
+def read_acks(list messages not None, unsigned long long delivered):
     """Returns (sequences, reply subjects) of the plain acks that `messages`, as of `protocol.bus.Outgoing`, begin with:
     those without a word but +ACK or +OK, of messages up to `delivered`."""
     cdef list sequences = [], replies = []
-    cdef long long sequence
+    cdef unsigned long long sequence
     for message in messages:
         if not PyTuple_CheckExact(message) or PyTuple_GET_SIZE(message) != 4:
             raise TypeError("a message is a tuple of four bytes")
@@ -57,7 +56,7 @@ def read_acks(list messages, long long delivered):
         if not (PyBytes_CheckExact(subject) and PyBytes_CheckExact(payload)):
             raise TypeError("a message is a tuple of four bytes")
         sequence = _sequence(subject)
-        if not 0 < sequence <= delivered or not _is_ack(payload):
+        if not sequence or sequence > delivered or not _is_ack(payload):
             break
         sequences.append(sequence)
         if reply:
@@ -66,17 +65,14 @@ def read_acks(list messages, long long delivered):
 
 
 cdef inline char *_put_signed(char *out, long long number) noexcept nogil:
-    if number < 0:
-        out[0] = 45
-        out += 1
-        if number == LLONG_MIN:
-            return put(out, b"9223372036854775808", 19)
-        number = -number
-    return put_number(out, number)
+    if number >= 0:
+        return put_number(out, number)
+    return put_number(put(out, b"-", 1), 0 - <unsigned long long>number)
 
 
-def ack_subjects(bytes prefix, seqs, cseqs, times, pending):
-    """Returns `<prefix>1.<stream sequence>.<consumer sequence>.<time ns>.<pending>` for each of the columns' rows."""
+def ack_subjects(bytes prefix not None, seqs, cseqs, times, pending):
+    """Returns `<prefix>1.<stream sequence>.<consumer sequence>.<time ns>.<pending>` for each of the columns' rows. Both
+    sequences go up to 2^64 - 1."""
     cdef list subjects = []
     cdef char numbers[NUMBERS_BYTES]
     cdef char *out
@@ -84,8 +80,8 @@ def ack_subjects(bytes prefix, seqs, cseqs, times, pending):
     cdef bytes subject
     cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
     for seq, cseq, time, left in zip(seqs, cseqs, times, pending, strict=True):
-        out = _put_signed(put(numbers, b"1.", 2), seq)
-        out = _put_signed(put(out, b".", 1), cseq)
+        out = put_number(put(numbers, b"1.", 2), seq)
+        out = put_number(put(out, b".", 1), cseq)
         out = _put_signed(put(out, b".", 1), time)
         out = _put_signed(put(out, b".", 1), left)
         subject = PyBytes_FromStringAndSize(NULL, size + (out - numbers))

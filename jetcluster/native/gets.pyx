@@ -14,15 +14,14 @@ SOURCE = SOURCE_DIGEST.decode()
 
 cdef enum:
     MAX_DIGITS = 18
-    TIME_BYTES = 30  # 2026-11-20T09:36:25.625879404Z
-    REST_BYTES = 160  # the constant parts of a header block and its numbers, at most
+    REST_BYTES = 256  # 169: the constant parts of a header block, three numbers of 64 bits and the time
 
 
 cdef inline Py_ssize_t _blank(const char *data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     return at + 1 if at < end and data[at] == 32 else at
 
 
-def plain_get(bytes payload):
+def plain_get(bytes payload not None):
     """Returns the sequence of `{"seq":5}` or the subject of `{"last_by_subj":"a.b"}`. None for all other requests, also
     for those two with a wildcard, an escape, a byte that is not printable ASCII, or a number of no message."""
     cdef const char *data = PyBytes_AS_STRING(payload)
@@ -34,10 +33,10 @@ def plain_get(bytes payload):
     if end - at > 6 and memcmp(data + at, b'"seq":', 6) == 0:
         at = begin = _blank(data, at + 6, end)
         while 48 <= data[at] <= 57:
+            if at - begin == MAX_DIGITS:
+                return None
             number = number * 10 + (data[at] - 48)
             at += 1
-            if at - begin > MAX_DIGITS:
-                return None
         if not number or data[begin] == 48 or _blank(data, at, end) != end - 1:
             return None
         return number
@@ -92,14 +91,13 @@ cdef char *_put_time(char *out, long long ns) noexcept nogil:
     return put(out, b"Z", 1)
 
 
-def message_head(bytes start, bytes subject, long long seq, long long time, long long pending=-1, long long last=-1):
-    """Returns the header block of a stored message: `start`, the subject, the sequence, the time (Unix nanoseconds), and, unless they are negative, Nats-Num-Pending and Nats-Last-Sequence."""
+def message_head(bytes start not None, bytes subject not None, unsigned long long seq, long long time, pending=-1, last=-1):
+    """Returns the header block of a stored message: `start`, the subject, the sequence, the time (Unix nanoseconds), and,
+    unless they are negative, Nats-Num-Pending and Nats-Last-Sequence. Sequences go up to 2^64 - 1."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(start) + PyBytes_GET_SIZE(subject)
     cdef char rest[REST_BYTES]
     cdef char *out = rest
     cdef bytes head
-    if seq < 0:
-        raise ValueError("no stored message")
     out = put_number(put(out, b"\r\nNats-Sequence: ", 17), seq)
     out = _put_time(put(out, b"\r\nNats-Time-Stamp: ", 19), time)
     if pending >= 0:

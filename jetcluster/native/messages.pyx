@@ -39,7 +39,7 @@ cdef int _check(object message) except -1:
     return 0
 
 
-def render(bytes mid, list messages, bint shows_headers):
+def render(bytes mid not None, list messages not None, bint shows_headers):
     """Returns (the frames of the messages as one piece, bytes of their headers and payloads, bytes of their subjects and
     replies). `mid`: see `ClientSubscription.mid`. Headers are left out unless `shows_headers`."""
     cdef Py_ssize_t total = 0, sizes = 0, names = 0, body, headed
@@ -98,7 +98,7 @@ cdef inline bytes _headers(object answer, bint shows_headers):
     return _part(answer, 1) if shows_headers and PyTuple_GET_SIZE(answer) == 3 else b""
 
 
-def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head, bint shows_headers=False):
+def render_answers(bytes mid not None, list answers not None, Py_ssize_t first, Py_ssize_t head, bint shows_headers=False):
     """Returns (the frames of the answers from `first` on to one taker as one piece, how many, bytes of their headers and
     payloads, bytes of their subjects). An answer is a tuple (subject, payload) or (subject, headers, payload); those that
     follow the first one to its taker have the same first `head` bytes of the subject, and one token after them."""
@@ -149,7 +149,7 @@ def render_answers(bytes mid, list answers, Py_ssize_t first, Py_ssize_t head, b
     return piece, last - first, sizes, names
 
 
-def run_length(list messages, Py_ssize_t first, Py_ssize_t head, Py_ssize_t tokens):
+def run_length(list messages not None, Py_ssize_t first, Py_ssize_t head, Py_ssize_t tokens):
     """Returns how many messages from `first` on have a subject with the same first `head` bytes, and as many `tokens`
     after them, none of which is empty. The first one counts in any case. A message is a tuple that begins with its
     subject."""
@@ -184,7 +184,7 @@ def run_length(list messages, Py_ssize_t first, Py_ssize_t head, Py_ssize_t toke
     return place - first
 
 
-def payload_bytes(list messages):
+def payload_bytes(list messages not None):
     """Returns the bytes of the headers and payloads of messages."""
     cdef Py_ssize_t size = 0
     for message in messages:
@@ -207,7 +207,7 @@ cdef bint _is_same(list messages, Py_ssize_t place):
     return True
 
 
-def join_columns(list messages):
+def join_columns(list messages not None):
     """Returns the four columns of the messages, at least one, as in MSGS (`mesh.frames.encode_msgs`)."""
     cdef Py_ssize_t count = len(messages), total = 0, place
     cdef bint same[COLUMNS]
@@ -249,7 +249,7 @@ cdef inline Py_ssize_t _u32(const unsigned char *data) noexcept nogil:
     return <Py_ssize_t>data[0] << 24 | <Py_ssize_t>data[1] << 16 | <Py_ssize_t>data[2] << 8 | data[3]
 
 
-def split_columns(bytes buffer, Py_ssize_t at, Py_ssize_t end, Py_ssize_t count, Py_ssize_t max_bytes):
+def split_columns(bytes buffer not None, Py_ssize_t at, Py_ssize_t end, Py_ssize_t count, Py_ssize_t max_bytes):
     """Returns the `count` messages whose columns are buffer[at:end]. None when the columns do not fit, a subject is
     empty, or the messages together have more than `max_bytes`."""
     cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(buffer)

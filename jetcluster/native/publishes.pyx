@@ -20,6 +20,7 @@ cdef enum:
     FRAME_BYTES = 24  # an estimate of the constant parts, as in `ClientSubscription.take`
     RUN_BYTES = 12288  # of messages that a taker gets together; another node gets them in one frame
     RUN_MESSAGES = 256
+    FIRST_RUN = 8  # messages; runs that were taken whole are followed by longer ones
     MAX_DIGITS = 9  # as in `parser._size`
     TRACE_BYTES = 15  # of `commands.TRACE_DEST`
     SCHEDULE_BYTES = 13
@@ -214,6 +215,8 @@ cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals 
 
 
 cdef struct Run:  # messages that a taker gets together
+    Py_ssize_t most  # messages in the next one
+    bint grows
     Py_ssize_t count
     Py_ssize_t size  # bytes of all their parts
     Py_ssize_t starts[RUN_MESSAGES]  # places of their lines
@@ -235,7 +238,7 @@ cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals 
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if run.count >= RUN_MESSAGES or run.size >= RUN_BYTES or not _goes_on(source, at, line, totals):
+        if run.count >= run.most or run.size >= RUN_BYTES or not _goes_on(source, at, line, totals):
             return at
         if not _is(source, line, subject):
             if bulk is None:
@@ -287,10 +290,17 @@ cdef inline bint _is(const Input *source, const Line *line, bytes subject) noexc
         source.data + line.subject, PyBytes_AS_STRING(subject), line.subject_size) == 0
 
 
-cdef Py_ssize_t _give_back(Run *run, Py_ssize_t taken, Totals *totals) noexcept nogil:
-    """Returns where the first line begins that was not taken. One is always: it would come again and again."""
+cdef Py_ssize_t _taken(Run *run, Py_ssize_t taken, Py_ssize_t at, Totals *totals) noexcept nogil:
+    """Returns where the first line begins that was not taken; `at` is the line after the run. One message is taken in any
+    case: it would come again and again. A taker that does not take all gets no more at a time in this portion, as what
+    it gives back is read again."""
     cdef Py_ssize_t place
     taken = max(taken, 1)
+    if taken >= run.count:
+        if run.grows:
+            run.most = min(2 * run.most, RUN_MESSAGES)
+        return at
+    run.most, run.grows = taken, False
     for place in range(taken, run.count):
         totals.messages -= 1
         totals.bytes -= run.bodies[place]
@@ -319,6 +329,7 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
     totals.messages, totals.bytes = portion.in_msgs, portion.in_bytes
     totals.max_messages, totals.max_bytes = portion.messages, portion.bytes
     totals.congested = False
+    run.most, run.grows = FIRST_RUN, True
     while at < source.stop and _read(&source, at, &line):
         if subject is None or PyBytes_GET_SIZE(subject) != line.subject_size or memcmp(
                 PyBytes_AS_STRING(subject), source.data + line.subject, line.subject_size) != 0:
@@ -345,16 +356,17 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
             messages = []
             at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk, permissions)
             try:
+                size = run.count
                 if route.node is not None:
                     route.node.peer.send_run(router.account, messages, run.size)
                 elif run.count == 1:
                     callback(subject, messages[0][1], b"", messages[0][3], client)
                 else:
                     size = route.bulk(messages, client)
-                    if size < run.count:
-                        at = _give_back(&run, size, &totals)
             except Exception:
-                commands.lost(subject)
+                commands.lost(messages[0][0])
+                size = 1
+            at = _taken(&run, size, at, &totals)
             route = None
         else:
             totals.messages += 1

@@ -8,17 +8,17 @@ cdef inline char *put(char *out, const char *source, Py_ssize_t size) noexcept n
     return out + size
 
 
-cdef inline char *put_number(char *out, Py_ssize_t number) noexcept nogil:
+cdef inline char *put_number(char *out, unsigned long long number) noexcept nogil:
     """Writes a number in decimal digits."""
     cdef Py_ssize_t size = digits(number), at = size
     while at:
         at -= 1
-        out[at] = 48 + number % 10
+        out[at] = 48 + <char>(number % 10)
         number //= 10
     return out + size
 
 
-cdef inline Py_ssize_t digits(Py_ssize_t number) noexcept nogil:
+cdef inline Py_ssize_t digits(unsigned long long number) noexcept nogil:
     cdef Py_ssize_t count = 1
     while number > 9:
         number //= 10

@@ -124,7 +124,7 @@ Outgoing = tuple[bytes, bytes, bytes, bytes]
 
 BulkCallback = Callable[[list[Outgoing], Origin], int]
 """(messages, origin): as if a `Callback` was called with each. Returns how many it took, at least one; the others come
-again."""
+again. If it raises, only the first one is taken: what may raise or close a valve is taken alone."""
 
 
 class Subscription(Protocol):

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from jetcluster import native
+from testkit.native import python_alone
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.path.counter import Call, Recorder
@@ -161,15 +161,10 @@ def walk_all() -> dict[str, list[Call]]:
     """The calls of every way, by its key, with Python alone: what is compiled depends on the machine."""
     recorder = Recorder()
     recorder.install()
-    names = "publish_lines", "plain_get", "message_head"
-    compiled = [getattr(native, name) for name in names]
-    for name in names:
-        setattr(native, name, None)
     try:
-        ways = asyncio.run(_one_node(recorder))
-        _three_nodes(recorder, ways)
+        with python_alone():
+            ways = asyncio.run(_one_node(recorder))
+            _three_nodes(recorder, ways)
     finally:
-        for name, function in zip(names, compiled, strict=True):
-            setattr(native, name, function)
         recorder.uninstall()
     return ways

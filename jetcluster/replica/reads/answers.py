@@ -88,8 +88,8 @@ class Answers:
         plain: Callable[[bytes, bytes], Frame | None],
         one: Callback,
     ) -> int:
-        """Answers together those that `plain` does, up to RUN_BYTES, and the next one by `one`. None after that, or
-        after a message that cannot be read: the requester's connection sees first how much it was sent."""
+        """Answers together those that `plain` does, up to RUN_BYTES, or the first one by `one`. None after a message
+        that cannot be read: the requester's connection sees first how much it was sent."""
         answers: list[tuple[bytes, bytes, bytes]] = []
         size = taken = 0
         for subject, reply, headers, payload in messages:
@@ -100,8 +100,15 @@ class Answers:
                 self._publish(answers)
                 self._unreadable(reply, error)
                 return taken
+            except Exception:
+                if taken == 1:
+                    raise
+                self._publish(answers)
+                return taken - 1  # it comes again, and raises alone
             if frame is None:
                 self._publish(answers)
+                if taken > 1:
+                    return taken - 1
                 one(subject, reply, headers, payload, origin)
                 return taken
             answers.append((reply, *frame))

@@ -505,11 +505,13 @@ class Router:
                 return
             if route.bulk is not None and route.shared_callbacks and not any(headers for _, _, headers, _ in messages):
                 rest = list(messages)
-                try:
-                    while rest:
-                        rest = rest[max(route.bulk(rest, origin), 1) :]
-                except Exception:  # noqa: BLE001 - as below
-                    failed()
+                while rest:
+                    taken = 1
+                    try:
+                        taken = max(route.bulk(rest, origin), 1)
+                    except Exception:  # noqa: BLE001 - as below
+                        failed()
+                    rest = rest[taken:]
                 return
         run: list[Outgoing] = []
         taker: ClientSubscription | None = None
@@ -534,8 +536,9 @@ class Router:
                 else:
                     count = 1
                     self._deliver_one(peer, route, some[0], origin)
-            except Exception:  # noqa: BLE001 - a failure loses what was delivered in one call, not what follows
+            except Exception:  # noqa: BLE001 - a failure loses one message, not those after it
                 failed()
+                count = 1
             place += count
         if taker is not None:
             _take_run(taker, run, origin, failed)

@@ -258,16 +258,15 @@ class Ingest:
 
     def on_messages(self, messages: list[Outgoing], origin: Origin) -> int:
         """Takes published messages without headers, as `BulkCallback` of the stream's subscriptions."""
-        subjects, replies, _, payloads = zip(*messages, strict=True)
         room = self.batch_messages - len(self._subjects)
+        if 1 < room <= len(messages):
+            messages = messages[: room - 1]
+        subjects, replies, _, payloads = zip(*messages, strict=True)
         size = self._open_bytes + sum(map(len, subjects)) + sum(map(len, payloads))
-        plain = max(map(len, subjects)) <= MAX_SUBJECT and origin.kind != INTERNAL
-        if not plain or len(messages) >= room or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
-            for subject, reply, headers, payload in messages:
-                self.on_message(subject, reply, headers, payload, origin)
-            return len(messages)
-        if self.valve.closed:
-            origin.wait_at(self.valve)
+        plain = max(map(len, subjects)) <= MAX_SUBJECT and origin.kind != INTERNAL and not self.valve.closed
+        if not plain or room <= 1 or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
+            self.on_message(*messages[0], origin)
+            return 1
         if not self._subjects:
             if self._backlog.full:
                 self._answers.too_many(replies)

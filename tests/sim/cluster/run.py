@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from testkit.native import python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
 from tests.sim.cluster import liveness, nemesis, replicas, second_look
@@ -76,16 +77,24 @@ def started(layout: str | Sequence[Server] = "three", seed: int = 5, **options: 
     return deployment
 
 
-def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
+def run_seed(
+    seed: int,
+    *,
+    scenario: Scenario | None = None,
+    trace: bool = False,
+    wire: bool = False,
+    pure: bool | None = None,
+) -> Result:
     """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
-    same as without."""
+    same as without. With `pure` Python runs alone, without it the compiled loops; odd seeds are pure."""
     warm_up()
     began = time.process_time()
     result = Result(scenario or Scenario.of(seed))
     collecting = gc.isenabled()
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
-        _run_and_tell(result, trace or wire, wire)
+        with python_alone(pure=seed % 2 == 1 if pure is None else pure):
+            _run_and_tell(result, trace or wire, wire)
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished

@@ -24,6 +24,8 @@ from typing import Any
 
 import pytest
 
+from jetcluster import native
+from testkit.sim import machine
 from tests.sim.cluster import batch
 from tests.sim.cluster.run import run_seed
 
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[3]
 REPLAYED = (3, 7, 700003)
 """Seeds with kills, stops and consumers that wait, and one that asks servers for the memory and time they use."""
+IN_BOTH = (2, 104)
+"""Seeds whose clients send publishes and other commands in one read."""
 READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (os, ("urandom", "getrandom", "cpu_count", "getpid", "getloadavg", "sysconf", "times")),
     (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "thread_time")),
@@ -90,6 +94,17 @@ def test_a_seed_replays_to_the_byte(seed: int) -> None:
     assert run_seed(seed).digest == here, "a second run in the same process differs"
     assert [digest_in_another_process(seed, hash_seed) for hash_seed in (0, 7)] == [here, here]
     assert run_seed(seed + 1).digest != here
+
+
+@pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
+@pytest.mark.parametrize("seed", IN_BOTH)
+def test_compiled_loops_and_python_run_a_seed_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where looks at the clock take no time: `Commands` looks after each chunk of input, and compiled loops end one
+    early, at a command that is left to Python."""
+    monkeypatch.setattr(machine, "LOOK", 0.0)
+    compiled, python = run_seed(seed, pure=False), run_seed(seed, pure=True)
+    assert compiled.failure == python.failure == ""
+    assert compiled.digest == python.digest and compiled.counts == python.counts
 
 
 def test_no_node_asks_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:

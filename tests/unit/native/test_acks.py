@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster import native
 from jetcluster.consumer.owner.ack_subject import Renderer
-from jetcluster.consumer.owner.acks import Acks
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
-from testkit.twins.bus import FakeOrigin
+from testkit.native import python_alone
+from tests.unit.native.takers import DELIVERED, acks_taken
 
 pytestmark = pytest.mark.skipif(native.read_acks is None, reason=f"no compiled loops: {native.why_pure}")
 
-DELIVERED = 20
 tokens = st.one_of(
     st.integers(-2, 25).map(b"%d".__mod__),
     st.sampled_from([b"", b"x", b"+5", b"5_0", b"007", b" 5", b"9" * 18, b"9" * 19, b"9" * 40, b"5x"]),
@@ -31,32 +28,10 @@ replies = st.sampled_from([b"", b"", b"_INBOX.a.1"])
 acks = st.tuples(st.one_of(plain, plain, plain, strange), replies, st.just(b""), words)
 
 
-def taken(messages: list[Outgoing], *, together: bool) -> object:
-    """Everything that became of the messages."""
-    owner = Mock()
-    owner.state.delivered_sseq, owner.sent_sseq = DELIVERED, DELIVERED + 3
-    owner.state.unacked.entries = owner.state.pending = dict.fromkeys(range(1, DELIVERED))
-    owner.state.rules.sample = 0
-    asked: list[tuple[bytes, bytes]] = []
-    one = Acks(owner, lambda reply, body: asked.append((reply, body)), lambda seqs: None)
-    while messages:
-        if together:
-            count = one.received_many(messages, FakeOrigin())
-        else:
-            one.received(*messages[0], FakeOrigin())
-            count = 1
-        messages = messages[count:]
-    early = list(one.early)
-    one.flush()
-    logged = [(batch.kind, batch.value, batch.replies, batch.details) for batch in one.in_flight]
-    answers = owner.bus.publish.call_args_list, owner.bus.publish_many.call_args_list
-    return logged, answers, early, asked, owner.run_soon.called
-
-
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(acks, min_size=1, max_size=12))
 def test_many_acks_are_taken_like_one_by_one(messages: list[Outgoing]) -> None:
-    assert taken(messages, together=True) == taken(messages, together=False)
+    assert acks_taken(messages, together=True) == acks_taken(messages, together=False)
 
 
 def test_plain_acks_are_read_together() -> None:
@@ -70,17 +45,19 @@ def test_plain_acks_are_read_together() -> None:
             native.read_acks([messages[0], wrong], 4)
 
 
-sixty_four_bits = st.integers(-(1 << 63), (1 << 63) - 1)
+sequences = st.integers(0, (1 << 64) - 1)
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @settings(max_examples=500)
-@given(st.sampled_from([b"S", b"a%d", b"x" * 300]), st.lists(st.tuples(*[sixty_four_bits] * 4), max_size=8))
+@given(
+    st.sampled_from([b"S", b"a%d", b"x" * 300]), st.lists(st.tuples(sequences, sequences, numbers, numbers), max_size=8)
+)
 def test_ack_subjects_are_equal(stream: bytes, rows: list[tuple[int, int, int, int]]) -> None:
     seqs, cseqs, times, pending = ([row[column] for row in rows] for column in range(4))
     columns = Columns(seqs, times, [b"s"] * len(rows), [b""] * len(rows), [b"p"] * len(rows))
     compiled = Renderer(stream, b"C").first(columns, cseqs, pending)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "ack_subjects", None)
+    with python_alone():
         assert Renderer(stream, b"C").first(columns, cseqs, pending) == compiled
 
 

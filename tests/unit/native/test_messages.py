@@ -14,7 +14,9 @@ from jetcluster.mesh.frames import MAX_DELIVER_BYTES, FrameError, decode_msgs, e
 from jetcluster.mesh.peer_link import size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server.accounts.subscription import rendered
+from testkit.native import python_alone
 from testkit.server_rig import FakePeer, ServerRig
+from tests.unit.native.takers import answers_taken
 
 pytestmark = pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}")
 
@@ -26,9 +28,7 @@ messages = st.lists(st.tuples(names, replies, blocks, payloads), min_size=1, max
 
 
 def by_python(function: object, *arguments: object) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("render", "render_answers", "join_columns", "split_columns", "run_length", "payload_bytes"):
-            patch.setattr(native, name, None)
+    with python_alone():
         return function(*arguments)  # type: ignore[operator]
 
 
@@ -48,16 +48,6 @@ def test_columns(some: list[Outgoing]) -> None:
     assert decode_msgs(frame, 5, len(frame)) == ("ACC", some) == by_python(decode_msgs, frame, 5, len(frame))
 
 
-def answered(answers: list[tuple[bytes, bytes]]) -> object:
-    """Output and counters of two clients after answers to an inbox of one and to subjects of the other."""
-    rig = ServerRig()
-    inbox, other = rig.client(b"SUB _INBOX.a.* 1"), rig.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2")
-    rig.router.publish(b"_INBOX.a.0", b"first")  # caches the routes
-    rig.router.publish_many(answers)
-    counts = [(one.connection.out_msgs, one.connection.out_bytes, one.connection.pending) for one in (inbox, other)]
-    return inbox.read(), other.read(), counts
-
-
 subjects = st.sampled_from(
     [b"_INBOX.a.1", b"_INBOX.a.22", b"_INBOX.a.", b"_INBOX.a.x.y", b"_INBOX.b.1", b"plain.a", b"none", b"_INBOX.a"]
 )
@@ -66,7 +56,7 @@ subjects = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(subjects, payloads), max_size=30))
 def test_answers(answers: list[tuple[bytes, bytes]]) -> None:
-    assert answered(answers) == by_python(answered, answers)
+    assert answers_taken(answers) == by_python(answers_taken, answers)
 
 
 def _outcome(buffer: bytes, start: int, end: int) -> object:

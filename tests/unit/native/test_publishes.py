@@ -1,266 +1,41 @@
 """Compiled publishes do what Python does: two servers get the same random input, cut at the same places.
 
 `NATIVE_INPUTS` says how many random inputs are compared (default: 1500), each of up to 60 commands, many of them
-repeated; `NATIVE_FIRST` is the first seed.
+repeated; `NATIVE_FIRST` is the first seed. `make fuzz` compares more of them.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from jetcluster import native
-from jetcluster.auth.permissions import UserPermissions
-from jetcluster.config.account_options import PermissionOptions, ResponseOptions, SubjectLists
-from jetcluster.protocol.bus import Origin, Outgoing, Subscription, Valve
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.client import commands
-from jetcluster.server.permissions import ConnectionPermissions
-from testkit.server_rig import FakePeer, Peer, ServerRig
-from testkit.twins.time import ManualTime
+from testkit.native import python_alone
+from testkit.server_rig import ServerRig
+from tests.unit.native.inputs import Inputs, every_cut, portions_of, publishes_differ
 
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
 PARTS = 4
-SUBJECTS = [
-    b"a",
-    b"a.b",
-    b"a.b.c",
-    b"orders.1",
-    b"orders.2",
-    b"deep.one.two.three",
-    b"svc",
-    b"_GR_.x",
-    b"$JS.ACK.x.1",
-    b"$JS.ACK.S.C.1.2.3.4.5",
-    b"$JS.ACK.S.C.1.3.4.5.6",
-    b"$JS.ACK.S.C.1..4.5.6",
-]
-FILTERS = [b"a", b"a.*", b"a.>", b"orders.*", b"orders.1", b">", b"deep.>", b"*.b", b"svc", b"$JS.ACK.S.C.*.*.*.*.*"]
-REPLIES = [b"_INBOX.r.1", b"_INBOX.r.2", b"_INBOX.", b"reply", b"$JS.ACK.x", b"_R_.x"]
-BLANKS = [b" "] * 12 + [b"  ", b"\t", b" \t "]
-ENDS = [b"\r\n"] * 12 + [b"\n", b"\r\r\n", b" \r\n"]
 
 pytestmark = pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
-
-
-class Inputs:
-    """One seed's commands, as a client might send them, and some that none should."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.subjects = self.rng.sample(SUBJECTS, self.rng.choice([1, 2, 12]))
-        self.subject = self.rng.choice(self.subjects)
-
-    def message(self) -> bytes:
-        rng = self.rng
-        if rng.random() < 0.4:
-            self.subject = rng.choice(self.subjects)
-        reply = [rng.choice(REPLIES)] if rng.random() < 0.3 else []
-        payload = rng.randbytes(rng.choice([0, 1, 5, 16, 16, 128, 600, 40, 70_000 if rng.random() < 0.05 else 5000]))
-        headers = rng.choice(
-            [
-                b"NATS/1.0\r\nA: b\r\n\r\n",
-                b"NATS/1.0\r\n\r\n",
-                b"NATS/1.0\r\nNats-Trace-Dest: t\r\n\r\n",
-                b"",
-                b"NATS/1.0\r\nNats-Schedule: @every 1s\r\nNats-Schedule-Target: svc\r\n\r\n",
-            ]
-        )
-        if rng.random() < 0.25:
-            sizes, verb, body = (
-                [b"%d" % len(headers), b"%d" % (len(headers) + len(payload))],
-                b"HPUB",
-                headers + payload,
-            )
-        else:
-            sizes, verb, body = [self.digits(len(payload))], b"PUB", payload
-        line = verb
-        for part in (self.subject, *reply, *sizes):
-            line += rng.choice(BLANKS) + part
-        return line + rng.choice(ENDS) + body + b"\r\n"
-
-    def digits(self, size: int) -> bytes:
-        return self.rng.choice([b"%d"] * 20 + [b"0%d", b"%d"]) % size
-
-    def other(self) -> bytes:
-        rng = self.rng
-        sid = b"%d" % rng.randrange(1, 6)
-        return rng.choice([
-            b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"pub a 1\r\nx\r\n", b"PUB a 0 \r\n\r\n",
-            b"SUB %b %b\r\n" % (rng.choice(FILTERS), sid), b"SUB %b q %b\r\n" % (rng.choice(FILTERS), sid),
-            b"UNSUB %b\r\n" % sid, b"UNSUB %b %d\r\n" % (sid, rng.randrange(1, 9)),
-        ])  # fmt: skip
-
-    def wrong(self) -> bytes:
-        return self.rng.choice([
-            b"PUB a\r\n", b"PUB a b c d\r\n", b"PUB a -1\r\n", b"PUB a +1\r\nx\r\n", b"PUB a 99999999\r\n",
-            b"HPUB a 9 2\r\n",
-            b"PUB a 1\r\nxy\r\n", b"NOPE\r\n", b"PUB " + b"s" * 5000 + b" 1\r\nx\r\n", b"HPUB a 0 1\r\nx\r\n",
-            b"PUB a 1_0\r\n0123456789\r\n", b"PUB a 1\rx\r\n", b"\r\n", b"PUB a..b 0\r\n\r\n", b"PUB  0\r\n\r\n",
-        ])  # fmt: skip
-
-    def commands(self) -> Iterator[bytes]:
-        wrongs = self.rng.choice([0.0, 0.0, 0.03, 0.3])
-        for _ in range(self.rng.randrange(1, 60)):
-            chance = self.rng.random()
-            if chance < 0.08:
-                yield self.other()
-            elif chance < 0.08 + wrongs:
-                yield self.wrong()
-            else:
-                yield from [self.message()] * (self.rng.randrange(1, 40) if chance > 0.9 else 1)
-
-    def pieces(self) -> Iterator[bytes]:
-        """The input as reads bring it."""
-        rng, data = self.rng, b"".join(self.commands())
-        largest = rng.choice([7, 60, 500, 5_000, 100_000, 100_000])
-        while data:
-            size = rng.randrange(1, largest + 1)
-            yield data[:size]
-            data = data[size:]
-
-
-class Rig:
-    """A server, its takers, and all that became of one seed's input."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.seen: list[object] = []
-        """Calls, output and counters, look by look."""
-        self.calls: list[object] = []
-        self.output: dict[int, bytes] = {}
-        self.valve = Valve()
-        rng = self.rng
-        self.rig = ServerRig(max_payload=rng.choice([1 << 20, 4000]), max_pending=rng.choice([1 << 26, 20_000, 3_000]))
-        self.peers = [self._client() for _ in range(rng.randrange(1, 4))]
-        self.subscriptions = {
-            filter: self._subscribe(filter) for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
-        }
-        self.node = FakePeer("node")
-        if rng.random() < 0.3:
-            self.rig.router.peers.set_interest(self.node, rng.choice(FILTERS), None, 1)
-
-    def _client(self) -> Peer:
-        rng = self.rng
-        flags = ["true" if rng.random() < chance else "false" for chance in (0.1, 0.1, 0.3)]
-        connect = (
-            f'CONNECT {{"verbose":{flags[0]},"pedantic":{flags[1]},"echo":{"false" if flags[2] == "true" else "true"},'
-            f'"headers":{rng.choice(["true", "true", "false"])},"no_responders":true,"protocol":1}}\r\n'
-        )
-        peer = self.rig.client(connect=connect.encode())
-        if rng.random() < 0.3:
-            self._restrict(peer)
-        for sid in range(1, rng.choice([1, 2, 2, 4])):
-            peer.send(b"SUB %b %d" % (rng.choice(FILTERS), sid))
-        peer.read()
-        return peer
-
-    def _restrict(self, peer: Peer) -> None:
-        """Gives a client permissions, perhaps also for replies to what it gets."""
-        rng = self.rng
-
-        def some(most: int) -> list[str] | None:
-            return None if rng.random() < 0.5 else [filter.decode() for filter in rng.sample(FILTERS, most)]
-
-        replies = ResponseOptions(2, 60.0) if rng.random() < 0.5 else None
-        options = PermissionOptions(SubjectLists(some(4), some(2)), SubjectLists(None, some(2)), replies)
-        peer.connection.session.set_permissions(ConnectionPermissions(UserPermissions(options), ManualTime()))
-
-    def _subscribe(self, filter: bytes) -> Subscription:
-        subscribe, local_only = self.rig.router.subscribe, self.rng.random() < 0.5
-        if self.rng.random() < 0.5:
-            return subscribe(
-                filter, self._callback(filter, *[self.rng.random() < 0.2 for _ in range(3)]), local_only=local_only
-            )
-        take = self._callback(filter)
-
-        most = self.rng.choice([1, 3, 1000])
-
-        def bulk(messages: list[Outgoing], origin: Origin) -> int:
-            for message in messages[:most]:
-                take(*message, origin)
-            return len(messages[:most])
-
-        queue = self.rng.choice([None, None, b"_sys_"])
-        return subscribe(filter, take, queue, local_only=local_only, bulk=bulk)
-
-    def _callback(
-        self, name: bytes, fails: bool = False, shuts: bool = False, goes: bool = False
-    ) -> Callable[..., None]:
-
-        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            self.calls.append((name, subject, reply, headers, payload, getattr(origin, "cid", None)))
-            self.seen.append(self.calls[-1])
-            if shuts and len(self.seen) % 7 == 0:
-                self.valve.close()
-                origin.wait_at(self.valve)
-            if goes and len(self.seen) % 5 == 0:
-                self.rig.router.unsubscribe(self.subscriptions[name])
-            if fails and len(payload) == 5:
-                raise RuntimeError("a callback that fails")
-
-        return take
-
-    def run(self, inputs: Inputs) -> Rig:
-        publisher = self.peers[0]
-        for piece in inputs.pieces():
-            if publisher.closed:
-                break
-            publisher.connection.data_received(piece)
-            if self.rng.random() < 0.5:
-                self._look()
-            if self.rng.random() < 0.2:
-                self.valve.open()
-        for _ in range(12):
-            self.valve.open()
-            self._look()
-        return self
-
-    def _look(self) -> None:
-        for peer in self.peers:
-            one, sent = peer.connection, peer.read()
-            if sent:
-                self.seen.append((one.cid, sent))
-                self.output[one.cid] = self.output.get(one.cid, b"") + sent
-            self.seen.append(
-                (one.in_msgs, one.in_bytes, one.out_msgs, one.out_bytes, one.pending, one.stalls, peer.closed)
-            )
-            self.seen.append(sorted((sid, sub.delivered, sub.closed) for sid, sub in one.subscriptions.items()))
-        self.seen.append(list(self.node.sent))
-
-
-@contextmanager
-def portions_of(seed: int, *, compiled: bool) -> Iterator[None]:
-    """Portions of this seed's size, by compiled code or by Python alone."""
-    rng = random.Random(seed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "MESSAGE_BYTES", rng.choice([512, 512, 1]))
-        patch.setattr(commands, "PORTION_OUTPUT_BYTES", rng.choice([8192, 300]))
-        patch.setattr(commands, "CHUNK_BYTES", rng.choice([8192, 8192, 100]))
-        if not compiled:
-            patch.setattr(native, "publish_lines", None)
-        yield
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_compiled_and_python_agree_on_random_input(part: int, caplog: pytest.LogCaptureFixture) -> None:
     for seed in range(FIRST + part, FIRST + INPUTS, PARTS):
-        with portions_of(seed, compiled=True):
-            compiled = Rig(seed).run(Inputs(seed))
-        with portions_of(seed, compiled=False):
-            python = Rig(seed).run(Inputs(seed))
-        assert compiled.calls == python.calls, f"seed {seed}"
-        assert compiled.output == python.output, f"seed {seed}"
-        assert compiled.seen[-7:] == python.seen[-7:], f"seed {seed}"
-        # Python meets a wrong line with the rest of its chunk, compiled code when its turn comes.
-        if not compiled.peers[0].closed:
-            for place, (one, other) in enumerate(zip(compiled.seen, python.seen, strict=True)):
-                assert one == other, f"seed {seed}, observation {place}"
+        assert not publishes_differ(seed, list(Inputs(seed).pieces())), f"seed {seed}"
         caplog.clear()
+
+
+def test_compiled_and_python_agree_wherever_two_reads_meet() -> None:
+    for seed in range(8):
+        for pieces in every_cut(seed):
+            assert not publishes_differ(seed, pieces), f"seed {seed}, {pieces}"
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -276,3 +51,45 @@ def test_what_a_callback_changes_for_the_client_counts_from_the_next_message_on(
     rig.router.subscribe(b"go", change)
     with portions_of(1, compiled=compiled):
         assert client.ask(b"PUB a 0", b"", b"PUB go 0", b"", b"PUB a 0", b"", b"PUB a 0", b"") == b"+OK\r\n+OK\r\n"
+
+
+def taken_at_once(size: int, *, compiled: bool) -> int:
+    """The publishes of one read that run before the client's next turn, where all of them come back to it."""
+    client = ServerRig().client(b"SUB a 1")
+    with python_alone(pure=not compiled):
+        client.connection.data_received(b"PUB a %d\r\n%b\r\n" % (size, bytes(size)) * 200)
+        return client.connection.in_msgs
+
+
+@pytest.mark.parametrize("size", [0, 16, 100, 900])
+def test_output_to_the_client_itself_ends_a_portion_at_the_same_message(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "PORTION_OUTPUT_BYTES", 2000)
+    assert taken_at_once(size, compiled=True) == taken_at_once(size, compiled=False) < 200
+
+
+def test_looking_up_new_subjects_ends_a_portion_at_the_same_message() -> None:
+    filters = [b".".join(parts) for parts in itertools.product(*[(b"*", b"%d" % token) for token in range(5)], [b"*"])]
+    counts = []
+    for compiled in (True, False):
+        rig = ServerRig()
+        rig.client(*[b"SUB %b %d" % (filter, sid) for sid, filter in enumerate(filters, 1)])
+        client = rig.client()
+        with python_alone(pure=not compiled):
+            client.connection.data_received(b"".join(b"PUB 0.1.2.3.4.%d 0\r\n\r\n" % one for one in range(400)))
+        counts.append(client.connection.in_msgs)
+    assert counts[0] == counts[1] < 400
+
+
+def test_a_taker_that_takes_nothing_is_not_asked_for_ever() -> None:
+    rig, offered = ServerRig(), []
+
+    def none(messages: list[Outgoing], origin: Origin) -> int:
+        offered.append(len(messages))
+        return 0
+
+    rig.router.subscribe(b"a", lambda *message: offered.append(1), bulk=none)
+    client = rig.client()
+    client.send(*[b"PUB a 0", b""] * 5)
+    assert offered == [5, 1, 1, 1, 1] and client.connection.in_msgs == 5

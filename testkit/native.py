@@ -1,0 +1,25 @@
+"""Python alone where the compiled loops are there too: for what is run with both, or must not depend on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from jetcluster import native
+
+LOOPS: Final = tuple(name for name, kind in native.__annotations__.items() if "Callable" in str(kind))
+"""All compiled functions, by their names in `jetcluster.native`."""
+
+
+@contextmanager
+def python_alone(*, pure: bool = True) -> Iterator[None]:
+    """No compiled loop runs in this process meanwhile; `pure=False` changes nothing."""
+    before = {name: getattr(native, name) for name in LOOPS} if pure else {}
+    for name in before:
+        setattr(native, name, None)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(native, name, function)
