@@ -108,7 +108,8 @@ async def test_a_run_gets_the_answers_that_its_requests_get_alone(
 async def test_a_request_that_is_not_plain_ends_a_run() -> None:
     async with Cluster() as cluster:
         reader = Reader(await filled(cluster))
-        assert reader.run(asked([b'{"seq":1}', b'{"seq":2,"no_hdr":true}', b'{"seq":3}'])) == 2
+        requests = asked([b'{"seq":1}', b'{"seq":2,"no_hdr":true}', b'{"seq":3}'])
+        assert [reader.run(requests), reader.run(requests[1:])] == [1, 1]
         assert reader.order == [b"_INBOX.a.0", b"_INBOX.a.1"]
 
 
@@ -153,6 +154,28 @@ async def test_a_run_ends_at_a_message_that_cannot_be_read() -> None:
         assert reader.order == [b"_INBOX.a.0", b"_INBOX.a.1"]
         assert reader.got[b"_INBOX.a.1"] == [(b"NATS/1.0 503\r\n\r\n", b"")]
         assert not node.reads("S")
+
+
+@compiled_only
+@virtual_time
+async def test_what_raises_in_a_run_raises_alone() -> None:
+    async with Cluster() as cluster:
+        node = await filled(cluster)
+        reader, store = Reader(node), node.replica("S").store
+        sound = store.get
+
+        def get(seq: int) -> Any:
+            if seq == 3:
+                raise RuntimeError("a bug")
+            return sound(seq)
+
+        store.get = get
+        requests = asked([b'{"seq":%d}' % seq for seq in (1, 2, 3, 4)])
+        assert reader.run(requests) == 2
+        assert reader.order == [b"_INBOX.a.0", b"_INBOX.a.1"]
+        with pytest.raises(RuntimeError):
+            reader.run(requests[2:])
+        assert reader.run(requests[3:]) == 1 and reader.order[2:] == [b"_INBOX.a.3"]
 
 
 @virtual_time

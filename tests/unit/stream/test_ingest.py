@@ -256,6 +256,9 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert origin.valves == [rig.ingest.valve]
     rig.end_turn()
     assert len(rig.log.commands) == 2, "they wait with what comes next; nothing is refused"
+    assert rig.ingest.on_messages([(b"a", b"r", b"", b"x"), (b"b", b"r", b"", b"x")], origin) == 1
+    assert origin.valves == [rig.ingest.valve] * 2, "the second one waits with its publisher"
+    rig.end_turn()
     rig.ingest.on_applied(101, PublishResult(1, 1, None))
     assert not rig.ingest.valve.closed
     rig.ingest.on_message(b"a", b"r", b"", b"x" * 2 * FIRST_WINDOW_BYTES, origin)
@@ -403,7 +406,9 @@ def test_messages_together_are_as_if_they_came_one_by_one() -> None:
             for rig in (one, other):
                 if headed:
                     rig.ingest.on_message(b"a", b"h", headed, b"x", CLIENT)
-            one.ingest.on_messages(messages, CLIENT)
+            rest = messages
+            while rest:
+                rest = rest[one.ingest.on_messages(rest, CLIENT) :]
             for message in messages:
                 other.ingest.on_message(*message, CLIENT)
             if rng.randrange(2):
