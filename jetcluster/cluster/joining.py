@@ -9,6 +9,7 @@ comes up or something changes. Strangers are not believed.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP, RaftError
+from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.replica.rounds import Background
 from jetcluster.replica.services import Network, Runtime
 
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore
     from jetcluster.meta.machine import MetaMachine
     from jetcluster.raft.journal.journal import Journal
+
+
+MAX_LOOKED_BYTES = 1 << 20
+MAX_LOOKED_ENTRIES = 1024
+"""Entries of the log that are looked at for a peer's key."""
 
 
 class Roster:
@@ -67,6 +74,27 @@ class Roster:
                 if named == peer:
                     return key
         return ""
+
+    def logged_key_of(self, peer: str) -> str:
+        """Returns the key of `peer` in an entry that this node does not know to be committed, or "". A node writes down
+        once a second what is committed, and those that go on without it tell it no more."""
+        log = self._journal.groups.get(META_GROUP)
+        first = 0 if log is None else max(self._machine.applied_index, log.base_index) + 1
+        if log is None or first > log.last_index:
+            return ""
+        key = ""
+        try:
+            entries = log.slice(first, MAX_LOOKED_BYTES, MAX_LOOKED_ENTRIES)
+        except JournalDamageError:
+            return ""
+        for command, _, _ in entries:
+            try:
+                entry = json.loads(command or b"0")
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and entry.get("kind") == "node" and entry.get("peer") == peer:
+                key = str(entry.get("key", ""))
+        return key
 
     def keys(self) -> tuple[tuple[str, str], ...]:
         """Returns all keys that this node knows, by peer, for its announcement."""

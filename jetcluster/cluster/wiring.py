@@ -73,7 +73,8 @@ def link_raft(
         mesh.me.peer_id, journal, mesh, clock, rng, timers, config, report, health, LEVEL, level, roster.vouched
     )
     admission = raft.admission
-    members = KnownMembers(admission.is_member, admission.knows, admission.is_voter, roster.key_of)
+    known = admission.is_member, admission.knows, admission.is_voter
+    members = KnownMembers(*known, roster.key_of, roster.logged_key_of)
     mesh.connect(RaftReceiver(raft.on_frame, raft.heard, raft.end_of_batch), members)
     return raft, leaders, roster
 

@@ -93,6 +93,8 @@ class KnownMembers(NamedTuple):
     """True for a known voter of the meta group, which may report that this node was left out."""
     key_of: Callable[[str], str] = lambda peer: ""
     """The public key by which the cluster knows a peer, or "" (`identity`)."""
+    logged_key_of: Callable[[str], str] = lambda peer: ""
+    """A peer's key in this node's log, where it is not known to be committed."""
 
 
 class MeshCore:

@@ -355,7 +355,8 @@ class NodeMesh(MeshCore):
         """Takes a report that this node was left out, if it is signed by a voter that this node itself knows."""
         remote, handshake = link.handshake.remote, link.handshake
         assert remote is not None
-        key = self.members.key_of(remote.peer_id) if self.members.is_voter(remote.peer_id) else ""
+        members, peer = self.members, remote.peer_id
+        key = (members.key_of(peer) or members.logged_key_of(peer)) if members.is_voter(peer) else ""
         if key and refusal.signature:
             from jetcluster.mesh.identity import verify
 

@@ -173,6 +173,22 @@ async def test_those_that_were_given_up_stay_out_and_empty_ones_take_their_place
 
 
 @virtual_time
+async def test_one_that_died_before_it_wrote_down_what_is_committed_stays_out_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It knows the voters' keys by its log alone."""
+    monkeypatch.setattr("jetcluster.raft.node.RaftNode._housekeep", lambda self, now: None)
+    async with Cluster("ABCDE") as cluster:
+        await crashed(cluster, "CDE")
+        await rescue(cluster["A"], 2)
+        await cluster.until(lambda: all(node.js.meta.machine.rescues for node in cluster), what="all know of it")
+        cluster.restart("C")
+        heard = told(cluster, "C")
+        await cluster.until(lambda: bool(heard["C"]), what="it hears it")
+        assert not cluster["C"].js.meta.machine.nodes
+
+
+@virtual_time
 async def test_a_single_survivor() -> None:
     async with Cluster() as cluster:
         await cluster.create("S", 3)
