@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster import API_LEVEL, errors
+from jetcluster import errors
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
 from jetcluster.config.options import CompatOptions
@@ -27,7 +27,9 @@ from jetcluster.model.advisory import (
 from jetcluster.model.codec import invalid_json, json_kind, loads
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.transforms import results_filter
+from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
@@ -49,7 +51,6 @@ clients know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence
 GUARDED: Final = b"Nats-Deliver-Guarded"
 """Header of a request that another node hands on for a client with restricted publishing: nothing is delivered to a
 guarded subject (`Router.is_guarded`)."""
-_LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
 @dataclass(slots=True)
@@ -134,12 +135,7 @@ def check_target(request: Request, deliver_subject: str) -> None:
 
 def check_api_level(headers: bytes) -> None:
     """ApiError 412/10185 when the request needs a newer API than ours (ADR-44)."""
-    at = headers.find(_LEVEL_HEADER)
-    if at < 0:
-        return
-    start = at + len(_LEVEL_HEADER)
-    value = headers[start : headers.find(b"\r\n", start)].strip()
-    if not value.isdigit() or int(value[:9]) > API_LEVEL:
+    if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
         raise by_code(errors.REQUIRED_API_LEVEL)
 
 

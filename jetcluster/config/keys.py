@@ -293,8 +293,8 @@ KEYS: Final = {
     ),
     "jetstream.limits.objects": Block(
         opts.JetStreamOptions,
-        value("max_uploads", as_int, "jetcluster only: [objects](objects.md). Read at start.", to="max_object_uploads"),
-        value("idle_timeout", as_duration, "jetcluster only. Read at start.", to="object_idle_timeout"),
+        value("max_uploads", as_int, "jetcluster only: [objects](objects.md).", to="max_object_uploads"),
+        value("idle_timeout", as_duration, "jetcluster only.", to="object_idle_timeout"),
     ),
     "compat": Block(
         opts.CompatOptions,

@@ -259,6 +259,7 @@ class NodeJetStream(MeshListener):
             settings = self.jetstream.services.settings
             settings.compat = self._options.compat
             settings.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
+            settings.object_limits = object_limits(self._options.jetstream)
         self.limits_changed()
         self._apis.reconfigure(changed)
 

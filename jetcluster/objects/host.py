@@ -45,7 +45,7 @@ class BucketHost:
         propose: Callable[[bytes, Done], bool],
         seq_of_id: Callable[[bytes], int | None],
         damaged: Callable[[DamagedError], None],
-        limits: ObjectLimits,
+        limits: Callable[[], ObjectLimits],
         domain: str = "",
     ) -> None:
         self.store = store

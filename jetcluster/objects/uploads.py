@@ -104,7 +104,7 @@ class Uploads:
                 self._finish(upload)
             elif upload.state is UploadState.FAILED:
                 self._drop(upload)
-            elif looks and upload.idle and now - upload.touched >= self._host.limits.idle * 1e9:
+            elif looks and upload.idle and now - upload.touched >= self._host.limits().idle * 1e9:
                 self._fail(upload, by_code(UPLOAD_ABORTED, err="no chunk came for too long"))
 
     @property
@@ -166,7 +166,7 @@ class Uploads:
             if known.record_seq:
                 self._host.tell(reply, self._host.acks.ack(Duplicate(known.record_seq)))
             return True
-        if len(self.by_nonce) >= self._host.limits.uploads:
+        if len(self.by_nonce) >= self._host.limits().uploads:
             raise by_code(TOO_MANY_REQUESTS)
         if meta.nonce in self.by_nonce or self._store.count_of(self._layout.chunks(meta.nonce)):
             raise invalid("the nonce is in use")
@@ -237,7 +237,7 @@ class Uploads:
 
     def _hold(self, upload: Upload, reply: bytes, headers: bytes, payload: bytes) -> None:
         size = len(headers) + len(payload)
-        if self._held_bytes + size > self._host.limits.held_bytes or len(upload.held) >= MAX_REMEMBERED:
+        if self._held_bytes + size > self._host.limits().held_bytes or len(upload.held) >= MAX_REMEMBERED:
             self._host.refuse(reply, by_code(TOO_MANY_REQUESTS))
             return
         upload.held.append((reply, headers, payload))

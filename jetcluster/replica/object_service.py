@@ -43,7 +43,7 @@ class ObjectService:
             self._propose,
             replica.machine.seq_of_id,
             replica.report_damage,
-            settings.object_limits,
+            lambda: settings.object_limits,
             settings.domain,
         )
         self.bucket = Bucket(host)

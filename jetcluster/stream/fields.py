@@ -37,7 +37,7 @@ def level_is_met(level: bytes | None) -> bool:
     """False when a value of REQUIRED_LEVEL is above our API level, or no number."""
     if not level:
         return True
-    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
+    return level.isdigit() and len(level) < 19 and int(level) <= API_LEVEL
 
 
 def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bytes:

@@ -85,3 +85,7 @@ async def test_all_of_it_changes_with_a_reload(tmp_path: Path, monkeypatch: Any)
         )
         assert node.reload("") == ""
         assert await observed(client, 5) == STOCK | {"twice": 10177, "once": 10177}, "the older field"
+        (tmp_path / "c.conf").write_text(BASE + "jetstream { store_dir: js, limits { objects { max_uploads: 7 } } }\n")
+        assert node.reload("") == ""
+        assert node.jetstream is not None and node.jetstream.jetstream is not None
+        assert node.jetstream.jetstream.services.settings.object_limits.uploads == 7

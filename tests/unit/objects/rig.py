@@ -56,7 +56,7 @@ class Rig:
         host = BucketHost(
             "OBJ_b", self.store, bus, self.time, self.time.call_soon,
             lambda *message: self.ingest.on_message(*message), self.propose,
-            lambda msg_id: self.machine.seq_of_id(msg_id), self.damage.append, self.limits,
+            lambda msg_id: self.machine.seq_of_id(msg_id), self.damage.append, lambda: self.limits,
         )  # fmt: skip
         self.bucket = Bucket(host)
         stage = AtomicStage(self.machine.rules, BatchQuota(), self.time, lambda batch_id, reason: None)

@@ -12,7 +12,7 @@ def test_publishers_are_answered_in_the_form_of_a_pub_ack() -> None:
     bus, time = FakeBus(), ManualTime()
     host = BucketHost(
         "OBJ_b", NaiveStore(), bus, time, time.call_soon, lambda *message: None,  # type: ignore[arg-type]
-        lambda command, done: False, lambda msg_id: None, lambda error: None, ObjectLimits(), "hub",
+        lambda command, done: False, lambda msg_id: None, lambda error: None, ObjectLimits, "hub",
     )  # fmt: skip
     host.tell(b"", b"x")
     host.refuse(b"", by_code(11001))

@@ -314,6 +314,15 @@ def test_what_cannot_be_proposed_is_proposed_later(rig: Rig) -> None:
     assert rig.stored() == ["chunks.n1", "info.o"]
 
 
+def test_changed_limits_count_at_once() -> None:
+    rig = Rig(limits=ObjectLimits(uploads=1))
+    rig.begin("n1", DATA, 2)
+    assert rig.code("$OBJ.b.info.q", meta("n2", DATA, 2, "q")) == 10167
+    rig.limits = ObjectLimits(uploads=2)
+    rig.begin("n2", DATA, 2, "q")
+    assert len(rig.bucket.uploads.by_nonce) == 2  # type: ignore[union-attr]
+
+
 def test_limits() -> None:
     rig = Rig(limits=ObjectLimits(uploads=2, held_bytes=6))
     rig.begin("n1", DATA, 2)
