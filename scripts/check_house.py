@@ -5,6 +5,7 @@
 | names | a class name that two files of jetcluster use, unless `[tool.house.names]` says why |
 | sizes | a file of more than 600 lines |
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
+| tables | a table of a docstring whose rows stand in one paragraph |
 | budget | a number above that of `[tool.house]` in pyproject.toml |
 
 The budget counts source files with a function and without a test file of their own name, the lines of each room, its
@@ -39,6 +40,7 @@ SLACK_LINES: Final = 100
 """Lines by which a room may be below its budget before that has to follow: not every change should touch it."""
 COUNTS: Final = ("untested_files", "private_reaches")
 OPENING: Final = re.compile(r"(Of|What|Who|How|Whether|Whatever|Whoever)\b")
+JOINED_TABLE: Final = re.compile(r"(?m)^ *\S.*[^-|: \n].*\|-{3,}\|")
 
 
 class House:
@@ -96,14 +98,16 @@ class House:
                     found[node.name].append(self.name(file))
         return found
 
-    def openings(self) -> Iterator[tuple[str, int]]:
-        """File and line of docstrings that begin with one of the words."""
+    def docstring_faults(self) -> Iterator[str]:
+        """Docstrings that begin with a question's word, or have a table whose rows were joined into a paragraph."""
         beside = [file for folder in BESIDE for file in sorted((self.top / folder).rglob("*.py"))]
         trees = {**self.trees, **{file: ast.parse(file.read_text()) for file in beside}}
         for file, tree in trees.items():
             for text, line in docstrings(tree):
                 if OPENING.match(text):
-                    yield self.name(file), line
+                    yield f"{self.name(file)}:{line}: the docstring begins with a question's word"
+                if JOINED_TABLE.search(text):
+                    yield f"{self.name(file)}:{line}: the rows of the docstring's table are one paragraph"
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -137,7 +141,7 @@ def measured(house: House) -> dict[str, Any]:
 
 def problems(house: House, allowed: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     told = [f"{name}: {lines} lines" for name, lines in house.sizes().items() if lines > MAX_FILE_LINES]
-    told += [f"{name}:{line}: the docstring begins with a question's word" for name, line in house.openings()]
+    told += house.docstring_faults()
     names = {name: files for name, files in house.class_names().items() if len(files) > 1}
     unlisted = {name: files for name, files in names.items() if name not in allowed["names"]}
     told += [f"class {name} is in {' and '.join(files)}" for name, files in unlisted.items()]

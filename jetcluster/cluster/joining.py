@@ -27,8 +27,6 @@ from jetcluster.replica.rounds import Background
 from jetcluster.replica.services import Network, Runtime
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.mesh.api import NodeInfo
     from jetcluster.mesh.core import MeshCore
     from jetcluster.meta.machine import MetaMachine
     from jetcluster.raft.journal.journal import Journal

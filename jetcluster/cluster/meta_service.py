@@ -73,17 +73,25 @@ class MetaService:
         """Answers one request; all values are JSON-ready. Raises ApiError for a refusal. `barrier` comes first: the
         command of a leader without a majority might come true once that is back, after its asker was refused.
 
-        | kind | body | result | |---|---|---| | stream_create | request, account, config, limits, tier? | assignment,
-        created, revision | | stream_update | request, account, config, limits, tier? | assignment, revision | |
-        stream_delete | request, account, name, gid? | removed (gid), revision | | stream_restored | request, account,
-        name, gid | assignment, revision | | stream_move_cancel | request, account, name, revision | assignment,
-        revision | | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision | |
-        restore_alive | gid | {} | | node | request, peer, name, tags, jetstream | revision | | node_drain | request,
-        peer, draining | revision | | node_remove | request, peer, name? | revision | | node_replace | request, peer, by
-        | moved (streams), revision | | cluster | request, id | id, revision | | stream_rescue | request, account, name,
-        gid, number, kept, peers | assignment, revision | | lookup | account, name | assignment | | names | account,
-        offset, limit, subject | total, offset, names | | list | account, offset, limit, subject | total, offset,
-        assignments | | usage | account | streams, reserved_memory, reserved_storage, tiers (by replicas) |
+        | kind | body | result |
+        |---|---|---|
+        | stream_create | request, account, config, limits, tier? | assignment, created, revision |
+        | stream_update | request, account, config, limits, tier? | assignment, revision |
+        | stream_delete | request, account, name, gid? | removed (gid), revision |
+        | stream_restored | request, account, name, gid | assignment, revision |
+        | stream_move_cancel | request, account, name, revision | assignment, revision |
+        | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
+        | restore_alive | gid | {} |
+        | node | request, peer, name, tags, jetstream | revision |
+        | node_drain | request, peer, draining | revision |
+        | node_remove | request, peer, name? | revision |
+        | node_replace | request, peer, by | moved (streams), revision |
+        | cluster | request, id | id, revision |
+        | stream_rescue | request, account, name, gid, number, kept, peers | assignment, revision |
+        | lookup | account, name | assignment |
+        | names | account, offset, limit, subject | total, offset, names |
+        | list | account, offset, limit, subject | total, offset, assignments |
+        | usage | account | streams, reserved_memory, reserved_storage, tiers (by replicas) |
         """
         handler = _HANDLERS.get(kind)
         if handler is None:

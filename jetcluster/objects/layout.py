@@ -1,8 +1,10 @@
 """The layouts of a bucket's objects in its stream: the specification's and that of stock clients.
 
-| | specification (`$OBJ.<b>.>`) | stock clients (`$O.<b>.C.>`, `$O.<b>.M.>`) | |---|---|---| | metadata |
-`$OBJ.<b>.info.<object>` | `$O.<b>.M.<base64url of the name>` | | chunks | `$OBJ.<b>.chunks.<nonce>` | `$O.<b>.C.<nuid>`
-| | an incomplete upload | `$OBJ.<b>.upload.<nonce>` | - |
+| | specification (`$OBJ.<b>.>`) | stock clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
+|---|---|---|
+| metadata | `$OBJ.<b>.info.<object>` | `$O.<b>.M.<base64url of the name>` |
+| chunks | `$OBJ.<b>.chunks.<nonce>` | `$O.<b>.C.<nuid>` |
+| an incomplete upload | `$OBJ.<b>.upload.<nonce>` | - |
 """
 
 from __future__ import annotations

@@ -13,16 +13,21 @@ and routes between nodes, which prove to each other that they know the cluster's
 
     NEW -> OPEN -> CONNECTED -> CHOSEN -> JOINED
 
-| state | other end | allowed | |---|---|---| | NEW | none: there is no socket yet | nothing | | GREETED | none: INFO
-went out on a socket that becomes a connection after the TLS handshake | nothing | | OPEN | unknown | CONNECT (or INFO,
-at the dialing end) | | SECURING | unknown | the TLS handshake, amid the connection | | ANONYMOUS | a client without
-CONNECT, where none is needed | all that its permissions allow | | CHECKING | unknown: its CONNECT is being checked,
-which takes time; input waits | nothing | | CHECKED | the check is done, and CONNECT is processed again in the same turn
-| nothing | | CONNECTED | known: a client is logged in, a link was asked to join | everything for a client, nothing for
-a link | | CHOSEN | a node: this one of its connections becomes the route | the rest of INFO | | SETTLED | a client that
-is logged in and has had its first PONG | everything; INFO may come unasked | | RECHECKING, RECHECKED | CHECKING and
-CHECKED for a SETTLED client | nothing | | JOINED | a link in service: a leaf link in its account, a route in the mesh |
-everything | | CLOSED | none any more | nothing |
+| state | other end | allowed |
+|---|---|---|
+| NEW | none: there is no socket yet | nothing |
+| GREETED | none: INFO went out on a socket that becomes a connection after the TLS handshake | nothing |
+| OPEN | unknown | CONNECT (or INFO, at the dialing end) |
+| SECURING | unknown | the TLS handshake, amid the connection |
+| ANONYMOUS | a client without CONNECT, where none is needed | all that its permissions allow |
+| CHECKING | unknown: its CONNECT is being checked, which takes time; input waits | nothing |
+| CHECKED | the check is done, and CONNECT is processed again in the same turn | nothing |
+| CONNECTED | known: a client is logged in, a link was asked to join | everything for a client, nothing for a link |
+| CHOSEN | a node: this one of its connections becomes the route | the rest of INFO |
+| SETTLED | a client that is logged in and has had its first PONG | everything; INFO may come unasked |
+| RECHECKING, RECHECKED | CHECKING and CHECKED for a SETTLED client | nothing |
+| JOINED | a link in service: a leaf link in its account, a route in the mesh | everything |
+| CLOSED | none any more | nothing |
 
 Not here: whether the socket is readable or writable, whether input waits for its turn (`server.fairness`), and a client
 whose socket is gone while its input still has turns: it goes through the same states. Precedent: h11's table of states.

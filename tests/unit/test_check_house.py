@@ -49,6 +49,15 @@ def test_a_docstring_begins_with_the_thing(tmp_path: Path, text: str) -> None:
     assert told.startswith("jetcluster/a.py:")
 
 
+def test_a_table_in_a_docstring_has_its_rows(tmp_path: Path) -> None:
+    whole = '"""Ops.\n\n| op | outcome |\n|---|---|\n| ACK | 1 |\n"""'
+    assert problems(house(tmp_path, a=whole), ALLOWED, BUDGET) == []
+    joined = whole.replace("|\n|", "| |")
+    assert problems(house(tmp_path, a=joined), ALLOWED, BUDGET) == [
+        "jetcluster/a.py:1: the rows of the docstring's table are one paragraph"
+    ]
+
+
 def test_lines_and_loops_are_counted_by_room(tmp_path: Path) -> None:
     loop = "def f(self):\n    for x in self.streams:\n        x()\n"
     found = house(tmp_path, api__a=loop, api__b__c=loop, store__d=loop, e="x = 1\n")

@@ -157,8 +157,9 @@ def _refuse(key: str, value: object, field: tuple[str, type, str]) -> NoReturn:
 class Priority:
     """Decides which waiting requests may get a message, for a consumer with priority groups (ADR-42).
 
-    overflow        only while many messages are pending or unacked, as each request asks pinned_client   one client
-    gets all, until it is silent for priority_timeout or is unpinned prioritized     lowest number first (`pull_queue`)
+    overflow        only while many messages are pending or unacked, as each request asks
+    pinned_client   one client gets all, until it is silent for priority_timeout or is unpinned
+    prioritized     lowest number first (`pull_queue`)
 
     `pins` is the owner's view, ahead of the state."""
 

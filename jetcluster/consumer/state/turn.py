@@ -14,10 +14,13 @@ CommandError for malformed bodies.
 An applied CONSUMER_TURN gives a `TurnResult`, which a `TableObserver` receives. Its `outcomes` has one element per op,
 in order:
 
-| op | outcome | |---|---| | DELIVER, REDELIVER | `SentMessages` | | ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the
-entries as they were | | NAK, PROGRESS | `SettledMessages`, the new entries | | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1
-when it changed something, else 0 | | any void op | None: the consumer is gone, has another epoch, or the op does not
-fit it |
+| op | outcome |
+|---|---|
+| DELIVER, REDELIVER | `SentMessages` |
+| ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
+| NAK, PROGRESS | `SettledMessages`, the new entries |
+| ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
+| any void op | None: the consumer is gone, has another epoch, or the op does not fit it |
 """
 
 from __future__ import annotations

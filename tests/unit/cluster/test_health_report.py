@@ -167,7 +167,7 @@ async def removal_unheard(cluster: Cluster) -> Node:
 
 
 async def own_writes(cluster: Cluster, node: Node, seconds: float) -> None:
-    """Whatever was acknowledged to a client of `node` it reads, or it gets an error."""
+    """A client of `node` reads all that was acknowledged to it, or gets an error."""
     until = cluster.loop.time() + seconds
     while cluster.loop.time() < until:
         ack = await node.publish_again(b"s", b"own")

@@ -1,4 +1,4 @@
-"""What the wiring connects (cluster/wiring.py)."""
+"""The connections that the wiring makes (cluster/wiring.py)."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ BLOCK = 20
 
 @dataclass(slots=True)
 class Compared:
-    """What was compared of some seeds."""
+    """The comparisons of some seeds."""
 
     seeds: int = 0
     commands: Counter[str] = field(default_factory=Counter)
-    """How many of each kind."""
+    """Their numbers by kind."""
     difference: str = ""
     """The first one that was found, with the command that repeats it."""
 

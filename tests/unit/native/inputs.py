@@ -258,7 +258,7 @@ def portions_of(seed: int, *, compiled: bool) -> Iterator[None]:
 
 
 def publishes_differ(seed: int, pieces: list[bytes]) -> str:
-    """What compiled code does otherwise than Python with a seed's takers and this input; "" when it does the same."""
+    """The first difference between compiled code and Python with a seed's takers and this input; "" without one."""
     with portions_of(seed, compiled=True):
         compiled = Rig(seed).run(pieces)
     with portions_of(seed, compiled=False):

@@ -56,11 +56,11 @@ WORDS = [b"-NAK", b"+WPI", b"+TERM", b"+NXT", b"+ACKx", b"+O", b"+OKx", b"-NAK {
 SPARE = [b"", b'"', b"0", b"}", b"{", b"\x00", b"9", b":", b" ", b"\\", b"\x7f", b"\xe9", b"\t", b","]
 DAMAGE = [0, 1, 2, 3, 255]
 Found = tuple[int, str]
-"""How many messages were compared, and what differs ("" when nothing does)."""
+"""The number of messages compared, and the first difference ("" without one)."""
 
 
 def both(run: Callable[[], Any]) -> str:
-    """What compiled code returns otherwise than Python."""
+    """The difference between the results of compiled code and of Python, "" without one."""
     compiled = run()
     with python_alone():
         python = run()

@@ -1,4 +1,4 @@
-"""What becomes of messages that come together: acks at a consumer's owner, answers at two clients."""
+"""The effects of messages that come together: acks at a consumer's owner, answers at two clients."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_payload_bytes(some: list[Outgoing]) -> None:
 
 
 def elsewhere(answers: list[tuple[bytes, bytes]]) -> object:
-    """What another node gets, and a client here, of answers to the other node's clients and to this one's."""
+    """The answers that another node and a client here get, of some to the other node's clients and to this one's."""
     rig = ServerRig()
     here, node, third = rig.client(b"SUB plain.> 1", b"SUB _INBOX.b.* 2"), FakePeer("n"), FakePeer("t")
     for peer, subject in ((node, b"_INBOX.a.*"), (node, b"_INBOX.c.>"), (third, b"_INBOX.c.>")):
@@ -168,7 +168,7 @@ def test_answers_to_clients_of_other_nodes(answers: list[tuple[bytes, bytes]]) -
 
 
 def came(some: list[Outgoing]) -> object:
-    """What becomes of messages from another node."""
+    """The calls, failures and output that messages from another node cause."""
     rig, calls = ServerRig(), []
     clients = rig.client(b"SUB _INBOX.a.* 1", b"SUB plain.> 2"), rig.client(b"SUB plain.a 3", b"SUB _INBOX.b.* 4")
 
