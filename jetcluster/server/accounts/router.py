@@ -7,6 +7,7 @@ interest contract with the mesh (`protocol.interest`). Per publisher and subject
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from jetcluster import native
@@ -492,32 +493,22 @@ class Router:
     def deliver_each_from_peer(
         self, peer: RemotePeer, messages: Sequence[Outgoing], failed: Callable[[], None]
     ) -> None:
-        """See `protocol.interest.Switchboard`; the account is this router's. Consecutive messages to one client go to
-        it in one call. The route is looked up per message, as a taker may change the interest."""
+        """See `protocol.interest.Switchboard`; the account is this router's. Messages in a row to one client, or to a
+        callback that takes several, go there in one call. The route is looked up per call: a taker may change it."""
         origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
-        literals = self.literals
         subjects = [subject for subject, _, _, _ in messages]
-        if subjects.count(subjects[0]) == len(subjects):
-            route = literals.get(subjects[0]) or self.lookup(subjects[0])
-            route = route.open or route
-            if route.client is not None:
-                _take_run(route.client, messages, origin, failed)
-                return
-            if route.bulk is not None and route.shared_callbacks and not any(headers for _, _, headers, _ in messages):
-                rest = list(messages)
-                while rest:
-                    taken = 1
-                    try:
-                        taken = max(route.bulk(rest, origin), 1)
-                    except Exception:  # noqa: BLE001 - as below
-                        failed()
-                    rest = rest[taken:]
-                return
+        same = subjects.count(subjects[0]) == len(subjects)
         run: list[Outgoing] = []
         taker: ClientSubscription | None = None
-        place = 0
+        place = alike = 0
+        together = True
+        """False once a taker wanted its messages one by one: those that it gives back would be looked at again."""
         while place < len(messages):
-            route, count = self._run_at(messages, place)
+            route = self.literals.get(subjects[place]) or self.lookup(subjects[place])
+            if place >= alike:  # their subjects are alike up to there, whatever happens to their takers
+                alike = len(messages) if same else place + self._alike(messages, place)
+            count = alike - place if same or self._is_shared(subjects[place], route) else 1
+            route = route.open or route
             client = route.client
             if client is not taker:
                 if taker is not None:
@@ -528,32 +519,35 @@ class Router:
                 run += messages[place : place + count]
                 place += count
                 continue
-            some = list(messages[place : place + count])
             try:
-                plain = route.bulk is not None and bool(route.shared_callbacks)
-                if count > 1 and plain and not any(headers for _, _, headers, _ in some):
-                    count = max(route.bulk(some, origin), 1)  # type: ignore[misc]
-                else:
-                    count = 1
-                    self._deliver_one(peer, route, some[0], origin)
+                if count > 1 and together and route.bulk is not None and route.shared_callbacks:
+                    some = list(takewhile(_is_bare, messages[place : place + count]))
+                    if some:
+                        taken = route.bulk(some, origin)
+                        together = taken > 1
+                        place += max(taken, 1)
+                        continue
+                self._deliver_one(peer, route, messages[place], origin)
             except Exception:  # noqa: BLE001 - a failure loses one message, not those after it
                 failed()
-                count = 1
-            place += count
+            place += 1
         if taker is not None:
             _take_run(taker, run, origin, failed)
 
-    def _run_at(self, messages: Sequence[Outgoing], place: int) -> tuple[Route, int]:
-        """Returns the route of a message from a peer, and how many messages from this one on have the same."""
+    @staticmethod
+    def _alike(messages: Sequence[Outgoing], place: int) -> int:
+        """Returns how many messages from this one on have subjects that may share a route (`_is_shared`)."""
+        if native.run_length is None or not isinstance(messages, list):
+            return 1
         subject = messages[place][0]
-        route = self.literals.get(subject) or self.lookup(subject)
-        count = 1
-        if native.run_length is not None and isinstance(messages, list):
-            tokens = ACK_TOKENS if subject.startswith(ACKS) else 1
-            head = subject.rsplit(b".", tokens)[0]
-            if (self.index.deep if tokens > 1 else self.index.prefixes).get(head) is route:
-                count = native.run_length(messages, place, len(head), tokens)
-        return route.open or route, count
+        tokens = ACK_TOKENS if subject.startswith(ACKS) else 1
+        return native.run_length(messages, place, len(subject.rsplit(b".", tokens)[0]), tokens)
+
+    def _is_shared(self, subject: bytes, route: Route) -> bool:
+        """Returns True when all subjects that differ from this one in the last tokens have this route."""
+        if subject.startswith(ACKS):
+            return self.index.deep.get(subject.rsplit(b".", ACK_TOKENS)[0]) is route
+        return self.index.prefixes.get(subject.rpartition(b".")[0]) is route
 
     def _deliver_one(self, peer: RemotePeer, route: Route, message: Outgoing, origin: Origin) -> None:
         subject, reply, headers, payload = message
@@ -572,6 +566,10 @@ class Router:
         return any(
             members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
         )
+
+
+def _is_bare(message: Outgoing) -> bool:
+    return not message[2]
 
 
 def _take_run(taker: ClientSubscription, run: Sequence[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:

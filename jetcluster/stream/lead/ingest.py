@@ -259,12 +259,13 @@ class Ingest:
     def on_messages(self, messages: list[Outgoing], origin: Origin) -> int:
         """Takes published messages without headers, as `BulkCallback` of the stream's subscriptions."""
         room = self.batch_messages - len(self._subjects)
-        if 1 < room <= len(messages):
-            messages = messages[: room - 1]
+        if room <= 1 or self.valve.closed or origin.kind == INTERNAL:
+            self.on_message(*messages[0], origin)
+            return 1
+        messages = messages[: room - 1]
         subjects, replies, _, payloads = zip(*messages, strict=True)
         size = self._open_bytes + sum(map(len, subjects)) + sum(map(len, payloads))
-        plain = max(map(len, subjects)) <= MAX_SUBJECT and origin.kind != INTERNAL and not self.valve.closed
-        if not plain or room <= 1 or size >= BATCH_BYTES or any(r.endswith(FAST) for r in replies):
+        if size >= BATCH_BYTES or max(map(len, subjects)) > MAX_SUBJECT or any(r.endswith(FAST) for r in replies):
             self.on_message(*messages[0], origin)
             return 1
         if not self._subjects:

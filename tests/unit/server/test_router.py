@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
 from testkit.server_rig import FakePeer, ServerRig
 
@@ -247,6 +247,28 @@ def test_messages_that_come_together_reach_their_takers_in_order_and_outlive_one
     assert both.read() == b"MSG b 2 1\r\n4\r\n"
     assert [(m[0], m[3], m[4]) for m in got] == [(b"b", b"4", "peer"), (b"c", b"5", "peer")]
     assert (failures, other.sent) == ([1], [])
+
+
+@pytest.mark.parametrize("form", [b"s.1", b"s.%d", b"$JS.ACK.S.C.1.%d.3.4.5"])
+def test_what_a_taker_gives_back_is_not_offered_again_and_again(rig: ServerRig, form: bytes) -> None:
+    """A stream whose valve is closed takes one at a time; a frame has a thousand of them."""
+    offered, taken = [], []
+
+    def one(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        offered.append(1)
+        taken.append(payload)
+
+    def many(messages: list[Outgoing], origin: Origin) -> int:
+        offered.append(len(messages))
+        taken.append(messages[0][3])
+        return 1
+
+    for subject in (b"s.*", b"$JS.ACK.S.C.*.*.*.*.*"):
+        rig.router.subscribe(subject, one, bulk=many)
+    messages = [(form % n if b"%" in form else form, b"", b"", b"%d" % n) for n in range(1000)]
+    rig.server.accounts.deliver_each_from_peer(FakePeer("n"), "$G", messages, lambda: None)
+    assert taken == [b"%d" % n for n in range(1000)]
+    assert sum(offered) < 2 * len(messages)
 
 
 def test_what_a_taker_changes_counts_for_the_messages_behind(rig: ServerRig) -> None:
