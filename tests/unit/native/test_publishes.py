@@ -69,15 +69,18 @@ def test_output_to_the_client_itself_ends_a_portion_at_the_same_message(
     assert taken_at_once(size, compiled=True) == taken_at_once(size, compiled=False) < 200
 
 
-def test_looking_up_new_subjects_ends_a_portion_at_the_same_message() -> None:
-    filters = [b".".join(parts) for parts in itertools.product(*[(b"*", b"%d" % token) for token in range(5)], [b"*"])]
+@pytest.mark.parametrize(
+    ("end", "subject"), [(b"*", b"0.1.2.3.4.%d"), (b"never", b"0.1.2.%d.4.x")], ids=["many takers", "one taker"]
+)
+def test_looking_up_new_subjects_ends_a_portion_at_the_same_message(end: bytes, subject: bytes) -> None:
+    filters = [b".".join(parts) for parts in itertools.product(*[(b"*", b"%d" % token) for token in range(5)], [end])]
     counts = []
     for compiled in (True, False):
         rig = ServerRig()
-        rig.client(*[b"SUB %b %d" % (filter, sid) for sid, filter in enumerate(filters, 1)])
+        rig.client(*[b"SUB %b %d" % (filter, sid) for sid, filter in enumerate([*filters, b"0.>"], 1)])
         client = rig.client()
         with python_alone(pure=not compiled):
-            client.connection.data_received(b"".join(b"PUB 0.1.2.3.4.%d 0\r\n\r\n" % one for one in range(400)))
+            client.connection.data_received(b"".join(b"PUB %b 0\r\n\r\n" % (subject % one) for one in range(400)))
         counts.append(client.connection.in_msgs)
     assert counts[0] == counts[1] < 400
 
