@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "gets", "messages", "publishes")
+_MODULES: Final = ("acks", "gets", "messages", "publishes", "writes")
 
 
 def source_digest(folder: Path) -> str:
@@ -68,6 +68,12 @@ read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pur
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
 """`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
+
+Write: Any = None if why_pure else _found["writes"].Write
+"""`writes.Write`, a write without the interpreter's lock; its twin is `raft.journal.disk.FileDisk.write`."""
+Job: Any = None if why_pure else _found["writes"].Job
+WriteQueue: Any = None if why_pure else _found["writes"].WriteQueue
+"""`writes.WriteQueue`, which runs them; its twin is `raft.journal.writer.ThreadWriter`."""
 
 described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
 """The loops that run, as `-v`, the log and /varz show it."""

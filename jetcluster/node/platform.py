@@ -89,6 +89,12 @@ class SystemPlatform:
         return physical_memory()
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
+        from jetcluster import native
+
+        if native.WriteQueue is not None:
+            from jetcluster.raft.journal.queued_writer import QueuedWriter
+
+            return QueuedWriter(loop)
         from jetcluster.raft.journal.writer import ThreadWriter
 
         return ThreadWriter(loop.call_soon_threadsafe)

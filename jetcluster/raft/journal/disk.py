@@ -12,9 +12,9 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-from jetcluster import faults
+from jetcluster import faults, native
 from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, sync
 from jetcluster.health.descriptors import SHORTAGE
 
@@ -58,6 +58,10 @@ class Disk(ReadableDisk, Protocol):
         """Make a segment of `size` zero bytes, durably."""
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
+    def plain_write(self, number: int, offset: int, chunks: list[bytes]) -> Any:
+        """Return a job, a `native.Write`, that does what `write` would do with a sync; None when only `write` can.
+        Called on the event loop while no other write is under way."""
+
     def sync(self, number: int) -> None: ...
     def rewrite(self, number: int, offset: int, length: int) -> None:
         """Write the bytes at `offset` again, durably: after a failed sync the system may hold them as if written."""
@@ -151,6 +155,13 @@ class FileDisk:
         self._write(number, offset, chunks, sync)
         if faults.active:
             faults.point("journal.synced")
+
+    def plain_write(self, number: int, offset: int, chunks: list[bytes]) -> Any:
+        fd = self._fds.get(number)
+        plain = self._always_sync and self._files is os and not (faults.active or self._sync_failed)
+        if native.Write is None or fd is None or not plain or number in self._unsynced:
+            return None
+        return native.Write(fd, chunks, offset)
 
     def rewrite(self, number: int, offset: int, length: int) -> None:
         self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)

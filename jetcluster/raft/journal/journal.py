@@ -75,7 +75,8 @@ class Journal(JournalState):
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
         self._reached = (0, 0)
-        """The newest batch written by this process, and its segment; set by the writer's thread."""
+        """The newest batch written by this process, and its segment. The writer's thread sets it, or the loop after a
+        plain write; never both, as one batch at a time is written."""
         self._active: dict[GroupLog, None] = {}
         """Logs with new records, or with more in memory than an idle one may have."""
         self.restatement = Restatement(self)
@@ -87,7 +88,8 @@ class Journal(JournalState):
         self._end = 0
         self._seed = 0
         self._seeds: dict[int, int] = {}
-        self._busy = False
+        self._flying: SealedBatch | None = None
+        """The batch at the writer, or one that waits until it can be written again."""
         self._kick_scheduled = False
         self._unchecked = 0
         self._low = (False, False)
@@ -306,11 +308,15 @@ class Journal(JournalState):
 
     def _kick(self) -> None:
         self._kick_scheduled = False
-        if self._busy or self.failed is not None or self._closed or not self.batch.count:
+        if self._flying is not None or self.failed is not None or self._closed or not self.batch.count:
             return
-        batch = self._seal()
-        self._busy, self.in_flight = True, batch.seq
-        self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
+        batch = self._flying = self._seal()
+        self.in_flight = batch.seq
+        if batch.sync and not batch.new_segment:
+            batch.plain = self._disk.plain_write(batch.segment, batch.offset, batch.chunks)
+        self._writer.submit(
+            batch.plain or functools.partial(self._write, batch), functools.partial(self._written, batch)
+        )
 
     def _seal(self) -> SealedBatch:
         opened = self.batch
@@ -362,8 +368,10 @@ class Journal(JournalState):
             self.sync_latency.fresh.append(self._stopwatch() - start)
         self._reached = batch.seq, batch.segment
 
-    def _finish(self, last: SealedBatch | None) -> None:
-        """Write the last batch and the durable mark, in the writer thread."""
+    def _finish(self, flying: SealedBatch | None, last: SealedBatch | None) -> None:
+        """Write the last batch and the durable mark, in the writer thread. `flying`: the one before it."""
+        if flying is not None and flying.plain is not None and flying.plain.ended and not flying.plain.error:
+            self._reached = flying.seq, flying.segment
         if last is not None and self._reached[0] in (0, last.seq - 1):  # else the previous batch was not written
             self._write(last)
         seq, segment = self._reached
@@ -389,8 +397,11 @@ class Journal(JournalState):
         if error is not None:
             self._write_error(batch, error)
             return
-        self._busy = False
+        self._flying = None
         self.in_flight = 0
+        if batch.plain is not None:
+            self._reached = batch.seq, batch.segment
+            self.sync_latency.fresh.append(batch.plain.seconds)
         if self.stuck:
             self._say_space(stuck=False)
         self.counters.batches += 1
@@ -444,6 +455,7 @@ class Journal(JournalState):
 
     def _retry(self, batch: SealedBatch) -> None:
         if not self._closed and self.failed is None:
+            batch.plain = None
             self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def barrier(self, done: Callable[[], None]) -> None:
@@ -522,7 +534,7 @@ class Journal(JournalState):
             return
         if self.failed is None and not self.stuck:
             last = self._seal() if self.batch.count else None
-            self._writer.submit(functools.partial(self._finish, last), _ignore)
+            self._writer.submit(functools.partial(self._finish, self._flying, last), _ignore)
         self._closed = True
         self._syncs.close()
         self._writer.close()

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal.log import GroupLog
@@ -122,6 +123,8 @@ class SealedBatch:
     new_segment: bool
     sync: bool
     size: int
+    plain: Any = None
+    """The job that writes it, where that is a `native.Write`."""
 
 
 @dataclass(slots=True, frozen=True)

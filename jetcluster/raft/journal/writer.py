@@ -36,7 +36,8 @@ class WaitingWriter(Writer, Protocol):
 
 
 class DiskWaits:
-    """Counts jobs that were submitted while another one was running. The loop counts `came`, the thread the rest."""
+    """Counts jobs that were submitted while another one was running. The loop counts `came`; `ThreadWriter`'s thread
+    counts the rest, and so does the loop for `QueuedWriter`."""
 
     def __init__(self) -> None:
         self.came = self.begun = self.done = 0
@@ -49,9 +50,21 @@ class DiskWaits:
     def waiters(self) -> int:
         return max(self.came - self.begun, 0)
 
+    def ended(self, waited_ns: int) -> None:
+        """Count the end of a job; the next one begins."""
+        self.done += 1
+        self.begun = min(self.done + 1, self.came)
+        if waited_ns:
+            self.waited(waited_ns)
+
+    def waited(self, waited_ns: int) -> None:
+        self.waits += 1
+        self.wait_ns += waited_ns
+        self.max_wait_ns = max(self.max_wait_ns, waited_ns)
+
 
 class ThreadWriter:
-    """One daemon thread: fsync happens off the GIL while the loop goes on."""
+    """One daemon thread: fsync happens off the GIL while the loop goes on. `QueuedWriter` is its compiled twin."""
 
     def __init__(
         self, call_soon_threadsafe: Callable[..., Any], name: str = "jc-journal", clock: Clock | None = None
@@ -78,10 +91,7 @@ class ThreadWriter:
             job, done, since = item
             waits.begun += 1
             if since:
-                waited = int((self._clock.monotonic() - since) * 1e9)
-                waits.waits += 1
-                waits.wait_ns += waited
-                waits.max_wait_ns = max(waits.max_wait_ns, waited)
+                waits.waited(int((self._clock.monotonic() - since) * 1e9))
             error: BaseException | None = None
             try:
                 job()

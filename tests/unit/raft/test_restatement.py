@@ -184,13 +184,12 @@ def test_what_is_to_leave_the_disk_leaves_it_although_a_pass_was_under_way() -> 
     logs = [rig.log(gid) for gid in range(1, 2_000)]
     rig.settle()
     journal = rig.journal
-    journal._busy = True
     fill(logs[5], 1, size=1 << 16)
-    journal._seal()
+    journal._flying = journal._seal()
     assert journal.restatement.left
     journal.forget_old()
     forgotten = journal.segment
-    journal._busy = False
+    journal._flying = None
     journal._kick()
     rig.settle()
     for log in logs:

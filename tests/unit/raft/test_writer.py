@@ -9,17 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster import faults
+from jetcluster import faults, native
 from jetcluster.raft.journal.disk import FileDisk
 from jetcluster.raft.journal.journal import Journal
-from jetcluster.raft.journal.writer import ThreadWriter
+from jetcluster.raft.journal.queued_writer import QueuedWriter
+from jetcluster.raft.journal.writer import ThreadWriter, Writer
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.journal_rig import ABC, OPTIONS, Rig, barrier, fill, filled
 
 
-async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:
-    writer = ThreadWriter(asyncio.get_running_loop().call_soon_threadsafe)
+def opened(kind: str) -> Writer:
+    loop = asyncio.get_running_loop()
+    return QueuedWriter(loop) if kind == "compiled" else ThreadWriter(loop.call_soon_threadsafe)
+
+
+KINDS = ["python", pytest.param("compiled", marks=pytest.mark.skipif(bool(native.why_pure), reason=native.why_pure))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop(kind: str) -> None:
+    writer = opened(kind)
     ran: list[tuple[int, str]] = []
     told: list[tuple[int, str, str]] = []
     finished = asyncio.Event()
@@ -45,8 +55,9 @@ async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:
     assert told[2][2] == "[Errno 28] No space left on device"
 
 
-async def test_closing_waits_for_what_was_submitted() -> None:
-    writer = ThreadWriter(asyncio.get_running_loop().call_soon_threadsafe)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_closing_waits_for_what_was_submitted(kind: str) -> None:
+    writer = opened(kind)
     ran: list[int] = []
     for i in range(50):
         writer.submit(lambda i=i: ran.append(i), lambda error: None)  # type: ignore[misc]
