@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions, Options
@@ -50,6 +50,7 @@ from jetcluster.node.part_options import (
     object_limits,
     route,
 )
+from jetcluster.records import NamedTuple
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 from jetcluster.store.blocks import cache_of

@@ -12,10 +12,10 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch, BatchError

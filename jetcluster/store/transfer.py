@@ -22,8 +22,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.blocks import decode_block, decode_info

@@ -11,8 +11,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import field
 
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.journal import records
@@ -21,6 +20,7 @@ from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
 from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.records import Record
 from jetcluster.raft.membership import Config, MembersError, decode_config
+from jetcluster.records import NamedTuple, dataclass
 
 
 @dataclass(slots=True)

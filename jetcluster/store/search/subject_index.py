@@ -17,8 +17,8 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
