@@ -229,10 +229,20 @@ def test_a_start_imports_nothing_that_waits_for_clients(node: WarmNode) -> None:
     time.sleep(1.0)
     later = node.tell()[1]
     assert "jetcluster.api.endpoints" in later, "the handlers, which the first request needs at once"
-    for name in ("pydantic", "pydantic_core", "jetcluster.model.base", "aiohttp", "structlog", "rich", "jetcluster.top"):
+    for name in (
+        "pydantic",
+        "pydantic_core",
+        "jetcluster.model.base",
+        "aiohttp",
+        "structlog",
+        "rich",
+        "jetcluster.top",
+    ):
         assert name not in later, name
     own = [name for name in later if name.startswith("jetcluster.")]
-    assert len(own) < MOST_MODULES, "each costs a start half a millisecond: what not every server needs is imported late"
+    assert len(own) < MOST_MODULES, (
+        "each costs a start half a millisecond: what not every server needs is imported late"
+    )
 
 
 def test_the_first_requests_import_nothing_and_cost_what_the_second_ones_cost(node: WarmNode) -> None:
