@@ -38,7 +38,8 @@ def _without(name: str, **names: object) -> None:
 
 
 _without("pysyncobj.encryptor", HAS_CRYPTO=False, getEncryptor=None)  # `cryptography`, 25 ms of every start
-_without("pysyncobj.atomic_replace", atomicReplace=os.replace)  # ctypes, 5 ms
+_without("pysyncobj.atomic_replace", atomicReplace=os.replace)  # these two: ctypes, 5 ms
+_without("pysyncobj.win_inet_pton")
 
 from pysyncobj import syncobj  # noqa: E402
 from pysyncobj.config import SyncObjConf  # noqa: E402
