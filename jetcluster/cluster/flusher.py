@@ -18,8 +18,8 @@ FLUSH_SECONDS = 30.0
 FLUSH_PAUSE_SECONDS = 1.0
 """Shortest time between two flushes that the journal's size asks for, and after a failed flush."""
 
-MAX_SAVED_BYTES = 2 << 20
-"""Bytes of subject tables after which a flush saves no more: the loop waits 2 ms for each MB."""
+SAVED_BYTES, LAST_SAVED_BYTES = 2 << 20, 32 << 20
+"""Most bytes of subject tables that a flush, and that the last one, saves: the loop waits 2 ms for each MB."""
 
 
 class Flusher:
@@ -88,11 +88,10 @@ class Flusher:
             self._commits.erased |= erased
 
     def _save_tables(self, last: bool) -> None:
-        size = 0
+        """Saves what fits; a later flush saves others."""
+        room = LAST_SAVED_BYTES if last else SAVED_BYTES
         for replica in self._replicas.values():
-            size += replica.store.save_table(last=last)
-            if size > MAX_SAVED_BYTES:
-                return  # the next flush saves others
+            room -= replica.store.save_table(room, last=last)
 
     def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""

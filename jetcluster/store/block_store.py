@@ -320,17 +320,19 @@ class BlockStore:
             self.dirty = True
             self._kv.at_commit(self._write_state)
 
-    def save_table(self, *, last: bool = False) -> int:
+    def save_table(self, room: int, *, last: bool = False) -> int:
         """Save the subject table for the next start, in the next commit, if much has changed since it was saved; before
-        the `last` commit of this process any change is enough. Returns the bytes put."""
+        the `last` commit of this process any change is enough. Returns the bytes put, at most `room`."""
         now = (self._added, self.removals)
         changes = now[0] - self._saved[0] + now[1] - self._saved[1]
         if not changes or self.blocks.messages < MIN_MESSAGES or self.incomplete or self.removed:
             return 0
         if not last and changes < max(MIN_MESSAGES, 2 * self.num_subjects):
             return 0
-        self._saved = now
-        return self._index.save(self.last_seq)
+        size = self._index.save(self.last_seq, room)
+        if size:
+            self._saved = now
+        return size
 
     def side_put(self, table: int, key: bytes, value: bytes) -> None:
         """Put a pair into one of the owner's tables (0..255), in the same commits as the messages."""

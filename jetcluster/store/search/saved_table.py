@@ -15,8 +15,6 @@ from zlib import crc32
 
 from jetcluster.store import keys
 
-MAX_TABLE_BYTES = 2 << 20
-"""Largest record, in bytes of its subjects and numbers; encoding it takes 4 ms. A stream of 50,000 subjects fits."""
 MIN_MESSAGES = 4096
 """Changes since the last record from which on it is written anew, if they are also twice the subjects."""
 _HEAD = struct.Struct("<IQQII")
@@ -33,11 +31,13 @@ class Covered(NamedTuple):
     """CRC of their blocks' first sequences, times, live messages and sizes."""
 
 
-def encode(key: bytes, covered: Covered, table: Mapping[bytes, int]) -> bytes:
-    """Returns the record; b"" when the table is too large for one."""
-    subjects = _BETWEEN.join(table)
+def encode(key: bytes, covered: Covered, table: Mapping[bytes, int], room: int) -> bytes:
+    """Returns the record; b"" when it would be larger than `room`. Takes 2 ms for each MB."""
     count = len(table)
-    if len(subjects) + 8 * count > MAX_TABLE_BYTES or subjects.count(_BETWEEN) != max(count - 1, 0):
+    if 10 * count > room:
+        return b""
+    subjects = _BETWEEN.join(table)
+    if _HEAD.size + len(subjects) + 8 * count > room or subjects.count(_BETWEEN) != max(count - 1, 0):
         return b""
     numbers = array("Q", table.values()).tobytes()
     rest = _HEAD.pack(0, *covered, count)[4:] + numbers + subjects

@@ -302,10 +302,10 @@ class SubjectIndex:
                 found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
         return found
 
-    def save(self, last_seq: int) -> int:
-        """Put the table as of `last_seq`, the stream's last sequence; returns its bytes, 0 when it is too large."""
+    def save(self, last_seq: int, room: int) -> int:
+        """Put the table as of `last_seq`, the stream's last sequence; returns its bytes, 0 for more than `room`."""
         key = keys.stream_prefix(keys.TABLE, self._stream)
-        record = saved_table.encode(key, Covered(last_seq, *self._blocks.rows_to(last_seq)), self.table)
+        record = saved_table.encode(key, Covered(last_seq, *self._blocks.rows_to(last_seq)), self.table, room)
         if record:
             self._kv.put(key, record)
         return len(record)

@@ -157,7 +157,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(last=st.booleans())
     def save_table(self, last: bool) -> None:
-        self.store.save_table(last=last)
+        self.store.save_table(1 << 20, last=last)
 
     @rule(state=st.binary(max_size=20))
     def reopen(self, state: bytes) -> None:

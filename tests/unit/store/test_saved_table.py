@@ -12,11 +12,12 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.blocks import BlockCache
 from jetcluster.store.kv import KeyValue
 from jetcluster.store.search import saved_table
-from jetcluster.store.search.saved_table import MAX_TABLE_BYTES, Covered
+from jetcluster.store.search.saved_table import Covered
 from testkit.twins.mem_kv import CrashKv
 
 STREAM = 1
 KEY = keys.stream_prefix(keys.TABLE, STREAM)
+ROOM = 1 << 20
 SUBJECTS = [b"a", b"b", b"a", b"c", b"a"]
 
 
@@ -67,18 +68,18 @@ def test_an_erased_message_leaves_its_subject_nowhere() -> None:
     kv = Kv()
     store = filled(kv)
     store.append(Batch.of([b"d"], [], [b""]), store.last_seq + 1, 1000)
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.commit()
     store.delete(store.last_seq)
     kv.commit()
     assert kv.get(KEY) is None
-    assert store.save_table(last=True) > 0 and b"d" not in (kv.get(KEY) or b"")
+    assert store.save_table(ROOM, last=True) > 0 and b"d" not in (kv.get(KEY) or b"")
 
 
 def test_no_bit_of_it_is_believed_without_the_others() -> None:
     kv = Kv()
     store = filled(kv)
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.commit()
     record = kv.get(KEY)
     assert record is not None
@@ -96,11 +97,11 @@ def test_no_bit_of_it_is_believed_without_the_others() -> None:
 def test_a_crash_leaves_the_table_of_the_last_flush() -> None:
     kv = Kv()
     store = filled(kv)
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.flush_now()
     grow(store)
     store.delete_all([2])
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.commit()
     left = kv.crashed()
     assert left.get(KEY) is not None
@@ -111,29 +112,29 @@ def test_what_is_left_of_another_replicas_import() -> None:
     """An import replaces the blocks, and the table of those before goes with its beginning."""
     kv = Kv()
     store = filled(kv)
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.commit()
     store.import_begin()
-    assert kv.get(KEY) is None and store.save_table(last=True) == 0
+    assert kv.get(KEY) is None and store.save_table(ROOM, last=True) == 0
     store.import_wipe()
     assert kv.get(KEY) is None
 
 
 def test_a_small_stream_and_a_large_table_are_not_saved() -> None:
     kv = Kv()
-    assert filled(kv, 0).save_table(last=True) == 0
-    large = {b"%d" % at: at for at in range(MAX_TABLE_BYTES // 16)}
-    assert saved_table.encode(KEY, Covered(1, 2, 3), {**large, b"x" * 300_000: 1}) == b""
-    assert saved_table.encode(KEY, Covered(1, 2, 3), {b"a\nb": 1}) == b"", "no subject has a line feed"
-    record = saved_table.encode(KEY, Covered(1, 2, 3), large)
+    assert filled(kv, 0).save_table(ROOM, last=True) == 0
+    large = {b"%d" % at: at for at in range(ROOM // 16)}
+    assert saved_table.encode(KEY, Covered(1, 2, 3), {**large, b"x" * 300_000: 1}, ROOM) == b""
+    assert saved_table.encode(KEY, Covered(1, 2, 3), {b"a\nb": 1}, ROOM) == b"", "no subject has a line feed"
+    record = saved_table.encode(KEY, Covered(1, 2, 3), large, ROOM)
     assert saved_table.decode(keys.stream_prefix(keys.TABLE, 2), record) == (Covered(1, 2, 3), large)
 
 
 def test_a_deleted_stream_leaves_none() -> None:
     kv = Kv()
     store = filled(kv)
-    store.save_table(last=True)
+    store.save_table(ROOM, last=True)
     kv.commit()
     store.remove()
     kv.commit()
-    assert kv.get(KEY) is None and store.save_table(last=True) == 0
+    assert kv.get(KEY) is None and store.save_table(ROOM, last=True) == 0
