@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
+from jetcluster.api import models
 from jetcluster.api import request as api_request
 from jetcluster.api.leader_gets import LeaderGets
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
@@ -263,6 +264,8 @@ class JetStreamApi:
             seconds = endpoint.seconds or api_request.REQUEST_SECONDS
             wait_until(self._context.clock.monotonic() + seconds)
             async with asyncio.timeout(seconds):
+                if endpoint.uses_models(request):
+                    await models.load()
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}
@@ -313,8 +316,8 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
 
 
 async def load_endpoints() -> Find:
-    """Loads `endpoints.find` and with it the handlers. The import takes 0.06 s after that of pydantic, which a start
-    does: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
+    """Loads `endpoints.find` and with it the handlers, but not the models: once, in a thread, so that heartbeats and
+    data go on. `node.warm_up` asks for it first of all."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(_import_find))
     return _loaded[0]

@@ -10,12 +10,13 @@ import json
 from binascii import b2a_base64
 from collections.abc import Generator
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.budget import Steps, at_once
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
