@@ -351,8 +351,7 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
             if totals.congested:
                 totals.congested = False
                 route = None
-        elif not line.headers_size and (route.bulk is not None or (
-                route.node is not None and route.node.valve is None and not route.node.peer.valve.closed)):
+        elif not line.headers_size and (route.bulk is not None or (route.node is not None and not route.node.closed)):
             messages = []
             at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk, permissions)
             try:

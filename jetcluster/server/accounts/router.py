@@ -304,7 +304,7 @@ class Router:
             if client.take(subject, reply, headers, payload, origin):
                 taken += 1
         for interest in route.remote:
-            if interest.valve is not None or interest.peer.valve.closed:
+            if interest.closed:
                 interest.hold(origin)
         if not route.queues:
             for peer in route.peers:

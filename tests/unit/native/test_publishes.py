@@ -15,7 +15,7 @@ from jetcluster import native
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.client import commands
 from testkit.native import python_alone
-from testkit.server_rig import ServerRig
+from testkit.server_rig import FakePeer, ServerRig
 from tests.unit.native.inputs import Inputs, every_cut, portions_of, publishes_differ
 
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
@@ -96,3 +96,20 @@ def test_a_taker_that_takes_nothing_is_not_asked_for_ever() -> None:
     client = rig.client()
     client.send(*[b"PUB a 0", b""] * 5)
     assert offered == [5, 1, 1, 1, 1] and client.connection.in_msgs == 5
+
+
+def test_a_taker_elsewhere_that_was_full_once_gets_runs_again() -> None:
+    rig, node = ServerRig(), FakePeer("node")
+    runs: list[int] = []
+    node.send_run = lambda account, messages, size: runs.append(len(messages))  # type: ignore[method-assign]
+    rig.router.peers.set_interest(node, b"a", None, 1)
+    client = rig.client()
+    rig.router.peers.valve_told(node, b"a", closed=True)
+    client.ask(*[b"PUB a 0", b""] * 5)
+    rig.router.peers.valve_told(node, b"a", closed=False)
+    while client.connection.in_msgs < 5:
+        client.read()
+    node.sent.clear()
+    runs.clear()
+    client.ask(*[b"PUB a 0", b""] * 5)
+    assert runs == [5] and not node.sent
