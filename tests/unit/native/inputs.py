@@ -148,7 +148,8 @@ class Rig:
         self.node = FakePeer("node")
         self.wanted = rng.choice(FILTERS)
         if rng.random() < 0.3:
-            self.rig.router.peers.set_interest(self.node, self.wanted, None, 1)
+            for filter in dict.fromkeys((self.wanted, rng.choice(FILTERS))):
+                self.rig.router.peers.set_interest(self.node, filter, None, 1)
 
     def _client(self) -> Peer:
         rng = self.rng

@@ -113,3 +113,17 @@ def test_a_taker_elsewhere_that_was_full_once_gets_runs_again() -> None:
     runs.clear()
     client.ask(*[b"PUB a 0", b""] * 5)
     assert runs == [5] and not node.sent
+
+
+def test_another_node_gets_different_subjects_and_headers_together() -> None:
+    rig, node = ServerRig(), FakePeer("node")
+    runs: list[list[bytes]] = []
+    node.send_run = lambda account, messages, size: runs.append([m[0] for m in messages])  # type: ignore[method-assign]
+    for subject in (b"a.*", b"b.*"):
+        rig.router.peers.set_interest(node, subject, None, 1)
+    client = rig.client()
+    client.ask(b"PUB a.0 0", b"", b"PUB b.0 0", b"")  # their routes are at hand from now on
+    runs.clear()
+    headed = b"HPUB a.2 12 13", b"NATS/1.0\r\n\r\nx"
+    client.ask(b"PUB a.1 0", b"", *headed, b"PUB a.3 0", b"", b"PUB b.1 0", b"", b"PUB b.2 0", b"")
+    assert runs == [[b"a.1", b"a.2", b"a.3"], [b"b.1", b"b.2"]] and not node.sent
