@@ -13,6 +13,7 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.meta_voters import MetaVoters
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import Node
@@ -32,10 +33,13 @@ REMOVED = "this server was removed from the cluster; it can come back with an em
 class MetaMembers:
     """Admission of members by the meta leader; every node remembers names, because it may lead later."""
 
-    def __init__(self, runtime: Runtime, network: Network, meta: MetaReplica, service: MetaService) -> None:
+    def __init__(
+        self, runtime: Runtime, network: Network, meta: MetaReplica, service: MetaService, voters: MetaVoters
+    ) -> None:
         self._runtime, self._network = runtime, network
         self._meta = meta
         self._service = service
+        self.voters = voters
         self._names: dict[str, str] = {}
         """By peer id, the name of each node ever connected, also of a member that left before it was registered."""
         self._started = runtime.clock.monotonic()
@@ -70,24 +74,30 @@ class MetaMembers:
             # A member without a known name was lost before any leader. It may be the one that this node replaces; with
             # both the group would count too many servers. Should it come back, it asks too.
             if old != peer and self._name(old) in {name, None} and not self._online(old):
-                away = self._runtime.clock.monotonic() - self._lost.get(old, self._started)
-                if away >= TAKEN_AFTER_SECONDS and (old in learning or may_go(group, old)):
+                if self.away(old) >= TAKEN_AFTER_SECONDS and (old in learning or may_go(group, old)):
                     self._runtime.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return
         group.add_peer(peer)
 
+    def away(self, peer: str) -> float:
+        """Returns for how many seconds `peer` has no link; 0 for one that is connected."""
+        return 0.0 if self._online(peer) else self._runtime.clock.monotonic() - self._lost.get(peer, self._started)
+
     async def replace_lost(self) -> None:
-        """Gives the places of lost peers to their successors. Raises ApiError, RaftError, OutcomeUnknownError."""
+        """Gives the places of lost peers to their successors, and the votes of those that are away to others. Raises
+        ApiError, RaftError, OutcomeUnknownError."""
         group = self._meta.group
+        if group is not None:
+            self.voters.replace(group, self.away)
         nodes = self._meta.machine.nodes
         for old, node in list(nodes.items()):
-            if group is None or self._online(old) or old in group.peers:
+            if group is None or self._online(old) or old in group.members:
                 continue
             new = next((p for p, info in self._network.mesh.peers.items() if info.name == node.name), None)
             if new is None and self._network.name == node.name:
                 new = self._network.me
-            if new is not None and new in group.peers and new in nodes:
+            if new is not None and new in group.members and new in nodes:
                 request = self._runtime.rng.token(8).hex()
                 result = await self._service.handle("node_replace", {"request": request, "peer": old, "by": new})
                 self._runtime.log.info("a lost node is replaced", node=node.name, old=old, new=new, **result)
@@ -142,8 +152,17 @@ class NodeRegistry:
                 now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream, draining, level, key)
                 if known == now or info.peer_id in self._meta.machine.removed:
                     continue
-                if self._meta.group is not None and info.peer_id in self._meta.group.peers:
+                if self._follows(info.peer_id, known):
                     await self._service.handle("node", {"request": self._request(), **now.to_dict()})
+
+    def _follows(self, peer: str, known: Node | None) -> bool:
+        """Returns True for a voter, and for another member that is known already, or has caught up."""
+        group = self._meta.group
+        if group is None or peer not in group.members:
+            return False
+        if peer in group.peers or known is not None:
+            return True
+        return any(one.caught_up for one in group.status().peers if one.peer == peer)
 
     def _level(self, peer: str) -> int:
         """Returns the level that the peer reported, or until then the recorded one."""

@@ -122,7 +122,7 @@ async def start_monitor(node: Node) -> Monitor:
     options = node.options
     tls = _tls(options)
     host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
-    listener = _listen(host, port)
+    listener = _listen(host, port, shared=options.worker is not None)
     monitor = Monitor(node, listener, tls)
     if host in WILDCARDS:
         monitor.host = host  # it listens on [::] then, for IPv4 too
@@ -145,15 +145,15 @@ def _tls(options: Options) -> ssl.SSLContext | None:
     return server_context(replace(options.tls, verify=options.https_verify))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
             listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=False, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=shared, dualstack_ipv6=True
             )
         else:
-            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=False)
+            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=shared)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"

@@ -27,12 +27,13 @@ class Mesh:
             await asyncio.sleep(timeout)
             raise MeshError("timed out")
         self.group.peers, self.group.leader = ("me", "leader"), "leader"
+        self.group.members = frozenset(self.group.peers)
         return b""
 
 
 @virtual_time
 async def test_peers_that_say_nothing_do_not_delay_who_asks_to_be_counted_in() -> None:
-    group = SimpleNamespace(peers=("leader",), leader=None)
+    group = SimpleNamespace(peers=("leader",), members=frozenset({"leader"}), leader=None)
     joining = object.__new__(Joining)
     joining._meta = SimpleNamespace(group=group)  # type: ignore[assignment]
     joining._network = SimpleNamespace(mesh=Mesh(group), me="me")  # type: ignore[assignment]
