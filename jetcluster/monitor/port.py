@@ -16,6 +16,7 @@ from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
 from jetcluster.logs import get_logger
+from jetcluster.monitor.source import WORKER_METHOD
 from jetcluster.net.open_port import WILDCARDS, addresses
 from jetcluster.node.node import Node
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from jetcluster.monitor.connections import Connections
+    from jetcluster.monitor.machine import MachinePages
 
 log = get_logger("monitor")
 
@@ -54,6 +56,10 @@ class Monitor:
         """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
+        self._machine: asyncio.Future[MachinePages] = asyncio.get_running_loop().create_future()
+        """Done on a worker once its pages are imported; never elsewhere."""
+        if node.options.worker is not None and node.jetstream is not None:
+            node.jetstream.mesh.serve(WORKER_METHOD, self._serve_worker)
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
     async def _attach(self) -> None:
@@ -71,7 +77,14 @@ class Monitor:
             connections = self.connections = Connections(
                 self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
             )
-            app = application(pages, Metrics(self._node, pages), self._node.options.http_base_path)
+            place, metrics = self._node.options.worker, Metrics(self._node, pages)
+            machine = None
+            if place is not None:
+                from jetcluster.monitor.machine import MachinePages
+
+                machine = MachinePages(self._node, place, pages, metrics)
+                self._machine.set_result(machine)
+            app = application(pages, metrics, self._node.options.http_base_path, machine)
             app.middlewares.append(connections.answer)
             runner = web.AppRunner(
                 app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
@@ -86,6 +99,10 @@ class Monitor:
             )  # fmt: skip
         except Exception:
             log.exception("monitoring does not work")
+
+    async def _serve_worker(self, peer: str, payload: bytes) -> bytes:
+        """Answers another worker, which waits for the import."""
+        return await (await asyncio.shield(self._machine)).serve(peer, payload)
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
         """Loads the certificate again after a reload, for later handshakes. Raises ConfigError."""

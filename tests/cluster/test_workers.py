@@ -89,6 +89,7 @@ async def test_workers_serve_one_port_together_and_are_started_again(tmp_path: P
             for name in ("A", "B"):
                 assert (await client.request(name, b"x")).json()["stream"] == name
 
+        await check_monitoring(node)
         os.kill(workers[0], signal.SIGKILL)
         await eventually(lambda: workers[0] not in children(node.pid), 5, "it is still there")
         await eventually(lambda: len(children(node.pid)) == 2, 10, "it is not started again")
@@ -106,6 +107,24 @@ async def test_workers_serve_one_port_together_and_are_started_again(tmp_path: P
         config.write_text(good.replace("workers: 2", "workers: 3"))
         node.signal(signal.SIGHUP)
         await eventually(lambda: "config reload not supported for Workers" in node.log(), 5, "no refusal")
+
+
+async def check_monitoring(node: Node) -> None:
+    """The clients of both workers are connected, and each of the two streams has two messages."""
+    for _ in range(4):  # whichever worker answers
+        varz = await node.monitor("varz")
+        assert (varz["server_name"], varz["connections"]) == ("m", 2)
+        assert [row["server_name"] for row in varz["workers"]] == ["m", "m-w1"]
+        assert [row["connections"] for row in varz["workers"]] == [1, 1]
+    jsz = await node.monitor("jsz?streams=1")
+    assert (jsz["streams"], jsz["messages"]) == (2, 4)
+    (account,) = jsz["account_details"]
+    assert sorted(stream["name"] for stream in account["stream_detail"]) == ["A", "B"]
+    connz = await node.monitor("connz")
+    assert sorted(row["worker"] for row in connz["connections"]) == [0, 1]
+    assert (await node.monitor("connz?worker=1"))["num_connections"] == 1
+    assert (await node.monitor("varz?worker=1"))["server_name"] == "m-w1"
+    assert (await node.monitor("healthz"))["status"] == "ok"
 
 
 async def eventually_equal(client: Client, stream: str, count: int) -> None:
