@@ -36,9 +36,19 @@ def workers_of(text: str) -> int:
     return int(text)
 
 
-def count_of(workers: int) -> int:
-    """Returns the number of processes for the option `workers`; 0 is one per core that this process may use."""
-    return workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+def count_of(workers: int, quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Returns the number of processes for the option `workers`; 0 is one per core that this process may use, by its
+    affinity and its container's `quota`."""
+    return workers or max(min(len(os.sched_getaffinity(0)), _cores_of(quota), MAX_WORKERS), 1)
+
+
+def _cores_of(quota: Path) -> int:
+    """Returns the cores of a file cpu.max, "<microseconds> <period>", rounded up; MAX_WORKERS without a limit."""
+    try:
+        most, period = quota.read_text().split()
+        return -(-int(most) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # "max": none
+        return MAX_WORKERS
 
 
 def folder_of(store_dir: str, index: int) -> str:

@@ -128,3 +128,15 @@ def test_data_of_workers_that_are_not_started_is_not_passed_over(tmp_path: Path)
     assert "has data of worker 2, and workers is 2: set workers to 3, or" in str(problem_of_store(options, 2))
     (tmp_path / "jetstream").rmdir()
     assert "none of worker 0" in str(problem_of_store(options, 3))
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("", 8)]
+)
+def test_automatic_is_one_per_core_that_the_container_may_use(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "cpu.max").write_text(quota)
+    assert count_of(0, tmp_path / "cpu.max") == cores
+    assert count_of(0, tmp_path / "nowhere") == 8
