@@ -12,6 +12,7 @@ FIGURES = {
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
     "crossing": "processor time per message that stays on a node, and that crosses to another one",
+    "fleet": "large clusters of workers in a simulation",
     "flood": "connections that publish without waiting, beside publishers that wait for their acks",
     "idle_streams": "processor time of a node with streams in which nothing happens",
     "long_commands": "how long commands that remove very many messages hold a replica",

@@ -133,6 +133,7 @@ class Roster:
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
 JOIN_RETRY_SECONDS = 0.5
+ANNOUNCE_SECONDS = 0.02
 ADVICE = (
     "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
     "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
@@ -150,6 +151,7 @@ class Joining:
     ) -> None:  # fmt: skip
         """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
         self._founding = founding
+        self._announcing = False
         self._roster = roster
         self.settled = settled
         self._runtime, self._network = runtime, network
@@ -199,18 +201,36 @@ class Joining:
             self._look_for_cluster(self._boot)
 
     def announce(self) -> None:
+        """Tells all peers, where the word of this node counts: it is about to found a cluster, or votes."""
+        group = self._meta.group
+        if self._founding is not Founding.NEVER if group is None else self._network.me in group.peers:
+            self._tell(None)
+
+    def announce_soon(self) -> None:
+        """Does so in a moment, once for all changes until then: each member of a large cluster is one."""
+        if not self._announcing:
+            self._announcing = True
+            self._runtime.timers.call_later(ANNOUNCE_SECONDS, self._announce_now)
+
+    def _announce_now(self) -> None:
+        self._announcing = False
+        self.announce()
+
+    def _tell(self, peer: str | None) -> None:
         if self._clustered:
-            self._network.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
+            self._network.mesh.notify(peer, BOOT_NOTICE, self._announcement().encode())
 
     def peer_up(self, info: NodeInfo) -> None:
         self._members.seen(info)
-        self.announce()
+        if self._boot is not None:
+            self.announce()
+        self._tell(info.peer_id)
 
     def peer_down(self, info: NodeInfo) -> None:
         self._members.lost(info)
         if self._boot is not None:
             self._boot.forget(info.peer_id)
-        self.announce()
+            self.announce()
 
     def _announcement(self) -> Announcement:
         """Leaves out nodes that found no cluster: they would never agree to a set of peers."""
@@ -303,7 +323,7 @@ class Joining:
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Admits a node if this one leads the meta group; other nodes answer without effect."""
         try:
-            self._members.admit(peer)
+            self._members.asked(peer)
         except RaftError as error:
             raise MeshError(str(error)) from error
         return b""

@@ -18,6 +18,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import Node
 from jetcluster.model.advisory import stream_action
+from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import MembershipError, RaftError
 from jetcluster.replica.members import learners, may_go
 from jetcluster.replica.proposals import OutcomeUnknownError
@@ -45,6 +46,8 @@ class MetaMembers:
         self._started = runtime.clock.monotonic()
         self._lost: dict[str, float] = {}
         """By peer id, when its link was lost (monotonic)."""
+        self._waiting: OrderedSet[str] = OrderedSet()
+        """Peers that asked to be admitted while another change was under way."""
 
     def seen(self, info: NodeInfo) -> None:
         if len(self._names) >= MAX_NAMES:
@@ -56,6 +59,28 @@ class MetaMembers:
         if len(self._lost) >= MAX_NAMES:
             self._lost.pop(next(iter(self._lost)))
         self._lost[info.peer_id] = self._runtime.clock.monotonic()
+
+    def asked(self, peer: str) -> None:
+        """Admits `peer`, which asks until it is a member, now or after the changes before. Raises as `admit` does."""
+        try:
+            self.admit(peer)
+        except MembershipError:
+            if len(self._waiting) < MAX_NAMES:
+                self._waiting.add(peer)
+            raise
+
+    def admit_waiting(self) -> None:
+        """Admits the next peer that waits, once a change is over: hundreds may join at the same time."""
+        group = self._meta.group
+        while self._waiting and group is not None:
+            peer = next(iter(self._waiting))
+            self._waiting.discard(peer)
+            try:
+                self.admit(peer)
+            except RaftError:
+                continue  # it asks again
+            if peer in group.members:
+                return
 
     def admit(self, peer: str) -> None:
         """Adds `peer`, which asks until it is a member, or removes the lost one that it replaces. Raises RaftError."""
