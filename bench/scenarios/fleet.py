@@ -1,10 +1,10 @@
 """Large clusters of workers in a simulation: forming, electing, placing, losing machines.
 
-    python -m bench fleet [--machines 64] [--workers 8] [--streams 50000] [--without-nodes]
+    python -m bench fleet [--machines 64] [--workers 8] [--streams 50000] [--live-workers 2]
 
 The first part runs all nodes (`testkit.sim.nodes`: real mesh, Raft and JetStream, simulated network, disks and time).
 They found a cluster and join it; then two voting machines at a time are lost, until fewer machines are left than votes.
-Heartbeats are five times rarer than outside, as the cost of a simulated second grows with the square of the nodes. The
+Heartbeats are five times rarer than outside, as the cost of a simulated second grows with the square of the nodes, and there are fewer workers. The
 second part is the meta leader alone (`cluster.meta_service` on the state machine): it places the streams on the
 machines, and machines are lost. Figures are of simulated time, and of this process's.
 """
@@ -196,12 +196,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machines", type=int, default=64)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--streams", type=int, default=50_000)
-    parser.add_argument("--without-nodes", action="store_true", help="only the second part")
+    parser.add_argument("--live-workers", type=int, default=2, help="workers in the first part; 0: without it")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    if not arguments.without_nodes:
+    if arguments.live_workers:
         logging.disable()
         loop = VirtualLoop()  # type: ignore[abstract]
-        loop.run(live(arguments.machines, arguments.workers))
+        loop.run(live(arguments.machines, arguments.live_workers))
     asyncio.run(place(arguments.machines, arguments.workers, arguments.streams))

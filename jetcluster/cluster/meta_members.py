@@ -152,6 +152,8 @@ class NodeRegistry:
         self._cluster_id = cluster_id
         self._administration = administration
         self._registering = asyncio.Lock()
+        self._compared: dict[str, tuple[NodeInfo, Node | None, int]] = {}
+        """By peer id, what was equal at the last look: each creation of a stream looks at all nodes."""
 
     async def keep(self, term: int) -> None:
         """Keeps the list current while this node leads the meta group in `term`."""
@@ -171,11 +173,18 @@ class NodeRegistry:
             if not self._meta.machine.cluster_id:
                 await self._name_cluster()
             for info in (self._network.mesh.me, *self._network.mesh.peers.values()):
-                known = self._meta.machine.nodes.get(info.peer_id)
-                draining = known is not None and known.draining
-                level, key = self._level(info.peer_id), self._key(info, known)
+                known, level = self._meta.machine.nodes.get(info.peer_id), self._level(info.peer_id)
+                last = self._compared.get(info.peer_id)
+                if last is not None and last[0] is info and last[1] is known and last[2] == level:
+                    continue
+                draining, key = known is not None and known.draining, self._key(info, known)
                 now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream, draining, level, key)
-                if known == now or info.peer_id in self._meta.machine.removed:
+                if known == now:
+                    if len(self._compared) >= MAX_NAMES:
+                        self._compared.clear()
+                    self._compared[info.peer_id] = info, known, level
+                    continue
+                if info.peer_id in self._meta.machine.removed:
                     continue
                 if self._follows(info.peer_id, known):
                     await self._service.handle("node", {"request": self._request(), **now.to_dict()})
