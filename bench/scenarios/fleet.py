@@ -3,10 +3,10 @@
     python -m bench fleet [--machines 64] [--workers 8] [--streams 50000] [--live-workers 2]
 
 The first part runs all nodes (`testkit.sim.nodes`: real mesh, Raft and JetStream, simulated network, disks and time).
-They found a cluster and join it; then two voting machines at a time are lost, until fewer machines are left than votes.
-Heartbeats are five times rarer than outside, as the cost of a simulated second grows with the square of the nodes, and there are fewer workers. The
-second part is the meta leader alone (`cluster.meta_service` on the state machine): it places the streams on the
-machines, and machines are lost. Figures are of simulated time, and of this process's.
+They found a cluster and join it; then the leader's machine and that of another voter are lost, up to three times.
+Heartbeats are five times rarer than outside and workers are fewer, because the cost of a simulated second grows with
+the square of the nodes. The second part is the meta leader alone (`cluster.meta_service` on the state machine): it
+places the streams on the machines, and machines are lost. Figures are of simulated time, and of this process's.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ async def test_workers_serve_one_port_together_and_are_started_again(tmp_path: P
         workers = children(node.pid)
         clients = await clients_of_both(node.url)
         assert sorted(clients) == ["m", "m-w1"]
+        await both_are_members(node)
         for name in ("A", "B"):
             await create_stream(clients["m"], name, [name], replicas=1)
         leaders = {(await clients["m"].api(f"STREAM.INFO.{name}"))["cluster"]["leader"] for name in ("A", "B")}
@@ -107,6 +108,33 @@ async def test_workers_serve_one_port_together_and_are_started_again(tmp_path: P
         config.write_text(good.replace("workers: 2", "workers: 3"))
         node.signal(signal.SIGHUP)
         await eventually(lambda: "config reload not supported for Workers" in node.log(), 5, "no refusal")
+
+
+async def test_a_reload_through_the_system_account_reaches_all_workers(tmp_path: Path) -> None:
+    accounts = "accounts { SYS { users: [ { user: sys, password: sys } ] } }\nsystem_account: SYS\n"
+    async with supervised(tmp_path, accounts) as node:
+        await both_are_members(node)
+        clients = await clients_of_both(node.url)
+        config = tmp_path / "server.conf"
+        config.write_text(config.read_text() + "max_payload: 3000\n")
+        system = await Client.connect(node.url, user="sys", **{"pass": "sys"})
+        ids = [client.info["server_id"] for client in clients.values()]
+        assert len(set(ids)) == 2, "each worker is a server of its own there"
+        answer = (await system.request(f"$SYS.REQ.SERVER.{ids[0]}.RELOAD", b"")).json()
+        assert "error" not in answer
+        for client in clients.values():
+            await eventually(lambda client=client: client.info["max_payload"] == 3000, 5, "no reload")  # type: ignore[misc]
+
+
+async def both_are_members(node: Node) -> None:
+    """As in any cluster, "Server is ready" comes before all nodes have joined."""
+    end = asyncio.get_running_loop().time() + 10
+    while True:
+        meta = (await node.monitor("jsz?worker=0"))["meta_cluster"]
+        if meta["cluster_size"] == 2 and all(replica["current"] for replica in meta.get("replicas", ())):
+            return
+        assert asyncio.get_running_loop().time() < end, meta
+        await asyncio.sleep(0.05)
 
 
 async def check_monitoring(node: Node) -> None:
