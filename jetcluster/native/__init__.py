@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "gets", "messages", "publishes")
+_MODULES: Final = ("acks", "gets", "ingest", "messages", "publishes")
 
 
 def source_digest(folder: Path) -> str:
@@ -60,6 +60,16 @@ run_length: Callable[..., int] | None = None if why_pure else _found["messages"]
 """`messages.run_length`; without it each message is looked up (`server.accounts.router.Router`)."""
 payload_bytes: Callable[..., int] | None = None if why_pure else _found["messages"].payload_bytes
 """`messages.payload_bytes`; its twin is `mesh.peer_link.size_of`."""
+bare_length: Callable[..., int] | None = None if why_pure else _found["messages"].bare_length
+"""`messages.bare_length`; its twin is in `server.accounts.router`."""
+as_messages: Callable[..., tuple[list[Any], int]] | None = None if why_pure else _found["messages"].as_messages
+"""`messages.as_messages`; without it each answer is sent alone (`server.accounts.router.Router.publish_many`)."""
+split_bare: Callable[..., tuple[list[bytes], list[bytes], list[bytes], int] | None] | None = (
+    None if why_pure else _found["ingest"].split_bare
+)
+"""`ingest.split_bare`; its twin is in `stream.lead.ingest`."""
+stored_acks: Callable[..., list[tuple[bytes, bytes]]] | None = None if why_pure else _found["ingest"].stored_acks
+"""`ingest.stored_acks`; its twin is `stream.lead.answers.PubAcks.render`."""
 plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else _found["gets"].plain_get
 """`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
 message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head

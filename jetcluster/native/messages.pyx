@@ -184,6 +184,41 @@ def run_length(list messages not None, Py_ssize_t first, Py_ssize_t head, Py_ssi
     return place - first
 
 
+def bare_length(list messages not None, Py_ssize_t first, Py_ssize_t most):
+    """Returns how many messages from `first` on, and at most `most`, have no headers before one that has."""
+    cdef Py_ssize_t place = first, end
+    if first < 0 or most < 0:
+        raise ValueError("not a place")
+    end = min(first + most, len(messages))
+    while place < end:
+        message = messages[place]
+        _check(message)
+        if PyBytes_GET_SIZE(_part(message, 2)):
+            break
+        place += 1
+    return place - first
+
+
+def as_messages(answers not None, Py_ssize_t first, Py_ssize_t most, Py_ssize_t head):
+    """Returns (messages for another node, bytes of all their parts) of the answers from `first` on, and at most `most`,
+    that have a subject with the same first `head` bytes and one token after them, as in `run_length`. An answer is a
+    tuple (subject, payload)."""
+    cdef list some, messages = []
+    cdef Py_ssize_t size = 0
+    cdef object answer
+    if first < 0 or most < 0:
+        raise ValueError("not a place")
+    some = list(answers[first : first + most])
+    del some[run_length(some, 0, head, 1) :]
+    for answer in some:
+        _check_answer(answer)
+        if PyTuple_GET_SIZE(answer) != 2:
+            raise TypeError("an answer is a tuple of two bytes")
+        messages.append((_part(answer, 0), b"", b"", _part(answer, 1)))
+        size += PyBytes_GET_SIZE(_part(answer, 0)) + PyBytes_GET_SIZE(_part(answer, 1))
+    return messages, size
+
+
 def payload_bytes(list messages not None):
     """Returns the bytes of the headers and payloads of messages."""
     cdef Py_ssize_t size = 0

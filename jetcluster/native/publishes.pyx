@@ -193,7 +193,7 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if pending > limit or not _goes_on(source, at, line, totals) or not _is(source, line, subject):
+        if pending > limit or not _goes_on(source, at, line, totals, False) or not _is(source, line, subject):
             break
     if at_out > piece:
         out.append(PyBytes_FromStringAndSize(piece, at_out - piece))
@@ -207,11 +207,11 @@ cdef Py_ssize_t _render(const Input *source, Py_ssize_t at, Line *line, Totals *
     return at
 
 
-cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals *totals) noexcept nogil:
-    """Reads the next line: True if it is of this portion, and without headers."""
+cdef bint _goes_on(const Input *source, Py_ssize_t at, Line *line, const Totals *totals, bint headed) noexcept nogil:
+    """Reads the next line: True if it is of this portion, and without headers unless `headed`."""
     return (
         totals.messages < totals.max_messages and totals.bytes < totals.max_bytes and at < source.stop
-        and _read(source, at, line) and not line.headers_size)
+        and _read(source, at, line) and (headed or not line.headers_size))
 
 
 cdef struct Run:  # messages that a taker gets together
@@ -224,27 +224,27 @@ cdef struct Run:  # messages that a taker gets together
 
 
 cdef Py_ssize_t _collect(const Input *source, Py_ssize_t at, Line *line, Totals *totals, bytes subject, list messages,
-                         Run *run, router, bulk, permissions) except -1:
-    """Puts the message in `line` into `messages`, and those after it to the same subject or, with `bulk`, to others that
-    it alone takes. Returns where the next line begins."""
+                         Run *run, router, route, permissions) except -1:
+    """Puts the message in `line` into `messages`, and those after it to the same subject, or to others that the same taker
+    alone takes. Another node gets those with headers, too. Returns where the next line begins."""
+    cdef object bulk = route.bulk, node = route.node
     run.count = run.size = 0
     while True:
         messages.append((
-            subject, PyBytes_FromStringAndSize(source.data + line.reply, line.reply_size), b"",
-            PyBytes_FromStringAndSize(source.data + line.body, line.body_size)))
+            subject, PyBytes_FromStringAndSize(source.data + line.reply, line.reply_size),
+            PyBytes_FromStringAndSize(source.data + line.body, line.headers_size), PyBytes_FromStringAndSize(
+                source.data + line.body + line.headers_size, line.body_size - line.headers_size)))
         run.starts[run.count], run.bodies[run.count] = at, line.body_size
         run.count += 1
         run.size += line.subject_size + line.reply_size + line.body_size
         totals.messages += 1
         totals.bytes += line.body_size
         at = line.end
-        if run.count >= run.most or run.size >= RUN_BYTES or not _goes_on(source, at, line, totals):
+        if run.count >= run.most or run.size >= RUN_BYTES or not _goes_on(source, at, line, totals, node is not None):
             return at
         if not _is(source, line, subject):
-            if bulk is None:
-                return at
             subject = PyBytes_FromStringAndSize(source.data + line.subject, line.subject_size)
-            if not _takes(router, subject, bulk) or not _permitted(permissions, subject):
+            if not _takes(router, subject, bulk, node) or not _permitted(permissions, subject):
                 return at
 
 
@@ -256,8 +256,8 @@ cdef bint _permitted(permissions, bytes subject) except -1:
     return bool(permissions.permits(subject) if answer is None else answer)
 
 
-cdef bint _takes(router, bytes subject, bulk) except -1:
-    """True when `bulk` alone takes the subject, whose route is at hand."""
+cdef bint _takes(router, bytes subject, bulk, node) except -1:
+    """True when `bulk`, or `node` where it is None, alone takes the subject, whose route is at hand."""
     cdef dict literals = router.literals, shared
     cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
     cdef const char *name = PyBytes_AS_STRING(subject)
@@ -269,7 +269,7 @@ cdef bint _takes(router, bytes subject, bulk) except -1:
             return False
         shared = router.index.deep if ack else router.index.prefixes
         route = shared.get(PyBytes_FromStringAndSize(name, size))
-    return route is not None and route.bulk is bulk
+    return route is not None and route.bulk is bulk and route.node is node
 
 
 cdef Py_ssize_t _without(const char *name, Py_ssize_t size, int tokens) noexcept nogil:
@@ -351,10 +351,9 @@ def publish_lines(commands, portion, parser, Py_ssize_t size, client, router):
             if totals.congested:
                 totals.congested = False
                 route = None
-        elif not line.headers_size and (route.bulk is not None or (
-                route.node is not None and route.node.valve is None and not route.node.peer.valve.closed)):
+        elif not route.node.closed if route.node is not None else route.bulk is not None and not line.headers_size:
             messages = []
-            at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route.bulk, permissions)
+            at = _collect(&source, at, &line, &totals, subject, messages, &run, router, route, permissions)
             try:
                 size = run.count
                 if route.node is not None:

@@ -130,8 +130,10 @@ async def both_are_members(node: Node) -> None:
     """As in any cluster, "Server is ready" comes before all nodes have joined."""
     end = asyncio.get_running_loop().time() + 10
     while True:
-        meta = (await node.monitor("jsz?worker=0"))["meta_cluster"]
-        if meta["cluster_size"] == 2 and all(replica["current"] for replica in meta.get("replicas", ())):
+        found = await node.monitor("jsz")  # its meta_cluster is that of worker 0
+        meta = found["meta_cluster"]
+        joined = "missing_workers" not in found and meta["cluster_size"] == 2
+        if joined and all(replica["current"] for replica in meta.get("replicas", ())):
             return
         assert asyncio.get_running_loop().time() < end, meta
         await asyncio.sleep(0.05)

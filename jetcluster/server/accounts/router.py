@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from jetcluster import native
 from jetcluster.clock import Rng
@@ -17,6 +17,7 @@ from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Su
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import ACK_TOKENS, MAX_CACHED_BYTES, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+from jetcluster.records import NamedTuple
 from jetcluster.server.accounts import bulk
 from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
 from jetcluster.server.accounts.remote_peers import RemotePeers, ServerOrigin
@@ -216,7 +217,7 @@ class Router:
                 route = self.index.match(subject)
             taker = route.client
             if taker is None:
-                if route is shared and route.node is not None and native.run_length is not None:
+                if route is shared and route.node is not None and native.as_messages is not None:
                     place += self._answer_elsewhere(route.node, messages, place, len(head))
                     continue
                 self.deliver(route, subject, b"", b"", payload, self._internal)
@@ -236,12 +237,10 @@ class Router:
     ) -> int:
         """Sends the answers from `place` on to clients of another node together, as far as their subjects have the same
         first `head` bytes and one token more; returns how many."""
-        assert native.run_length is not None
-        some = list(answers[place : place + ANSWERS_TOGETHER])
-        some = some[: native.run_length(some, 0, head, 1)]
-        run = [(subject, b"", b"", payload) for subject, payload in some]
-        interest.peer.send_run(self.account, run, sum(len(subject) + len(payload) for subject, payload in some))
-        return len(some)
+        assert native.as_messages is not None
+        run, size = native.as_messages(answers, place, ANSWERS_TOGETHER, head)
+        interest.peer.send_run(self.account, run, size)
+        return len(run)
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
         prefixes = self.index.prefixes
@@ -304,7 +303,7 @@ class Router:
             if client.take(subject, reply, headers, payload, origin):
                 taken += 1
         for interest in route.remote:
-            if interest.valve is not None or interest.peer.valve.closed:
+            if interest.closed:
                 interest.hold(origin)
         if not route.queues:
             for peer in route.peers:
@@ -521,9 +520,9 @@ class Router:
                 continue
             try:
                 if count > 1 and together and route.bulk is not None and route.shared_callbacks:
-                    some = list(takewhile(_is_bare, messages[place : place + count]))
-                    if some:
-                        taken = route.bulk(some, origin)
+                    bare = _bare_length(messages, place, count)
+                    if bare:
+                        taken = route.bulk(list(messages[place : place + bare]), origin)
                         together = taken > 1
                         place += max(taken, 1)
                         continue
@@ -566,6 +565,13 @@ class Router:
         return any(
             members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
         )
+
+
+def _bare_length(messages: Sequence[Outgoing], place: int, count: int) -> int:
+    """Returns how many messages from this one on, at most `count`, have no headers before one that has."""
+    if native.bare_length is not None and isinstance(messages, list):
+        return native.bare_length(messages, place, count)
+    return sum(1 for _ in takewhile(_is_bare, messages[place : place + count]))
 
 
 def _is_bare(message: Outgoing) -> bool:

@@ -348,6 +348,11 @@ class RemoteInterest:
         self.valve: Valve | None = None
         """The valve of the taker at the peer, once it has closed (`Switchboard.valve_told`)."""
 
+    @property
+    def closed(self) -> bool:
+        """True while publishers wait at it: `hold` has an effect."""
+        return (self.valve is not None and self.valve.closed) or self.peer.valve.closed
+
     def hold(self, origin: Origin) -> None:
         """Makes the publisher wait if the valve of the taker at the peer, or of the link, is closed."""
         if self.valve is not None and self.valve.closed:

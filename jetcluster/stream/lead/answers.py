@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, Protocol
 
-from jetcluster import errors
+from jetcluster import errors, native
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Valve
 from jetcluster.raft.api import (
@@ -35,6 +35,7 @@ class PubAcks:
         start = b"{" + name
         if domain:
             start += b',"domain":' + _quoted(domain)
+        self._head = start + b',"seq":'
         start = start.replace(b"%", b"%%") + b',"seq":%d'
         self._stored = start + b"}"
         self._batch = start + b',"batch":%b,"count":%d}'
@@ -48,6 +49,8 @@ class PubAcks:
         assert len(replies) == result.count, (len(replies), result.count)
         stored = self._stored
         if result.verdicts is None:
+            if native.stored_acks is not None and isinstance(replies, list):
+                return native.stored_acks(self._head, result.first_seq, replies)
             return [
                 (reply, stored % seq) for reply, seq in zip(replies, count(result.first_seq), strict=False) if reply
             ]

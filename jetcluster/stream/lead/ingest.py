@@ -27,11 +27,11 @@ literal tokens only share one search (`store.search.kept_filters`). The unit is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from jetcluster import errors
+from jetcluster import errors, native
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
@@ -262,25 +262,24 @@ class Ingest:
         if room <= 1 or self.valve.closed or origin.kind == INTERNAL:
             self.on_message(*messages[0], origin)
             return 1
-        messages = messages[: room - 1]
-        subjects, replies, _, payloads = zip(*messages, strict=True)
-        size = self._open_bytes + sum(map(len, subjects)) + sum(map(len, payloads))
-        if size >= BATCH_BYTES or max(map(len, subjects)) > MAX_SUBJECT or any(r.endswith(FAST) for r in replies):
+        split = (native.split_bare or split_bare)(messages, room - 1, MAX_SUBJECT, FAST)
+        if split is None or self._open_bytes + split[3] >= BATCH_BYTES:
             self.on_message(*messages[0], origin)
             return 1
+        subjects, replies, payloads, size = split
         if not self._subjects:
             if self._backlog.full:
                 self._answers.too_many(replies)
-                return len(messages)
+                return len(replies)
             if not self._scheduled:
                 self._schedule()
         if self._headers:
-            self._headers += [b""] * len(messages)
+            self._headers += [b""] * len(replies)
         self._subjects += subjects
         self._payloads += payloads
         self._replies += replies
-        self._open_bytes = size
-        return len(messages)
+        self._open_bytes += size
+        return len(replies)
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
         """Refuses a message whose wildcard costs too much."""
@@ -394,6 +393,17 @@ class Ingest:
         if missing:
             self._headers += [b""] * missing
         self._headers.append(headers)
+
+
+def split_bare(
+    messages: list[Outgoing], most: int, max_subject: int, mark: bytes
+) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes], int] | None:
+    """The columns of the first `most` messages, and the bytes of their subjects and payloads. None when a subject is
+    longer than `max_subject`, or a reply ends with `mark`."""
+    subjects, replies, _, payloads = zip(*messages[:most], strict=True)
+    if max(map(len, subjects)) > max_subject or any(reply.endswith(mark) for reply in replies):
+        return None
+    return subjects, replies, payloads, sum(map(len, subjects)) + sum(map(len, payloads))
 
 
 def _storable(headers: bytes) -> bytes:

@@ -146,8 +146,10 @@ class Rig:
             filter: self._subscribe(filter) for filter in rng.sample(FILTERS, rng.choice([0, 0, 1, 3]))
         }
         self.node = FakePeer("node")
+        self.wanted = rng.choice(FILTERS)
         if rng.random() < 0.3:
-            self.rig.router.peers.set_interest(self.node, rng.choice(FILTERS), None, 1)
+            for filter in dict.fromkeys((self.wanted, rng.choice(FILTERS))):
+                self.rig.router.peers.set_interest(self.node, filter, None, 1)
 
     def _client(self) -> Peer:
         rng = self.rng
@@ -228,6 +230,9 @@ class Rig:
             self._look()  # each read comes in a turn of its own, as the loop has it
             if self.rng.random() < 0.2:
                 self.valve.open()
+            if self.rng.random() < 0.2:
+                self.rig.router.peers.valve_told(self.node, self.wanted, self.rng.random() < 0.5)
+        self.rig.router.peers.valve_told(self.node, self.wanted, closed=False)
         for _ in range(12):
             self.valve.open()
             self._look()

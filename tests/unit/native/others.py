@@ -14,6 +14,9 @@ from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.server.accounts.subscription import rendered
 from jetcluster.store.api import Columns
+from jetcluster.stream.lead.answers import PubAcks
+from jetcluster.stream.lead.ingest import split_bare
+from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.read.direct_get import message_head
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from testkit.native import python_alone
@@ -216,7 +219,24 @@ def answers(rng: random.Random) -> Found:
     return len(some), both(lambda: answers_taken(some))
 
 
+def splits(rng: random.Random) -> Found:
+    """The publishes that a stream's leader takes together."""
+    assert native.split_bare is not None
+    messages, most = some_messages(rng), rng.randrange(1, 50)
+    most_bytes, mark = rng.choice([299, 300, 1000]), rng.choice([b".$FI", b"r", b"_INBOX.a.12", b"1"])
+    compiled, python = native.split_bare(messages, most, most_bytes, mark), split_bare(messages, most, most_bytes, mark)
+    same = compiled == (None if python is None else (*map(list, python[:3]), python[3]))
+    return len(messages), "" if same else f"split_bare({messages}, {most}, {most_bytes}, {mark!r})"
+
+
+def pub_acks(rng: random.Random) -> Found:
+    some = [rng.choice([*INBOXES, b""]) for _ in range(rng.randrange(1, 30))]
+    first = rng.choice([rng.randrange(1, 200), rng.randrange(1, 2 * HALF - 30)])
+    acks = PubAcks(rng.choice(["S", "a%d", 'x"y', "x" * 300]), rng.choice([None, "D%"]))
+    return len(some), both(lambda: acks.render(PublishResult(first, len(some), None), some))
+
+
 KINDS: dict[str, Callable[[random.Random], Found]] = {
     "Direct Gets": gets, "header blocks": heads, "acks": acks, "ack subjects": ack_subjects, "frames": frames,
-    "columns": columns, "answers": answers,
+    "columns": columns, "answers": answers, "publishes to a leader": splits, "acks of publishes": pub_acks,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from jetcluster import native
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.client import commands
 from testkit.native import python_alone
-from testkit.server_rig import ServerRig
+from testkit.server_rig import FakePeer, ServerRig
 from tests.unit.native.inputs import Inputs, every_cut, portions_of, publishes_differ
 
 INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
@@ -96,3 +96,34 @@ def test_a_taker_that_takes_nothing_is_not_asked_for_ever() -> None:
     client = rig.client()
     client.send(*[b"PUB a 0", b""] * 5)
     assert offered == [5, 1, 1, 1, 1] and client.connection.in_msgs == 5
+
+
+def test_a_taker_elsewhere_that_was_full_once_gets_runs_again() -> None:
+    rig, node = ServerRig(), FakePeer("node")
+    runs: list[int] = []
+    node.send_run = lambda account, messages, size: runs.append(len(messages))  # type: ignore[method-assign]
+    rig.router.peers.set_interest(node, b"a", None, 1)
+    client = rig.client()
+    rig.router.peers.valve_told(node, b"a", closed=True)
+    client.ask(*[b"PUB a 0", b""] * 5)
+    rig.router.peers.valve_told(node, b"a", closed=False)
+    while client.connection.in_msgs < 5:
+        client.read()
+    node.sent.clear()
+    runs.clear()
+    client.ask(*[b"PUB a 0", b""] * 5)
+    assert runs == [5] and not node.sent
+
+
+def test_another_node_gets_different_subjects_and_headers_together() -> None:
+    rig, node = ServerRig(), FakePeer("node")
+    runs: list[list[bytes]] = []
+    node.send_run = lambda account, messages, size: runs.append([m[0] for m in messages])  # type: ignore[method-assign]
+    for subject in (b"a.*", b"b.*"):
+        rig.router.peers.set_interest(node, subject, None, 1)
+    client = rig.client()
+    client.ask(b"PUB a.0 0", b"", b"PUB b.0 0", b"")  # their routes are at hand from now on
+    runs.clear()
+    headed = b"HPUB a.2 12 13", b"NATS/1.0\r\n\r\nx"
+    client.ask(b"PUB a.1 0", b"", *headed, b"PUB a.3 0", b"", b"PUB b.1 0", b"", b"PUB b.2 0", b"")
+    assert runs == [[b"a.1", b"a.2", b"a.3"], [b"b.1", b"b.2"]] and not node.sent
