@@ -144,6 +144,8 @@ def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
 
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:
     """Return the candidates with all required and no forbidden tags, and error texts for the others."""
+    if not wanted:
+        return list(able), []
     required = [tag.lower() for tag in wanted if not tag.startswith("!")]
     forbidden = [tag[1:].lower() for tag in wanted if tag.startswith("!")]
     fitting = []
