@@ -103,3 +103,28 @@ async def test_on_one_machine_the_first_worker_alone_decides() -> None:
         for number in range(3):
             await cluster.create(f"S{number}", 1, ask="A2")
         assert {cluster.leader(f"S{number}").name for number in range(3)} == {"A0", "A1", "A2"}
+
+
+@virtual_time
+async def test_a_worker_that_lost_its_vote_while_it_was_cut_off_follows_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta_voters, "REPLACE_SECONDS", 2.0)
+    async with Cluster("ABCDEF", workers=1) as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None
+        away = sorted(voters(cluster) - {leader.name})[0]
+        cluster.isolate(away)
+        await cluster.until(
+            lambda: len(voters(cluster)) == MAX_VOTERS and away not in voters(cluster), 10, "a vote less"
+        )
+        cluster.heal()
+        group = leader.js.meta.group
+        assert group is not None
+        await cluster.until(lambda: cluster[away].me in group.members, 10, "a member again")
+        own = cluster[away].js.meta.group
+        assert own is not None
+        await cluster.until(
+            lambda: own.leader == leader.me and own.applied_index == group.applied_index, 10, "it follows"
+        )
+        assert away not in voters(cluster)
+        found = await cluster.create("S", 3, ask=away)
+        assert len(found.peers) == 3
