@@ -65,7 +65,7 @@ def voters(cluster: Cluster) -> set[str]:
     leader = cluster.meta_leader()
     if leader is None or leader.js.meta.group is None:
         return set()
-    config = leader.js.meta.group.members_at(leader.js.meta.group.last_index)
+    config = leader.js.meta.group.members_at(leader.js.meta.group.commit_index)
     return set() if config.outgoing else {node.name for node in cluster.nodes.values() if node.me in config.voters}
 
 

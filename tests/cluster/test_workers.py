@@ -15,7 +15,7 @@ import pytest
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.started]
 
 
 @pytest.fixture(autouse=True)

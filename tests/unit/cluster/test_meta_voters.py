@@ -52,7 +52,7 @@ def voters(cluster: Cluster) -> set[str]:
     """Names of the meta group's voters; empty while they change."""
     leader = cluster.meta_leader()
     assert leader is not None and leader.js.meta.group is not None
-    config = leader.js.meta.group.members_at(leader.js.meta.group.last_index)
+    config = leader.js.meta.group.members_at(leader.js.meta.group.commit_index)
     return set() if config.outgoing else {node.name for node in cluster.nodes.values() if node.me in config.voters}
 
 
