@@ -17,6 +17,7 @@ FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 """Modes of a server's own files and folders (see `file_modes`)."""
 _CHUNK_BYTES: Final = 1 << 20
+HOLE_CHECK_BYTES: Final = 1 << 16
 
 
 class Files(Protocol):
@@ -28,6 +29,7 @@ class Files(Protocol):
     def pwrite(self, fd: int, data: Any, offset: int, /) -> int: ...
     def pwritev(self, fd: int, buffers: Sequence[Any], offset: int, /) -> int: ...
     def posix_fallocate(self, fd: int, offset: int, length: int, /) -> None: ...
+    def lseek(self, fd: int, position: int, whence: int, /) -> int: ...
     def fsync(self, fd: int) -> None: ...
     def fdatasync(self, fd: int) -> None: ...
     def fstat(self, fd: int) -> os.stat_result: ...
@@ -80,6 +82,36 @@ def read(path: Path, files: Files = os) -> bytes:
         return b"".join(parts)
     finally:
         files.close(descriptor)
+
+
+def read_beginning(path: Path, files: Files = os) -> tuple[bytes, int]:
+    """Return what a preallocated file holds, up to where the file system knows of nothing but zeros, and its size.
+
+    The zeros that follow at once are read and looked at: a file system that forgets what it was given there (it has
+    happened) is not believed. Raises OSError.
+    """
+    descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = files.fstat(descriptor).st_size
+        end = min(_data_end(descriptor, size, files) + HOLE_CHECK_BYTES, size)
+        data = files.pread(descriptor, end, 0)
+    finally:
+        files.close(descriptor)
+    if len(data) < end or (end < size and data[-HOLE_CHECK_BYTES:].strip(b"\0")):
+        data = read(path, files)
+        size = len(data)
+    return data, size
+
+
+def _data_end(descriptor: int, size: int, files: Files) -> int:
+    """Return the end of the last data; `size` where the file system does not say."""
+    end = 0
+    try:
+        while end < size:
+            end = files.lseek(descriptor, files.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else size
+    return size
 
 
 def read_text(path: Path, files: Files = os, *, errors: str = "strict") -> str:

@@ -1,10 +1,12 @@
-"""Logging: structlog's processors before a writer thread, so that logging never blocks the event loop.
+"""Logging: a renderer, or structlog's processors for JSON, before a writer thread, so that logging never blocks the
+event loop.
 
 Three decisions:
 
-- **structlog is imported at the first line logged, without rich.** `import structlog` costs 60 ms after asyncio, 45 ms
-  of it for the optional import of rich in `structlog.dev` and `structlog.tracebacks` (pretty tracebacks, never used
-  here). Hiding rich during that import (they expect its absence: `except ImportError`) leaves 14 ms.
+- **structlog is imported for JSON alone, at the first line logged, and without rich.** `import structlog` costs 60 ms
+  after asyncio, 45 ms of it for the optional import of rich in `structlog.dev` and `structlog.tracebacks` (pretty
+  tracebacks, never used here). Hiding rich during that import (they expect its absence: `except ImportError`) leaves
+  14 ms and 1.5 MB, a twelfth of a start, which the text format spares: it needs one processor, its own.
 - **A line goes to a bounded queue, and a thread writes it.** Harnesses pipe stderr and stop reading after "Server is
   ready"; a blocking write to the full pipe would freeze the server. When the queue is full, lines are dropped and
   counted, and the count is logged once the reader continues.
@@ -21,7 +23,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -66,6 +68,51 @@ class LogOptions(Protocol):
     def remote_syslog(self) -> str: ...
     @property
     def log_format(self) -> str: ...
+
+
+class _TextLog:
+    """A logger of the text format, with the methods of structlog's that `Logger` calls."""
+
+    __slots__ = ("_context", "_render", "_write")
+
+    def __init__(self, render: TextRenderer, write: Callable[[str], None], context: Mapping[str, object]) -> None:
+        self._render = render
+        self._write = write
+        self._context = context
+
+    def bind(self, **context: object) -> _TextLog:
+        return _TextLog(self._render, self._write, {**self._context, **context})
+
+    def debug(self, event: str, **values: object) -> None:
+        self._log("debug", event, values)
+
+    def info(self, event: str, **values: object) -> None:
+        self._log("info", event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        self._log("warning", event, values)
+
+    def error(self, event: str, **values: object) -> None:
+        self._log("error", event, values)
+
+    def critical(self, event: str, **values: object) -> None:
+        self._log("critical", event, values)
+
+    def _log(self, method: str, event: str, values: dict[str, Any]) -> None:
+        fields = {**self._context, **values, "event": event}
+        cause = fields.pop("exc_info", None)
+        if cause and (trace := _traceback(cause)):
+            fields["exception"] = trace
+        self._write(self._render(None, method, fields))
+
+
+def _traceback(cause: Any) -> str:
+    """Returns the traceback of an exception, of a triple about it, or, for True, of the one that is being handled."""
+    import traceback
+
+    if not isinstance(cause, BaseException):
+        cause = (cause if isinstance(cause, tuple) else sys.exc_info())[1]
+    return "".join(traceback.format_exception(cause)).rstrip("\n") if cause is not None else ""
 
 
 class _Sink:
@@ -153,28 +200,27 @@ class _State:
         self.changed()
 
     def structured(self) -> Any:
-        """Return the structlog logger that all `Logger`s bind to; built at the first line."""
+        """Return the logger that all `Logger`s bind to; built at the first line."""
         if self._structured is None:
-            structlog = _import_structlog()
-            processors: list[Any] = [structlog.processors.format_exc_info]
-            if self.json:
-                processors = [
-                    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-                    structlog.processors.add_log_level,
-                    *processors,
-                    _level_name,
-                    structlog.processors.JSONRenderer(default=str),
-                ]
-            else:
-                processors.append(self.renderer)
-            self._structured = structlog.wrap_logger(
-                _Sink(self.writer),
-                processors=processors,
-                wrapper_class=structlog.make_filtering_bound_logger(DEBUG),
-                context_class=dict,
-                cache_logger_on_first_use=True,
-            )
+            text = _TextLog(self.renderer, self.writer.write, {})
+            self._structured = self._json_log() if self.json else text
         return self._structured
+
+    def _json_log(self) -> Any:
+        structlog = _import_structlog()
+        return structlog.wrap_logger(
+            _Sink(self.writer),
+            processors=[
+                structlog.processors.format_exc_info,
+                structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+                structlog.processors.add_log_level,
+                _level_name,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(DEBUG),
+            context_class=dict,
+            cache_logger_on_first_use=True,
+        )
 
     def changed(self) -> None:
         self.generation += 1

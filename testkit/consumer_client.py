@@ -174,8 +174,12 @@ class Jet:
         assert (shown(found), status.status) == ([], 404)
 
     async def ack(self, msg: Msg, word: bytes = b"+ACK", within: float = 5.0) -> Msg:
-        """Waits for the confirmation."""
-        return await self.client.request(msg.reply.decode(), word, within)
+        """Returns the confirmation. Raises TimeoutError, and ClientError where no node takes the ack: while a consumer
+        moves, its earlier owner listens no more and the next one not yet, and the client gets a 503 at once."""
+        answer = await self.client.request(msg.reply.decode(), word, within)
+        if answer.status:
+            raise ClientError(f"{msg.reply.decode()}: status {answer.status}")
+        return answer
 
     def ack_soon(self, msg: Msg, word: bytes = b"+ACK") -> None:
         self.client.publish(msg.reply.decode(), word)

@@ -15,20 +15,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.api import models
 from jetcluster.api.request import ApiContext, Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules
-from jetcluster.model.api import PageRequest, StepdownRequest
 from jetcluster.model.codec import invalid_json
-from jetcluster.model.consumer import (
-    ConsumerConfig,
-    ConsumerCreateRequest,
-    ConsumerPauseRequest,
-    ConsumerResetRequest,
-    ConsumerUnpinRequest,
-)
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from jetcluster.protocol import headers
@@ -36,12 +29,12 @@ from jetcluster.protocol import headers
 MAX_ACK_PENDING: Final = 1000
 
 
-def waits_for_acks(wanted: ConsumerConfig, stream: Mapping[str, Any]) -> bool:
+def waits_for_acks(wanted: models.ConsumerConfig, stream: Mapping[str, Any]) -> bool:
     """True for the consumer of a mirror or source of nats-server, on a stream whose messages go when acknowledged."""
     return wanted.sourcing and wanted.direct and bool(wanted.name) and stream.get("retention", "limits") != "limits"
 
 
-def make_durable(wanted: ConsumerConfig) -> int:
+def make_durable(wanted: models.ConsumerConfig) -> int:
     """Changes the request to the consumer that it gets. Returns the sequence that it asked to begin at, 0 for the
     first."""
     start = wanted.opt_start_seq
@@ -106,8 +99,8 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
     return await _create(context, request, wanted)
 
 
-def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateRequest:
-    wanted = ConsumerCreateRequest.from_fields(
+def _parse_create(context: ApiContext, request: Request) -> models.ConsumerCreateRequest:
+    wanted = models.ConsumerCreateRequest.from_fields(
         request.fields, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
     )
     if wanted.stream_name != request.stream:
@@ -116,7 +109,7 @@ def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateReques
     return wanted
 
 
-async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+async def _create(context: ApiContext, request: Request, wanted: models.ConsumerCreateRequest) -> Fields:
     wanted.config.settle_ack_policy(context.compat.ack_policy)
     given = wanted.config.to_wire()
     if wanted.config.num_replicas > 1 and not context.cluster.clustered:
@@ -157,7 +150,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     return _info(result["info"])
 
 
-async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+async def _for_link(context: ApiContext, request: Request, wanted: models.ConsumerCreateRequest) -> Fields:
     start = make_durable(wanted.config)
     name = wanted.config.name
     known = await rewind(context, request, name, start)  # the old deliver subject has no subscriber any more
@@ -221,7 +214,7 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 async def pause(context: ApiContext, request: Request) -> Fields:
     """`pause_until` of the answer is the time that was given, also when it is past; the zero time without any."""
-    wanted = ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
     given = parse_rfc3339(wanted.pause_until) if wanted.pause_until else 0
     until = max(0, given)
     name = request.args[1]
@@ -236,13 +229,13 @@ async def pause(context: ApiContext, request: Request) -> Fields:
 
 async def reset(context: ApiContext, request: Request) -> Fields:
     """Answers a consumer that does not exist with 404; upstream sends no answer then."""
-    wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}
 
 
 async def unpin(context: ApiContext, request: Request) -> Fields:
-    wanted = ConsumerUnpinRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.ConsumerUnpinRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.group:
         raise invalid_json("consumer group not specified")
     await find(context, request)
@@ -254,7 +247,7 @@ async def unpin(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     body = {"name": request.args[1], "placement": placement, "preferred": placement.get("preferred", "")}
     await on_leader(context, request, "consumer_stepdown", body)
@@ -262,7 +255,7 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
 
 
 async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
-    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
     return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
+from jetcluster.api import models
 from jetcluster.api import request as api_request
+from jetcluster.api.leader_gets import LeaderGets
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import ApiContext, Request, RequestCounters, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
@@ -68,6 +70,7 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 
 INFO = b"$JS.API.INFO"
 INFO_TOKENS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
+MSG_GET = b".STREAM.MSG.GET."
 
 
 class JetStreamApi:
@@ -93,6 +96,8 @@ class JetStreamApi:
         self._advisories = context.advisories()
         self._claims = ObjectClaims(context.cluster, bus)
         self._domain = f"$JS.{context.domain}.API.".encode()
+        self._msg_get = (b"$JS.API" + MSG_GET, self._domain[:-1] + MSG_GET)
+        self.gets = LeaderGets(context, self._got, self._queue_up)
         self._subscriptions: list[Subscription] = []
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
@@ -121,6 +126,7 @@ class JetStreamApi:
             self._bus.unsubscribe(subscription)
         self._subscriptions = []
         self._claims.stop()
+        self.gets.stop()
         self._queue.clear()
         self._queued_bytes = 0
         if self._starting is not None:
@@ -141,10 +147,17 @@ class JetStreamApi:
             if reply:
                 self._bus.publish(reply, headers=NO_RESPONDERS)
             return
-        self._queue.append(
-            Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)
-        )
-        self._queued_bytes += len(payload)
+        bus = self._bus
+        request = Request(bus.account, subject, (), reply, headers, payload, origin, bus, self._context.strict)
+        if subject.startswith(self._msg_get) and self.enabled and self.gets.waiting < self.max_queued:
+            stream = subject[subject.index(MSG_GET) + len(MSG_GET) :]
+            if self.gets.take(request, stream):
+                return
+        self._queue_up((request,))
+
+    def _queue_up(self, requests: Collection[Request]) -> None:
+        self._queue += requests
+        self._queued_bytes += sum(len(request.payload) for request in requests)
         while len(self._queue) > self.max_queued or self._queued_bytes > MAX_QUEUED_BYTES:
             self._queued_bytes -= len(self._queue.popleft().payload)
             self.dropped += 1
@@ -153,7 +166,12 @@ class JetStreamApi:
     def waiting(self) -> tuple[int, int]:
         """Requests whose turn has not come, and how many of them only ask for STREAM.INFO or CONSUMER.INFO."""
         infos = sum(1 for request in self._queue if any(kind in request.subject for kind in INFO_TOKENS))
-        return len(self._queue), infos
+        return len(self._queue) + self.gets.waiting, infos
+
+    def _got(self, request: Request, response: bytes) -> None:
+        """Ends a request that found its message; those are no events, and not audited."""
+        self.counters.total += 1
+        self._bus.publish(request.reply, response)
 
     def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject.
@@ -246,6 +264,8 @@ class JetStreamApi:
             seconds = endpoint.seconds or api_request.REQUEST_SECONDS
             wait_until(self._context.clock.monotonic() + seconds)
             async with asyncio.timeout(seconds):
+                if endpoint.uses_models(request):
+                    await models.load()
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}
@@ -296,8 +316,8 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
 
 
 async def load_endpoints() -> Find:
-    """Loads `endpoints.find` and with it the handlers. The import takes 0.06 s after that of pydantic, which a start
-    does: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
+    """Loads `endpoints.find` and with it the handlers, but not the models: once, in a thread, so that heartbeats and
+    data go on. `node.warm_up` asks for it first of all."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(_import_find))
     return _loaded[0]

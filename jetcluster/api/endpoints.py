@@ -1,8 +1,8 @@
 """The table of API endpoints: subject, response type, handler, and the further fields of an error reply.
 
 Also holds the handlers of accounts, of buckets, and of `$JS.API.META.>`, `$JS.API.SERVER.>` and `ACCOUNT.PURGE.*`
-(whole servers and accounts, for the system account alone). The module imports the handlers and with them pydantic, so
-it is loaded on the first request, not at start (see `api.dispatch`).
+(whole servers and accounts, for the system account alone). The module imports the handlers, so it is loaded after the
+start or on the first request (see `api.dispatch`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 from jetcluster import API_LEVEL
-from jetcluster.api import consumers, restore, snapshot, streams
+from jetcluster.api import consumers, models, restore, snapshot, streams
 from jetcluster.api.request import ApiContext, Request, RequestCounters
 from jetcluster.api.streams import on_leader
 from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, OBJECT_DELIVER_SUBJECT, STREAM_NOT_FOUND, ApiError, by_code
-from jetcluster.model.api import RescueRequest, ServerRequest, StepdownRequest
 from jetcluster.model.codec import dumps
 from jetcluster.model.limits import AccountLimits, tier_replicas
 from jetcluster.model.times import ZERO_TIME
@@ -113,7 +112,7 @@ AGAIN_SECONDS = 0.25
 
 async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
     _check_clustered(context)
-    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     await context.cluster.meta_request("meta_stepdown", {"placement": placement})
     return {"success": True}
@@ -142,7 +141,7 @@ async def rescue_meta(context: ApiContext, request: Request) -> bytes:
     try:
         if b"".join(request.payload.split()) in _EMPTY_BODIES:
             raise by_code(BAD_REQUEST)
-        wanted = RescueRequest.from_fields(request.fields, strict=request.strict).quorum_needed
+        wanted = models.RescueRequest.from_fields(request.fields, strict=request.strict).quorum_needed
     except ApiError as error:
         wanted = error
     own, *others = [dumps({"type": RESCUE_TYPE, **answer}) for answer in await context.cluster.rescue_meta(wanted, by)]
@@ -186,7 +185,7 @@ async def _delete_streams(context: ApiContext, account: str) -> None:
 
 def _server(context: ApiContext, request: Request) -> Fields:
     _check_clustered(context)
-    wanted = ServerRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.ServerRequest.from_fields(request.fields, strict=request.strict)
     if not (wanted.peer or wanted.peer_id):
         raise by_code(BAD_REQUEST)
     return {"request": context.request_id(), **wanted.model_dump()}
@@ -222,6 +221,8 @@ class Endpoint:
     """The longest that an answer may take; None for the usual time (`request.REQUEST_SECONDS`)."""
     decodes: bool = True
     """False when the handler itself refuses a body that is no JSON object."""
+    uses_models: Callable[[Request], bool] = lambda request: True
+    """Returns False for a request whose handler uses none of `api.models`."""
 
 
 PURGE_SECONDS: Final = 3600.0
@@ -237,21 +238,28 @@ def _endpoint(name: str, args: int | tuple[int, int], type: str, handler: _Plain
     return Endpoint(name, args if isinstance(args, tuple) else (args, args), type, run, in_error)
 
 
+def _plain(endpoint: Endpoint, uses_models: Callable[[Request], bool] = lambda request: False) -> Endpoint:
+    return replace(endpoint, uses_models=uses_models)
+
+
 _NO_PAGE: Final[dict[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
 _MAX_FILTER_TOKENS: Final = 64
 """Tokens of a filter subject at the end of CONSUMER.CREATE."""
 
 ALL: Final = (
-    Endpoint("INFO", (0, 0), "account_info_response", account_info),
-    Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account_info),
+    _plain(Endpoint("INFO", (0, 0), "account_info_response", account_info)),
+    _plain(Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account_info)),
     _endpoint("STREAM.CREATE", 1, "stream_create_response", streams.create),
     _endpoint("STREAM.UPDATE", 1, "stream_update_response", streams.update),
-    _endpoint("STREAM.INFO", 1, "stream_info_response", streams.info, **_NO_PAGE),
+    _plain(
+        _endpoint("STREAM.INFO", 1, "stream_info_response", streams.info, **_NO_PAGE),
+        lambda request: bool(request.payload),
+    ),
     replace(_endpoint("STREAM.DELETE", 1, "stream_delete_response", streams.delete), decodes=False),
     _endpoint("STREAM.NAMES", 0, "stream_names_response", streams.names, **_NO_PAGE, streams=[]),
     _endpoint("STREAM.LIST", 0, "stream_list_response", streams.list_streams, **_NO_PAGE, streams=[]),
     replace(_endpoint("STREAM.PURGE", 1, "stream_purge_response", streams.purge, purged=0), seconds=PURGE_SECONDS),
-    _endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get),
+    _plain(_endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get)),
     _endpoint("STREAM.MSG.DELETE", 1, "stream_msg_delete_response", streams.msg_delete),
     _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),
     _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", snapshot.snapshot),
@@ -262,7 +270,7 @@ ALL: Final = (
     _endpoint("CONSUMER.LIST", 1, "consumer_list_response", consumers.list_consumers, **_NO_PAGE, consumers=[]),
     _endpoint("CONSUMER.CREATE", (1, _MAX_FILTER_TOKENS), "consumer_create_response", consumers.create),
     _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create_durable),
-    replace(_endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info), decodes=False),
+    _plain(replace(_endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info), decodes=False)),
     replace(_endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete), decodes=False),
     _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False, pause_until=ZERO_TIME),
     _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.reset, reset_seq=0),

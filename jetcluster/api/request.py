@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import errors
@@ -29,6 +29,7 @@ from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.transforms import results_filter
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.records import dataclass
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jetcluster import errors
-from jetcluster.api import streams
+from jetcluster.api import models, streams
 from jetcluster.api.request import ApiContext, Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
@@ -24,11 +24,7 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
-from jetcluster.model.api import RestoreRequest, RestoreState
-from jetcluster.model.base import check_bounds
 from jetcluster.model.codec import dumps
-from jetcluster.model.consumer import ConsumerCreateRequest
-from jetcluster.model.stream import StreamConfig
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
@@ -110,8 +106,8 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
 
 def _adopted(context: ApiContext, request: Request, found: Fields) -> Fields:
     """The configuration in an archive, for the stream that the request names. Raises ApiError."""
-    check_bounds(found)
-    config = StreamConfig.from_object(found)
+    models.check_bounds(found)
+    config = models.StreamConfig.from_object(found)
     config.name = request.stream
     limits = context.limits(request.account)
     return config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
@@ -121,9 +117,9 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
     """The normalised configuration, and how many bytes the stream has had. An empty request gets the defaults
     until its archive says which one (`_adopted`)."""
     if not request.payload.strip():
-        wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
+        wanted = models.RestoreRequest(config=models.StreamConfig(name=request.stream), state=models.RestoreState())
     else:
-        wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
+        wanted = models.RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
         raise by_code(errors.BAD_REQUEST)
@@ -410,7 +406,7 @@ class RestoreReceiver:
         """Raises ApiError or ValueError when such a consumer cannot exist here."""
         limits = self._context.limits(self._request.account).of(assignment.replicas)
         wish = {"stream_name": assignment.name, "config": found.get("config")}
-        given = ConsumerCreateRequest.from_fields(wish, strict=False).config.to_wire()
+        given = models.ConsumerCreateRequest.from_fields(wish, strict=False).config.to_wire()
         consumer_rules.check_name(name)
         retention = assignment.config["retention"]
         given["num_replicas"] = consumer_rules.replicas_within(

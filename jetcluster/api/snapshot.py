@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.api import models
 from jetcluster.api.request import ApiContext, Request
 from jetcluster.api.streams import on_leader
 from jetcluster.budget import BusyError, Steps
@@ -15,7 +16,6 @@ from jetcluster.errors import ApiError, CallerError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import subjects
 from jetcluster.model.advisory import Transfer, transfer_subjects
-from jetcluster.model.api import SnapshotRequest
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.stream.rules import RESTORING
@@ -41,7 +41,7 @@ class StatusError(CallerError):
 async def snapshot(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         raise by_code(errors.BAD_REQUEST)
-    wanted = SnapshotRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.SnapshotRequest.from_fields(request.fields, strict=request.strict)
     deliver = wanted.deliver_subject
     if not subjects.is_valid(deliver) or not subjects.is_literal(deliver) or not request.may_deliver_to(deliver):
         raise by_code(errors.SNAPSHOT_DELIVER_SUBJECT)
@@ -56,7 +56,12 @@ class Sender:
     """A snapshot on its way to a client."""
 
     def __init__(
-        self, context: ApiContext, request: Request, assignment: Assignment, opened: Fields, wanted: SnapshotRequest
+        self,
+        context: ApiContext,
+        request: Request,
+        assignment: Assignment,
+        opened: Fields,
+        wanted: models.SnapshotRequest,
     ) -> None:
         self._context = context
         self._bus: Bus = request.bus

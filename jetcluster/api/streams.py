@@ -10,22 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
+from jetcluster.api import models
 from jetcluster.api import request as api_request
 from jetcluster.api.request import ApiContext, Request
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.state import Assignment
 from jetcluster.model import link_rules, stream_rules, subjects
-from jetcluster.model.api import (
-    MsgDeleteRequest,
-    PageRequest,
-    PeerRequest,
-    PurgeRequest,
-    StepdownRequest,
-    StreamConfigRequest,
-    StreamInfoRequest,
-)
 from jetcluster.model.limits import AccountLimits
-from jetcluster.model.pedantic import check_pedantic
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.rules import RESTORING
 
@@ -126,16 +117,14 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
 
 
 async def info(context: ApiContext, request: Request) -> Fields:
-    wanted = StreamInfoRequest.from_fields(request.fields, strict=request.strict)
-    body = {
-        "subjects_filter": wanted.subjects_filter,
-        "deleted_details": wanted.deleted_details,
-        "offset": wanted.offset,
-    }
+    body: Fields = {"subjects_filter": "", "deleted_details": False, "offset": 0}
+    if request.payload:
+        wanted = models.StreamInfoRequest.from_fields(request.fields, strict=request.strict)
+        body = wanted.model_dump(include=set(body))
     assignment, answer = await on_leader(context, request, "info", body)
     assignment = _newest(assignment, answer)
     total, offset, limit = answer.get("page") or (0, 0, 0)
-    if not wanted.subjects_filter or not total:
+    if not body["subjects_filter"] or not total:
         total = offset = limit = 0
     page = {"total": total, "offset": offset, "limit": limit}
     fields = {**page, **stream_info(context, assignment, answer)}
@@ -159,7 +148,7 @@ async def delete(context: ApiContext, request: Request) -> Fields:
 
 
 async def names(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "names", request, wanted, NAMES_LIMIT)
     return {
         "total": result["total"],
@@ -170,7 +159,7 @@ async def names(context: ApiContext, request: Request) -> Fields:
 
 
 async def list_streams(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "list", request, wanted, LIST_LIMIT)
     assignments = [Assignment.from_dict(item) for item in result["assignments"]]
     answers = await _gather_info(context, assignments, LIST_SECONDS)
@@ -190,7 +179,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
 
 
 async def purge(context: ApiContext, request: Request) -> Fields:
-    wanted = PurgeRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.PurgeRequest.from_fields(request.fields, strict=request.strict)
     if (wanted.seq and wanted.keep) or (wanted.filter and not subjects.is_valid(wanted.filter)):
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
@@ -217,7 +206,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
-    wanted = MsgDeleteRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.MsgDeleteRequest.from_fields(request.fields, strict=request.strict)
     await on_leader(context, request, "msg_delete", {"seq": wanted.seq, "no_erase": wanted.no_erase})
     return {"success": True}
 
@@ -225,7 +214,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     await on_leader(context, request, "stepdown", {"placement": placement})
     return {"success": True}
@@ -235,7 +224,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
     """Success says that the removal has begun: the replica goes once its successor has all that it had."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = PeerRequest.from_fields(request.fields, strict=request.strict)
+    wanted = models.PeerRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.peer:
         raise by_code(errors.BAD_REQUEST)
     await meta(context, "stream_peer_remove", request, name=request.stream, peer=wanted.peer)
@@ -264,7 +253,7 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
 
 def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
-    parsed = StreamConfigRequest.from_fields(
+    parsed = models.StreamConfigRequest.from_fields(
         request.fields,
         strict=request.strict,
     )
@@ -279,7 +268,7 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
     if not update:
         stream_rules.check_create(wire)
     if parsed.pedantic:
-        check_pedantic(parsed, config, limits)
+        models.check_pedantic(parsed, config, limits)
     given = parsed.mirror_direct if parsed.pedantic else None
     return link_rules.inherited(wire, _finder(context, request), given=given)
 
@@ -330,7 +319,7 @@ async def meta(context: ApiContext, kind: str, request: Request, **body: Any) ->
     )
 
 
-async def _page(context: ApiContext, kind: str, request: Request, wanted: PageRequest, limit: int) -> Fields:
+async def _page(context: ApiContext, kind: str, request: Request, wanted: models.PageRequest, limit: int) -> Fields:
     body = {"account": request.account, "offset": wanted.offset, "limit": limit, "subject": wanted.subject}
     return await context.cluster.meta_request(kind, body)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
@@ -13,6 +13,7 @@ from jetcluster.config.account_options import PermissionOptions, UserOptions
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options
 from jetcluster.errors import CallerError
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate

@@ -9,9 +9,9 @@ import hmac
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jetcluster.clock import Rng, SystemRng
+from jetcluster.records import dataclass
 
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 _BCRYPT_MAX_BYTES = 72

@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
@@ -21,6 +21,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
+from jetcluster.records import NamedTuple
 from jetcluster.replica.members import carried_without, learners
 from jetcluster.replica.services import Events, Network, Runtime
 

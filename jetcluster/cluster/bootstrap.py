@@ -23,12 +23,11 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import asdict, field
-from typing import NamedTuple
 
 from jetcluster.config.nkeys import is_key
 from jetcluster.health.cluster_clock import MAX_DIFFERENCE_NS
 from jetcluster.mesh.identity import is_peer_id
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 
 MAX_PEERS = 1024
 """Upper bound of a cluster's size, which bounds the size of an announcement."""

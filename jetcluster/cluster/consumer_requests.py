@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
@@ -32,6 +32,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands

@@ -18,6 +18,9 @@ FLUSH_SECONDS = 30.0
 FLUSH_PAUSE_SECONDS = 1.0
 """Shortest time between two flushes that the journal's size asks for, and after a failed flush."""
 
+SAVED_BYTES, LAST_SAVED_BYTES = 2 << 20, 32 << 20
+"""Most bytes of subject tables that a flush, and that the last one, saves: the loop waits 2 ms for each MB."""
+
 
 class Flusher:
     """Flushes periodically, or when the journal or the store asks for it."""
@@ -51,12 +54,14 @@ class Flusher:
         """Waits for a running flush, then flushes a last time."""
         if self.running is not None:
             await asyncio.gather(self.running, return_exceptions=True)
-        await self.flush()
+        await self.flush(last=True)
 
-    async def flush(self) -> None:
+    async def flush(self, *, last: bool = False) -> None:
         """Flushes once; never raises. The journal forgets only entries that are durable in the store. After a
-        MSG.DELETE with erasure it forgets all of them, so that the message does not stay in the journal."""
+        MSG.DELETE with erasure it forgets all of them, so that the message does not stay in the journal. `last`: the
+        process is going to end."""
         self._meta.save()
+        self._save_tables(last)
         forget_deleted = self._orphans.settle(self._predates_tombstone)
         marks = self._marks()
         erased, self._commits.erased = self._commits.erased, False
@@ -81,6 +86,12 @@ class Flusher:
             self._network.raft.journal.forget_old()
         else:
             self._commits.erased |= erased
+
+    def _save_tables(self, last: bool) -> None:
+        """Saves what fits; a later flush saves others."""
+        room = LAST_SAVED_BYTES if last else SAVED_BYTES
+        for replica in self._replicas.values():
+            room -= replica.store.save_table(room, last=last)
 
     def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""

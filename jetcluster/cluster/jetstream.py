@@ -133,6 +133,12 @@ class JetStream:
     def assignments(self, account: str) -> list[Assignment]:
         return self.meta.machine.assignments(account)
 
+    def led(self, account: str, name: str) -> StreamReplica | None:
+        """Returns this node's replica of a stream, if it leads and requests may be answered."""
+        assignment = self.assignment(account, name)
+        replica = self.replicas.get(assignment.gid) if assignment is not None else None
+        return replica if replica is not None and replica.leading and not self.joining.removed else None
+
     def mirrors_of(self, account: str, name: str) -> list[str]:
         """Returns the sorted names of the account's streams that mirror its stream `name`."""
         links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))

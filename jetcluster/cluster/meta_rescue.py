@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.errors import RESCUE_REFUSED, ApiError, by_code
@@ -26,6 +26,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.raft import rescue as raft
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.rescue import ReplicaReport, RescueError
+from jetcluster.records import NamedTuple
 from jetcluster.replica.services import Events, Network, Runtime
 
 if TYPE_CHECKING:

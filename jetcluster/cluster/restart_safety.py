@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP, RaftGroup, Role
+from jetcluster.records import NamedTuple
 from jetcluster.replica.members import carried_without
 from jetcluster.replica.services import Network, Runtime
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.administration import Administration
@@ -36,6 +35,7 @@ from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node import RaftNode
+from jetcluster.records import NamedTuple
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.rounds import Background
 from jetcluster.replica.services import Services

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.parser import ConfigNode
 from jetcluster.errors import OperatorError
 from jetcluster.model import durations
+from jetcluster.records import NamedTuple
 
 Bytes = int
 Seconds = float

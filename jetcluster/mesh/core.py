@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from logging import Logger
 from operator import attrgetter
-from typing import NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.mesh.api import MeshError, NodeInfo
@@ -49,6 +48,7 @@ from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic, size
 from jetcluster.mesh.rpc import Handler, Rpc
 from jetcluster.protocol.connection_states import JOINED, ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer, Switchboard
+from jetcluster.records import NamedTuple
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20

@@ -24,7 +24,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import cast
 
 from jetcluster.clock import Clock
 from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused, own_addresses
@@ -39,6 +39,7 @@ from jetcluster.mesh.frames import (
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
+from jetcluster.records import NamedTuple
 
 HIGH_WATER_BYTES = 256 * 1024
 LOW_WATER_BYTES = 64 * 1024

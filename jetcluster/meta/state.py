@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from jetcluster.model.subjects import Patterns
 from jetcluster.model.times import rfc3339
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 
 MAX_FENCED_NODES = 64
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.logs import Log
 from jetcluster.protocol.bus import Bus
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.sourced import Cursor

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
@@ -15,6 +15,7 @@ from jetcluster.mirror.ports import LinkTarget
 from jetcluster.model import times
 from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol import headers as header_block
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import FIELD, appended, nats_fields

@@ -6,11 +6,12 @@ The publisher calls `Bus.has_interest(subject)` first: an event without a listen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.model.codec import dumps
 from jetcluster.model.times import rfc3339
+from jetcluster.records import NamedTuple
 
 PREFIX = "$JS.EVENT.ADVISORY."
 _TYPE = "io.nats.jetstream.advisory.v1."

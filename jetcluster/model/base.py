@@ -1,8 +1,7 @@
 """The base of the pydantic models: Go's JSON habits and error texts.
 
-Importing pydantic costs 0.1 s, which a node's start spends while it waits anyway; defining and building the models
-costs as much again. Only the API handlers import this module, after the start; `node.warm_up` builds each model unless
-it has been used before.
+Importing pydantic costs 0.1 s, defining and building the models as much again. Only `api.models` imports this module,
+once a client has come or a request needs it; `node.warm_up` builds each model unless it has been used before.
 
 A request's decoded body has bounds, because models take microseconds per value and cannot be interrupted:
 `check_bounds` visits each list and object once before they are built.

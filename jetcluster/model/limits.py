@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from jetcluster.errors import by_code
+from jetcluster.records import dataclass
 
 NO_LIMITS: Final = 10120
 FARTHEST_SEQ: Final = (1 << 63) - 1

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
+
+from jetcluster.records import NamedTuple
 
 MAX_SUBJECT_CHARS = 16_383
 """Characters of a subject in a configuration: in UTF-8 they are at most 65,535 bytes, the limit of stored subjects."""

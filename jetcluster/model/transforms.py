@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.errors import CallerError
+from jetcluster.records import NamedTuple
 
 MAX_INT32: Final = 2**31 - 1
 MAX_MAPPED_BYTES: Final = 65_535

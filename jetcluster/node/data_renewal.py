@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.meta_replica import LOST_KEY, STATE_KEY
@@ -32,6 +32,7 @@ from jetcluster.files import (
     write_durably,
 )
 from jetcluster.mesh.identity import MARKER_NAME
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore

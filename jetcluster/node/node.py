@@ -22,7 +22,7 @@ from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
-from jetcluster.node.warm_up import import_pydantic, warm_up
+from jetcluster.node.warm_up import warm_up
 from jetcluster.server.listener import host_port
 from jetcluster.server.server import Server, enter_lame_duck
 
@@ -141,9 +141,7 @@ class Node:
         self.share()
         self.monitoring = self._make_monitoring(self)
         await self.monitoring.start()
-        pydantic = asyncio.get_running_loop().create_task(import_pydantic(self.options))
         await self.jetstream.prepare()
-        await pydantic
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
@@ -152,7 +150,7 @@ class Node:
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
-        self._keep(warm_up(self.options, self.monitoring.modules()))
+        self._keep(warm_up(self.options, self.server.clients.visited, self.monitoring.modules()))
         if self._stop_asked:
             self._keep(self.stop())
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions, Options
@@ -50,6 +49,7 @@ from jetcluster.node.part_options import (
     object_limits,
     route,
 )
+from jetcluster.records import NamedTuple
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 from jetcluster.store.blocks import cache_of
@@ -299,8 +299,7 @@ class NodeJetStream(MeshListener):
     # ---- parts
 
     def _open_directory(self) -> Path:
-        configured = self._options.jetstream.store_dir
-        root = Path(configured) if configured else Path(tempfile.gettempdir()) / "nats"
+        root = Path(self._options.jetstream.store_dir or default_folder())
         files = self._platform.files
         if exists(root, files) and not is_folder(root, files):
             raise StorageError("Can't start JetStream: storage directory is not a directory")
@@ -538,6 +537,13 @@ class NodeJetStream(MeshListener):
     def _limits(self, account: str) -> AccountLimits:
         assert self.capacity is not None
         return self.capacity.limits(account, lambda: len(self.jetstream.meta.machine.nodes) if self.jetstream else 1)
+
+
+def default_folder() -> str:
+    """Returns nats-server's folder for a configuration without one."""
+    import tempfile  # with the packers that it imports 2 ms of a start
+
+    return f"{tempfile.gettempdir()}/nats"
 
 
 def _size(count: float) -> str:

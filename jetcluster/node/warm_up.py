@@ -10,21 +10,30 @@ from collections.abc import Sequence
 
 from jetcluster.config.options import Options
 
-
-async def import_pydantic(options: Options) -> None:
-    """Imports pydantic before a node is ready, beside its waits for peers and disks: 0.1 s, all that a start allows."""
-    if options.jetstream.enabled:
-        await asyncio.to_thread(importlib.import_module, "pydantic.main")
+PAUSE_SECONDS = 0.1
+"""Time after the first client's arrival in which the loop is its own; a request that needs the models loads them."""
 
 
-async def warm_up(options: Options, more: Sequence[str] = ()) -> None:
-    """Imports what requests need, the most frequent first and the modules `more` last."""
+async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] = ()) -> None:
+    """Imports what requests need: what the first ones and logins need at once, the rest once a client has come
+    (`visited`), and the modules `more` last. A node without clients spares 15 MB."""
     if options.jetstream.enabled:
         from jetcluster.api.dispatch import load_endpoints
 
         await load_endpoints()
+    await import_all(modules_of(options))
+    await visited.wait()
+    await asyncio.sleep(PAUSE_SECONDS)
+    if options.jetstream.enabled:
+        from jetcluster.api import models
+
+        await models.load()
         await build_models()
-    for name in (*modules_of(options), *more):
+    await import_all(more)
+
+
+async def import_all(names: Sequence[str]) -> None:
+    for name in names:
         if name not in sys.modules:
             await asyncio.to_thread(importlib.import_module, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.errors import NOT_AVAILABLE, OBJECT_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiError, by_code
 from jetcluster.objects.catalog import Catalog
@@ -14,6 +14,7 @@ from jetcluster.objects.metadata import dump_error, invalid, parse_meta
 from jetcluster.objects.upload import deletion
 from jetcluster.objects.uploads import MAX_ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.apply.checks import WHOLE, PublishKind, refused_by
 from jetcluster.stream.log.commands import named

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.errors import OBJECT_DELETED, OBJECT_MISMATCH, OBJECT_NOT_FOUND, OBJECT_TOO_LARGE_FOR_LIST, by_code
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, dump, invalid, parse_info
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.read.direct_get import Frame

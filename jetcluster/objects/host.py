@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus, Callback
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.lead.answers import PubAcks, Publisher

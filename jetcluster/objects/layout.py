@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.protocol.subjects import is_valid_literal
+from jetcluster.records import NamedTuple
 
 STREAM_PREFIX: Final = "OBJ_"
 OWN: Final = b"$OBJ."

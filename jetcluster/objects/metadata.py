@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.errors import OBJECT_METADATA, OBJECT_MISMATCH, ApiError, by_code
 from jetcluster.model.times import rfc3339
 from jetcluster.objects.layout import remainders
 from jetcluster.protocol.subjects import is_valid_literal
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 
 MAX_METADATA_BYTES: Final = 64 << 10

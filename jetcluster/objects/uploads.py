@@ -11,7 +11,7 @@ Only committed chunks are acked. The reply to the last chunk is held until the R
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.errors import (
     OBJECT_DIGEST,
@@ -30,6 +30,7 @@ from jetcluster.objects.metadata import Info, Meta, dump, invalid, load, parse_i
 from jetcluster.objects.upload import Upload, UploadState, end_of_upload, removal_of_upload
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.stream.lead.atomic_stage import BATCH_ID
 from jetcluster.stream.ports import Duplicate

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
 
 from jetcluster.errors import PeerError
 from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
+from jetcluster.records import NamedTuple
 
 VERSION = 3
 MAX_ENTRY_BYTES = 80 << 20

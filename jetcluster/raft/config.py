@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from jetcluster.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)
@@ -11,6 +11,8 @@ class RaftConfig:
 
     heartbeat: float = 0.1
     """Between two heartbeats of a pair of nodes; groups have none of their own."""
+    alone: float = 0.25
+    """The same while the node has no peer: it then only looks after itself."""
     suspect_after: float = 0.8
     """Silence of a node with a live link after which its followers look for a new leader."""
     quorum_timeout: float = 1.2

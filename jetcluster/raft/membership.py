@@ -16,10 +16,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from jetcluster.errors import PeerError
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 
 _INDEX = struct.Struct("<Q")
 _COUNTS = struct.Struct("<BBB")

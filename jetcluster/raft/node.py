@@ -92,7 +92,9 @@ class RaftNode:
         self.health.watch(Aspect.JOURNAL, self._journal_trouble)
         self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if journal.full else "")
         self.health.watch(Aspect.LOOP, lambda: self._loop.trouble)
-        self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
+        self._period = self.config.heartbeat
+        """Seconds from the last beat to the next one."""
+        self._beat_handle = timers.call_later(self._period, self._beat)
 
     # -- groups
 
@@ -269,6 +271,10 @@ class RaftNode:
         state.waits = waits
         self.heard(peer)
         self._say_alive([peer])  # at once: the peer may need this node's time to hold an election
+        if self._period > self.config.heartbeat:
+            self._beat_handle.cancel()
+            self._last_beat = self.clock.monotonic()
+            self._beat_after(self.config.heartbeat)
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_up(peer)
@@ -404,7 +410,7 @@ class RaftNode:
         if self._closed:
             return
         now = self.clock.monotonic()
-        period = self.config.heartbeat
+        period = self._period
         stall = now - self._last_beat - period
         self._last_beat = now
         self._loop.beat(period, stall)
@@ -423,8 +429,12 @@ class RaftNode:
         if now >= self._housekeep_at:
             self._housekeep_at = now + 1.0
             self._housekeep(now)
-        self._beat_handle = self.timers.call_later(period, self._beat)
+        self._beat_after(self.config.heartbeat if self.peers.states else self.config.alone)
         self.end_of_batch()
+
+    def _beat_after(self, period: float) -> None:
+        self._period = period
+        self._beat_handle = self.timers.call_later(period, self._beat)
 
     def _say_alive(self, peers: list[str]) -> None:
         health = self.health

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jetcluster.clock import Clock, Rng, TimerHandle, Timers
 from jetcluster.health.node_health import NodeHealth
@@ -12,6 +12,7 @@ from jetcluster.latency import Latency
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config
+from jetcluster.records import dataclass
 
 CONTROL_GID = 0
 """The group id of node-level frames."""

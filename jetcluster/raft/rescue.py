@@ -20,12 +20,13 @@ and acks that it has lost were given to the voters that are left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.raft.api import RaftError
 from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
+from jetcluster.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

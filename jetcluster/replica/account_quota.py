@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
@@ -25,7 +25,7 @@ from jetcluster.logs import Log
 from jetcluster.mesh.frames import FrameError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 from jetcluster.stream.lead.answers import RefusedError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
 
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
+from jetcluster.records import NamedTuple
 
 _NOTICE = "lead"
 _ASK = "lead?"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.budget import LoopBudget, Steps
@@ -21,6 +20,7 @@ from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps
 from jetcluster.raft.api import NotLeaderError
+from jetcluster.records import dataclass
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv

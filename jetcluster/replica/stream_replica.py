@@ -505,8 +505,13 @@ class StreamReplica(ReplicaState):
         self.group.read_index(resolver(future))
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
-                proven = await future and not (self.group.lacks_state and len(self.group.peers) > 1)
+                proven = await future
         except TimeoutError:  # no majority of the group answers
             return False
-        # It may have stopped since the proof, in the same turn: rows that it took back then cannot be read any more.
-        return proven and not self.failed
+        return proven and self.whole
+
+    @property
+    def whole(self) -> bool:
+        """True when a leader that has proven to be one may be read from. It may have stopped since the proof, in the
+        same turn: rows that it took back then cannot be read any more."""
+        return not self.failed and not (self.group.lacks_state and len(self.group.peers) > 1)

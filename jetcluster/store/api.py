@@ -6,9 +6,8 @@ block from `NATS/1.0` to the empty line, b"" when the message has none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jetcluster.errors import DiskError, PassingError
+from jetcluster.records import NamedTuple
 
 
 class Msg(NamedTuple):

@@ -27,12 +27,13 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.matches import Matches, kept_of
 from jetcluster.store.search.queries import Queries
+from jetcluster.store.search.saved_table import MIN_MESSAGES
 from jetcluster.store.search.subject_index import SubjectIndex
 from jetcluster.store.slices import Slices
 from jetcluster.store.view import LastSearch, View, Views
 
 BULKY = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE)
-ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)
+ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING, keys.TABLE)
 
 
 class BlockStore:
@@ -68,6 +69,8 @@ class BlockStore:
         self.last_seq = 0
         self.last_ts = 0
         self._added = 0
+        self._saved = (0, 0)
+        """`_added` and `removals` as of the saved subject table."""
         self.dirty = False
         """True when the next commit will write the state record."""
         self._machine_state: bytes | Callable[[], bytes] | None = None
@@ -162,6 +165,8 @@ class BlockStore:
             return False
         self._removing(seq, seq)
         self._writer.delete([seq], self.last_seq, erase=True)
+        self._index.erase_saved()
+        self._saved = (0, 0)
         return True
 
     def delete_all(self, seqs: Sequence[int]) -> int:
@@ -315,6 +320,20 @@ class BlockStore:
             self.dirty = True
             self._kv.at_commit(self._write_state)
 
+    def save_table(self, room: int, *, last: bool = False) -> int:
+        """Save the subject table for the next start, in the next commit, if much has changed since it was saved; before
+        the `last` commit of this process any change is enough. Returns the bytes put, at most `room`."""
+        now = (self._added, self.removals)
+        changes = now[0] - self._saved[0] + now[1] - self._saved[1]
+        if not changes or self.blocks.messages < MIN_MESSAGES or self.incomplete or self.removed:
+            return 0
+        if not last and changes < max(MIN_MESSAGES, 2 * self.num_subjects):
+            return 0
+        size = self._index.save(self.last_seq, room)
+        if size:
+            self._saved = now
+        return size
+
     def side_put(self, table: int, key: bytes, value: bytes) -> None:
         """Put a pair into one of the owner's tables (0..255), in the same commits as the messages."""
         self._kv.put(keys.side(self._stream, table, key), value)
@@ -346,6 +365,7 @@ class BlockStore:
         Commits now; the caller must commit what the taker does."""
         self.incomplete = True
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
+        self._kv.delete(keys.stream_prefix(keys.TABLE, self._stream))
         self._kv.commit()
         self._reset()
         self._import = transfer.Taker(self._kv, self._stream)
@@ -411,7 +431,7 @@ class BlockStore:
             pass
 
     def _loading(self) -> Iterator[None]:
-        """Rebuild memory from the records, piece by piece; reads neither blocks nor messages."""
+        """Rebuild memory from the records, piece by piece; reads no blocks but those after the saved subject table."""
         removals = self.removals
         key = keys.stream_prefix(keys.STATE, self._stream)
         value = self._kv.get(key)
@@ -427,10 +447,11 @@ class BlockStore:
             blocks.add_records(records)
             yield
         blocks.settle(counters.bytes)
-        indexed = yield from self._index.loading()
+        indexed, saved_seq = yield from self._index.loading(self.reader.batch)
         if not blocks.messages == indexed == counters.messages:
             raise DamagedError(counters.first_seq, counters.last_seq)
         self._added = removals + 1 + blocks.messages
+        self._saved = (self._added - blocks.live_at_or_above(saved_seq + 1), self.removals)
 
     def _reset(self) -> None:
         self._views.removing(0, MAX_SEQ)

@@ -12,10 +12,10 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch, BatchError
@@ -344,6 +344,19 @@ class BlockTable:
             del column[:]
         self.bits.clear()
         self.messages = self.bytes = self._head = self._dropped = 0
+
+    def rows_to(self, last_seq: int) -> tuple[int, int]:
+        """Return the live messages of all blocks that begin at or below `last_seq`, and a digest of these blocks. Any
+        removal from them changes both."""
+        end = bisect_right(self.firsts, last_seq)
+        columns = [self.firsts[:end], self.times[:end], self.lives[:end], self.sizes[:end]]
+        if self._dropped:
+            alive = [at for at, live in enumerate(columns[2]) if live]
+            columns = [array(column.typecode, map(column.__getitem__, alive)) for column in columns]
+        digest = 0
+        for column in columns:
+            digest = crc32(column, digest)
+        return sum(columns[2]), digest
 
     def _cut(self, first: int) -> int:
         return (1 << (self.first_seq - first)) - 1 if first < self.first_seq else 0

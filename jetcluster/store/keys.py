@@ -21,6 +21,8 @@ SIDE = 5
 """stream | u8 table | key of the owner -> value of the owner."""
 INSTALLING = 6
 """stream -> empty; present while an import is in progress."""
+TABLE = 7
+"""stream -> the subject table as of a sequence (`store.search.saved_table`); may be absent or outdated."""
 
 MAX_SEQ = (1 << 64) - 1
 

@@ -387,10 +387,11 @@ class RocksKv(Commits):
 
     @property
     def spare_bytes(self) -> int:
-        """Free space that something large may fill, without the reserve for flushes, the journal and a compaction that
-        frees deleted data. Negative when the reserve is in use already."""
+        """Free space that something large may fill, without the reserve for flushes, the journal and a compaction of
+        all files: after one that met a full disk, RocksDB refuses others of that size, also one that would free what
+        was deleted. Negative when the reserve is in use already."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes()
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         """Flush, then free the deleted data in `ranges`, except what snapshots pin. Raises KvError."""

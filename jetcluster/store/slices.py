@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import MAX_REST_MESSAGES, little_stays

@@ -22,15 +22,15 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.search.subject_index import check_posting
+from jetcluster.store.search.table_loader import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
 """Kinds of a stream's records; the state record, which covers the others, comes last."""

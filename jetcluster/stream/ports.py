@@ -6,9 +6,10 @@ Results are the same on every replica, and part of the rolling hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from jetcluster.errors import ApiError
+from jetcluster.records import NamedTuple
 from jetcluster.stream.rules import StreamRules
 
 

@@ -22,7 +22,19 @@ from testkit.harness import Node, ProcessCluster, eventually, find_server
 
 pytestmark = pytest.mark.cluster
 
-HEAVY = {"aiohttp", "typer", "click", "rich", "cryptography", "bcrypt", "hypothesis"}
+HEAVY = {
+    "aiohttp",
+    "typer",
+    "click",
+    "rich",
+    "cryptography",
+    "bcrypt",
+    "hypothesis",
+    "pydantic",
+    "pydantic_core",
+    "structlog",
+    "ctypes",
+}
 
 
 def node_with(server: str, root: Path, config: str, *flags: str) -> Node:

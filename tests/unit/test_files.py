@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from jetcluster import files
+from testkit.twins.storage import SimDisk
+from testkit.twins.time import SeededRng
 
 
 def mode(path: Path) -> int:
@@ -64,3 +67,57 @@ def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
     files.write(tmp_path / "long", data)
     assert files.read(tmp_path / "long") == data
     assert 0 < files.free_bytes(tmp_path) <= files.total_bytes(tmp_path)
+
+
+@pytest.fixture(params=["system", "simulated"])
+def preallocated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[files.Files, Path]:
+    """A file of a MiB in which nothing was written."""
+    calls: files.Files = os if request.param == "system" else SimDisk(SeededRng(1)).files
+    path = tmp_path / "file" if request.param == "system" else Path("/file")
+    descriptor = calls.open(path, os.O_RDWR | os.O_CREAT)
+    calls.posix_fallocate(descriptor, 0, 1 << 20)
+    calls.close(descriptor)
+    return calls, path
+
+
+def put(calls: files.Files, path: Path, at: int, data: bytes) -> None:
+    descriptor = calls.open(path, os.O_RDWR)
+    calls.pwrite(descriptor, data, at)
+    calls.close(descriptor)
+
+
+def test_a_preallocated_file_is_read_as_far_as_it_was_written(preallocated: tuple[files.Files, Path]) -> None:
+    calls, path = preallocated
+    assert len(files.read_beginning(path, calls)[0]) <= 1 << 16
+    put(calls, path, 0, b"x" * 100_000)
+    data, size = files.read_beginning(path, calls)
+    assert size == 1 << 20 and data.rstrip(b"\0") == b"x" * 100_000 and len(data) < 1 << 20
+    put(calls, path, 500_000, b"after a hole")
+    data, size = files.read_beginning(path, calls)
+    assert data.endswith(bytes(1000)) and data.rstrip(b"\0").endswith(b"after a hole") and size == 1 << 20
+    put(calls, path, (1 << 20) - 1, b"z")
+    assert files.read_beginning(path, calls) == (files.read(path, calls), 1 << 20)
+
+
+class Forgetful:
+    """The system's calls; the file system takes data from `hole` on for a hole, or knows no holes."""
+
+    def __init__(self, hole: int | None) -> None:
+        self._hole = hole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def lseek(self, _fd: int, position: int, whence: int) -> int:
+        if self._hole is None:
+            raise OSError(errno.EINVAL, "no such thing")
+        if whence == os.SEEK_DATA and position >= self._hole:
+            raise OSError(errno.ENXIO, "nothing")
+        return position if whence == os.SEEK_DATA else self._hole
+
+
+@pytest.mark.parametrize("hole", [None, 0, 4096, 99_000])
+def test_a_file_system_is_not_believed_that_there_are_only_zeros(tmp_path: Path, hole: int | None) -> None:
+    path = tmp_path / "file"
+    path.write_bytes((b"x" * 100_000).ljust(300_000, b"\0"))
+    assert files.read_beginning(path, Forgetful(hole)) == (path.read_bytes(), 300_000)

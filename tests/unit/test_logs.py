@@ -154,12 +154,16 @@ def test_trace_alone_shows_no_debug_lines(written: Callable[[Options], Callable[
     assert [line.rsplit("] ", 1)[1] for line in lines()] == ["t", "from there"]
 
 
-def test_structlog_comes_without_rich() -> None:
+def test_structlog_comes_for_json_and_without_rich() -> None:
     """The budget of a cold start depends on it: rich is 45 of structlog's 60 ms."""
     code = (
         "import sys\n"
         "from jetcluster import logs\n"
+        "logs.get_logger('x').info('hello')\n"
         "assert 'structlog' not in sys.modules\n"
+        "from types import SimpleNamespace\n"
+        "none = dict.fromkeys(('debug', 'trace', 'log_file', 'syslog', 'remote_syslog', 'logtime_utc'))\n"
+        "logs.configure(SimpleNamespace(**none, logtime=True, log_format='json'))\n"
         "logs.get_logger('x').info('hello')\n"
         "logs.shutdown()\n"
         "assert 'structlog' in sys.modules\n"
@@ -168,4 +172,5 @@ def test_structlog_comes_without_rich() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, env=ENV)
     assert done.returncode == 0, done.stderr
-    assert LINE.match(done.stderr.strip()), done.stderr
+    text, data = done.stderr.splitlines()
+    assert LINE.match(text) and json.loads(data)["event"] == "hello", done.stderr

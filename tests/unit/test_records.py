@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -107,3 +108,75 @@ def test_nothing_is_compiled_before_it_is_used() -> None:
     assert Made(1).number == 1
     changed = {name for name, value in vars(Made).items() if before[name] is not value}
     assert changed == {"__init__"}
+
+
+def named(base: Any) -> Any:
+    class Named(base):  # type: ignore[misc]
+        """Of three."""
+
+        first: int
+        second: tuple[int, ...] = (3,)
+        third: str = "c"
+
+        @property
+        def both(self) -> Any:
+            return self.first, self.second
+
+        def longer(self) -> Any:
+            return len(self) + 1
+
+    return Named
+
+
+NAMED_ACTS: tuple[Callable[[Any], Any], ...] = (
+    lambda made: repr(made(1, third="d")),
+    lambda made: made(1) == (1, (3,), "c"),
+    lambda made: (made(1).first, made(1, [2]).both, made(1)[-1], made(1).longer()),
+    lambda made: made(),
+    lambda made: made(1, 2, 3, 4),
+    lambda made: made(1, fourth=2),
+    lambda made: made(1)._replace(second=[4], third="e"),
+    lambda made: made(1)._replace(fourth=4),
+    lambda made: made(1)._asdict(),
+    lambda made: made._make([1, 2, 3]),
+    lambda made: made._make([1, 2]),
+    lambda made: made(second=(), first=3),
+    lambda made: len({made(1, (), "a"), made(1, (), "a"), made(2, (), "a")}),
+    lambda made: setattr(made(1), "first", 2),
+    lambda made: setattr(made(1), "fourth", 2),
+    lambda made: (made._fields, made._field_defaults, made.__match_args__, made.__doc__, made.__name__),
+    lambda made: copy.deepcopy(made(1)) == made(1),
+    lambda made: issubclass(made, tuple) and made.__module__,
+    lambda made: list(inspect.signature(made).parameters),
+)
+
+
+@pytest.mark.parametrize("act", NAMED_ACTS)
+def test_a_named_tuple_is_typings(act: Callable[[Any], Any]) -> None:
+    ours, wanted = outcome(act, named(records.NamedTuple)), outcome(act, named(NamedTuple))
+    if isinstance(wanted, tuple) and wanted[0] is TypeError:
+        wanted = (TypeError, wanted[1].replace("Named.", "").replace("<lambda>", "__new__"))
+        ours = (ours[0], ours[1].replace("Named.", "").replace("<lambda>", "__new__"))
+    assert ours == wanted
+
+
+class Point(records.NamedTuple):
+    x: int
+    y: int = 2
+
+
+def test_a_named_tuple_is_pickled_matched_and_refused_as_typings() -> None:
+    assert pickle.loads(pickle.dumps(Point(1))) == Point(1) and type(pickle.loads(pickle.dumps(Point(1)))) is Point
+    match Point(3):
+        case Point(x, y=2):
+            assert x == 3
+        case _:
+            pytest.fail("not matched")
+    with pytest.raises(TypeError):
+
+        class Wrong(records.NamedTuple):  # type: ignore[misc]
+            x: int = 1
+            y: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError):
+        records.NamedTuple("Other", [("x", int)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.consumer.owner import ack_subject
@@ -17,6 +16,7 @@ from jetcluster.consumer.state.turn import DELIVER, Value
 from jetcluster.model import advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.records import NamedTuple
 from jetcluster.store.block_store import BlockStore
 
 

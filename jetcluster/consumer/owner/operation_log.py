@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from jetcluster.clock import Clock, Timers
 from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
+from jetcluster.records import NamedTuple
 
 MAX_TURNS_IN_FLIGHT = 64
 """Turns in flight; with more the owners are not run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.owner import statuses
@@ -20,6 +20,7 @@ from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
 from jetcluster.model.times import SECOND
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Columns
 
 MAX_WINDOW_BYTES: Final = 32 << 20

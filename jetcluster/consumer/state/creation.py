@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.consumer.state.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
@@ -12,6 +12,7 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import ApiError
 from jetcluster.model import consumer_rules
 from jetcluster.model.subjects import Patterns
+from jetcluster.records import NamedTuple
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError

@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final
+
+from jetcluster.records import NamedTuple
 
 PAGE_BITS: Final = 6
 """Larger pages are cheaper while acks come in order, but each ack rewrites a page."""

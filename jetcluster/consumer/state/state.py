@@ -9,12 +9,12 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from jetcluster.consumer.state.pending import NEVER, Pending, PendingSet
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.ordered import OrderedSet
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 
 __all__ = ["NEVER", "ConsumerState", "Pending", "StateView"]
 

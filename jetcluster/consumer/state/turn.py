@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState, Pending
+from jetcluster.records import NamedTuple
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 
 DELIVER: Final = 1

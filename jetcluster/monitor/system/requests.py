@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jetcluster.logs import get_logger
 from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin, is_no_request
+from jetcluster.records import NamedTuple
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Subscription

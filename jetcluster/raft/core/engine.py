@@ -15,6 +15,7 @@ count the leader's own copy before it is on disk, so `__getEntries(i, 1)`, by wh
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import types
 import zlib
@@ -28,16 +29,17 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 
 
-def _without_encryptor() -> None:
-    """Replace pysyncobj.encryptor, which imports `cryptography` (25 ms of every start) for an unused transport."""
-    if "pysyncobj.encryptor" not in sys.modules:
-        stub = types.ModuleType("pysyncobj.encryptor")
-        stub.HAS_CRYPTO = False  # type: ignore[attr-defined]
-        stub.getEncryptor = None  # type: ignore[attr-defined]
-        sys.modules["pysyncobj.encryptor"] = stub
+def _without(name: str, **names: object) -> None:
+    """Replace a module of pysyncobj that imports much for a part that is not used here."""
+    if name not in sys.modules:
+        stub = types.ModuleType(name)
+        vars(stub).update(names)
+        sys.modules[name] = stub
 
 
-_without_encryptor()
+_without("pysyncobj.encryptor", HAS_CRYPTO=False, getEncryptor=None)  # `cryptography`, 25 ms of every start
+_without("pysyncobj.atomic_replace", atomicReplace=os.replace)  # these two: ctypes, 5 ms
+_without("pysyncobj.win_inet_pton")
 
 from pysyncobj import syncobj  # noqa: E402
 from pysyncobj.config import SyncObjConf  # noqa: E402

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jetcluster.raft import codec
 from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.records import dataclass
 
 Callback = Callable[[bool], None]
 

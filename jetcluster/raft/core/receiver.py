@@ -5,7 +5,7 @@ D7, D8, D9, D21), then checks and rewrites the message for the core.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from jetcluster.raft import codec
 from jetcluster.raft.codec import Append, Entry
@@ -14,6 +14,7 @@ from jetcluster.raft.core.group_state import GroupState, Owner
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.core.snapshots import Rejoin, Snapshots
 from jetcluster.raft.journal.log import GroupLog
+from jetcluster.records import NamedTuple
 
 REFUSE_EVERY_SECONDS = 60.0
 """Shortest time between two reports of leaders that contradict committed entries."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from jetcluster import faults
-from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, sync
+from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, read_beginning, sync
 from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"
@@ -49,6 +49,8 @@ class ReadableDisk(Protocol):
         """Return the numbers of the segments present, ascending."""
 
     def load(self, number: int) -> bytes: ...
+    def beginning(self, number: int) -> tuple[bytes, int]:
+        """Return the segment's bytes up to where only zeros follow, which may be all of it, and its size."""
 
 
 class Disk(ReadableDisk, Protocol):
@@ -223,6 +225,9 @@ class FileDisk:
 
     def load(self, number: int) -> bytes:
         return read(self._path(number), self._files)
+
+    def beginning(self, number: int) -> tuple[bytes, int]:
+        return read_beginning(self._path(number), self._files)
 
     def delete(self, number: int) -> None:
         for fds in (self._fds, self._plain_fds):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from jetcluster.files import read_beginning
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_numbers
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, scan
@@ -36,6 +37,9 @@ class ReadDisk:
 
     def load(self, number: int) -> bytes:
         return self._path(number).read_bytes()
+
+    def beginning(self, number: int) -> tuple[bytes, int]:
+        return read_beginning(self._path(number))
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         descriptor = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal.log import GroupLog
+from jetcluster.records import dataclass
 
 _REMOVED_HEAD = struct.Struct("<BI")
 _REMOVED_RUN = struct.Struct("<II")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from jetcluster.errors import DiskError
 from jetcluster.raft.codec import CONFIG
@@ -18,6 +17,7 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.runs import SegmentRuns
 from jetcluster.raft.membership import Config, decode_config, encode_config
+from jetcluster.records import dataclass
 
 _MAX_INDEX = 1 << 62
 NO_PIN = _MAX_INDEX

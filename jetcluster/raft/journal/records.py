@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import NamedTuple
 
 from jetcluster.errors import OperatorError
 from jetcluster.raft.membership import Config, decode_config, encode_config
+from jetcluster.records import NamedTuple
 
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import field
 
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.journal import records
@@ -21,6 +20,7 @@ from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
 from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.records import Record
 from jetcluster.raft.membership import Config, MembersError, decode_config
+from jetcluster.records import NamedTuple, dataclass
 
 
 @dataclass(slots=True)
@@ -183,9 +183,10 @@ class _Scan:
         return self.result
 
     def _segment(self, number: int, newest: bool) -> None:
-        data = self.disk.load(number)
+        data, size = self.disk.beginning(number)
         head = records.read_segment_head(data, number)
         if head is None:
+            data = self.disk.load(number)
             records.check_format(data, number)
             self._headless(number, data, newest)
             return
@@ -199,14 +200,18 @@ class _Scan:
                 continue
             if batch is None and records.is_zero(data, at):
                 break
+            if len(data) < size:
+                data = self.disk.load(number)  # what is torn or damaged may reach into the zeros
+                size = len(data)
+                continue
             following = records.find_batch(data, batch.end if batch is not None else at + 1, seed)
             end = following if following >= 0 else len(data)
             self._bad(number, at, end, batch, records.salvage(data, at, end, seed))
             at = end
-        if len(data) < head.size:
+        if size < head.size:
             # A crash does not make a file shorter: batches at its end may have been durable.
-            why = f"the segment was cut short: {len(data)} bytes are left of {head.size}"
-            self._vouched(Damage(number, len(data), head.size, why))
+            why = f"the segment was cut short: {size} bytes are left of {head.size}"
+            self._vouched(Damage(number, size, head.size, why))
 
     def _vouched(self, damage: Damage) -> None:
         """Note unknown records that had been durable and are missing: a seeming torn tail is then damage too."""

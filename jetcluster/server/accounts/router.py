@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from jetcluster import native
 from jetcluster.clock import Rng
@@ -17,6 +17,7 @@ from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Su
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import ACK_TOKENS, MAX_CACHED_BYTES, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+from jetcluster.records import NamedTuple
 from jetcluster.server.accounts import bulk
 from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
 from jetcluster.server.accounts.remote_peers import RemotePeers, ServerOrigin

@@ -116,6 +116,8 @@ class Clients:
         """Traffic of closed connections, by account."""
         self.total = 0
         """Connections since the start."""
+        self.visited = asyncio.Event()
+        """Set when the first connection comes."""
         self.handshakes = 0
         """Connections in their TLS handshake; they count towards max_connections."""
         self.watcher: ConnectionWatcher | None = None
@@ -165,6 +167,7 @@ class Clients:
         self._present[client.cid] = client
         self._crowd.strangers[client.cid] = client
         self.total += 1
+        self.visited.set()
         return True
 
     def departs(self, client: ClientConnection) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import native
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
+from jetcluster.records import NamedTuple
 from jetcluster.server.accounts.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE, Route
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import ClientSubscription, is_marked

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import combinations
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, Union
+from typing import Any, Final, TypeAlias, Union
 
 from jetcluster.model.subjects import overlap
+from jetcluster.records import NamedTuple
 
 Matcher = Callable[[bytes], object]
 """Returns a true value for the subjects that match."""

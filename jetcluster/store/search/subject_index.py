@@ -14,33 +14,35 @@ beginning rewrites nothing: sequences below the first are skipped.
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.kv import KeyValue
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.search import filters
+from jetcluster.store.search import filters, saved_table
 from jetcluster.store.search.filters import Wanted
 from jetcluster.store.search.kept_filters import COUNT_BITS, KeptFilters, LastOfEach
+from jetcluster.store.search.saved_table import Covered
 from jetcluster.store.search.sorted_subjects import CHUNK_SUBJECTS, SortedSubjects
+from jetcluster.store.search.table_loader import (
+    WHOLE_BLOCK,
+    TableLoader,
+    alive_of,
+    check_posting,
+    checksum,
+    posting_range,
+)
 
-WHOLE_BLOCK = b"*"
 MAX_HINTS = 65_536
 PRUNE_SUBJECTS = 1024
 """Removed subjects after which a part of the sorted subjects is pruned."""
 _COUNT_MASK = (1 << COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
-_SEQ = struct.Struct(">Q")
-_DISTANCE = struct.Struct("=H")
-POSTING_PREFIX = len(keys.posting_prefix(0, b""))
-"""Position of the subject in a posting's key."""
 
 _ONE = [0]
 
@@ -214,7 +216,7 @@ class SubjectIndex:
         self.put_postings(batch, first, bits)
         self.lasts.forget()
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
-            alive = _alive(positions, dead)
+            alive = alive_of(positions, dead)
             if alive:
                 self._add(subject, len(alive), first + alive[-1])
 
@@ -224,7 +226,7 @@ class SubjectIndex:
             self._kv.put(keys.posting_prefix(self._stream, batch.subjects[0]) + keys.seq_suffix(first), value)
             return
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
-            self._put_positions(subject, first, _alive(positions, dead))
+            self._put_positions(subject, first, alive_of(positions, dead))
 
     def delete_postings(self, batch: Batch, first: int, dead: int) -> None:
         """Delete the postings that `put_postings` with the same arguments writes."""
@@ -242,8 +244,8 @@ class SubjectIndex:
         for number in numbers:
             subject = batch.subjects[number]
             positions = batch.positions_of(number) if all_positions is None else all_positions[number]
-            old = _alive(positions, old_dead)
-            new = _alive(positions, dead)
+            old = alive_of(positions, old_dead)
+            new = alive_of(positions, dead)
             if not new or new[0] != old[0]:
                 prefix = keys.posting_prefix(self._stream, subject)
                 self._kv.delete(prefix + keys.seq_suffix(first + old[0]))
@@ -257,7 +259,7 @@ class SubjectIndex:
         current = b""
         count = last = 0
         gone: list[tuple[bytes, int, int]] = []
-        for key, value in self._kv.scan(*self._posting_range()):
+        for key, value in self._kv.scan(*posting_range(self._stream)):
             seq = keys.seq_of(key)
             if seq >= target:
                 continue
@@ -278,9 +280,6 @@ class SubjectIndex:
         for subject, count, last in gone:
             self.remove(subject, count, last)
 
-    def _posting_range(self) -> tuple[bytes, bytes]:
-        return keys.stream_prefix(keys.POSTING, self._stream), keys.stream_end(keys.POSTING, self._stream)
-
     def _put_positions(self, subject: bytes, first: int, positions: list[int]) -> None:
         if not positions:
             return
@@ -290,7 +289,7 @@ class SubjectIndex:
             self._kv.put(key, b"")
             return
         further = array("H", [position - start for position in positions[1:]]).tobytes()
-        self._kv.put(key, _CRC.pack(_check(key, further)) + further)
+        self._kv.put(key, _CRC.pack(checksum(key, further)) + further)
 
     def _posting_keys(self, batch: Batch, first: int, dead: int) -> list[bytes]:
         stream = self._stream
@@ -298,78 +297,35 @@ class SubjectIndex:
             return [keys.posting_prefix(stream, batch.subjects[0]) + keys.seq_suffix(first)]
         found = []
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
-            alive = _alive(positions, dead)
+            alive = alive_of(positions, dead)
             if alive:
                 found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
         return found
 
-    def loading(self) -> Generator[None, None, int]:
-        """Rebuild the table from the postings, piece by piece; the block table must be loaded. Returns the number of
-        messages that they name. Raises DamagedError."""
+    def save(self, last_seq: int, room: int) -> int:
+        """Put the table as of `last_seq`, the stream's last sequence; returns its bytes, 0 for more than `room`."""
+        key = keys.stream_prefix(keys.TABLE, self._stream)
+        record = saved_table.encode(key, Covered(last_seq, *self._blocks.rows_to(last_seq)), self.table, room)
+        if record:
+            self._kv.put(key, record)
+        return len(record)
+
+    def erase_saved(self) -> None:
+        """Delete the saved table, which may have the subject of an erased message."""
+        key = keys.stream_prefix(keys.TABLE, self._stream)
+        if self._kv.get(key) is not None:
+            self._kv.outdated(key)
+            self._kv.delete(key)
+
+    def loading(self, batch_at: Callable[[int], Batch]) -> Generator[None, None, tuple[int, int]]:
+        """Rebuild the table, piece by piece, as `TableLoader.steps` does. Raises DamagedError."""
         self.clear()
-        table = self.table
-        total = 0
-        for chunk in self._kv.chunks(*self._posting_range()):
-            total += self._load_singles(chunk) or self._load_any(chunk)
-            yield
+        found = yield from TableLoader(
+            self._kv, self._stream, self._blocks, self.table, self._posting_seqs, batch_at
+        ).steps()
         self.kept.restart()
-        self._sorted.rebuild(list(table))
-        return total
-
-    def _load_singles(self, chunk: list[KeyValue]) -> int:
-        """Load a chunk of postings with one message each, all of new subjects; 0, and no change, for any other."""
-        table = self.table
-        if b"".join([value for _, value in chunk]):
-            return 0
-        subjects = [key[POSTING_PREFIX:-8] for key, _ in chunk]
-        if subjects[0] in table or len(set(subjects)) < len(subjects):
-            return 0
-        seqs = array("Q", b"".join([key[-8:] for key, _ in chunk]))
-        seqs.byteswap()
-        if min(seqs) < self._blocks.first_seq:
-            return 0
-        table.update(zip(subjects, [seq << COUNT_BITS | 1 for seq in seqs], strict=True))
-        return len(chunk)
-
-    def _load_any(self, chunk: list[KeyValue]) -> int:
-        table = self.table
-        total = 0
-        first_seq = self._blocks.first_seq
-        seq_at, distance_at = _SEQ.unpack_from, _DISTANCE.unpack_from
-        # A subject's postings are adjacent; those of the first one may have begun in the previous chunk.
-        current = chunk[0][0][POSTING_PREFIX:-8]
-        last, count = divmod(table.get(current, 0), 1 << COUNT_BITS)
-        before = count
-        for key, value in chunk:
-            end = len(key) - 8
-            subject = key[POSTING_PREFIX:end]
-            if subject != current:
-                if count:
-                    table[current] = last << COUNT_BITS | count
-                    total += count
-                current, count, last = subject, 0, 0
-            if len(value) >= 6:
-                # The count and the last of `_posting_seqs`, without making the list.
-                (seq,) = seq_at(key, end)
-                if seq >= first_seq:
-                    check_posting(key, value)
-                    count += len(value) // 2 - 1
-                    last = seq + distance_at(value, len(value) - 2)[0]
-                    continue
-            if value:
-                seqs = self._posting_seqs(key, value)
-                if seqs:
-                    count += len(seqs)
-                    last = seqs[-1]
-            else:
-                (seq,) = seq_at(key, end)
-                if seq >= first_seq:
-                    count += 1
-                    last = seq
-        if count:
-            table[current] = last << COUNT_BITS | count
-            total += count
-        return total - before
+        self._sorted.rebuild(list(self.table))
+        return found
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
@@ -535,18 +491,3 @@ class SubjectIndex:
             return found, None
         del found[most:]
         return found, found[-1] + b"\0"
-
-
-def check_posting(key: bytes, value: bytes) -> None:
-    """Raise DamagedError for a wrong checksum. The values of a single sequence and of a whole block have none."""
-    if value and value != WHOLE_BLOCK and (len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:])):
-        seq = keys.seq_of(key)
-        raise DamagedError(seq, seq)
-
-
-def _check(key: bytes, further: bytes) -> int:
-    return zlib.crc32(further, zlib.crc32(key[keys.STREAM_PREFIX :]))
-
-
-def _alive(positions: list[int], dead: int) -> list[int]:
-    return [position for position in positions if not dead >> position & 1] if dead else positions

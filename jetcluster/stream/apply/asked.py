@@ -14,9 +14,10 @@ Refused requests are not kept: they changed nothing, and a repetition may be car
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.errors import DiskError
+from jetcluster.records import NamedTuple
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import SIDE_ASKED, JobStep, Result
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.apply import schedules
 from jetcluster.stream.apply.counters import Tally, check_increment

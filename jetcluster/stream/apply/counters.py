@@ -16,10 +16,11 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.records import NamedTuple
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.ports import SIDE_COUNTED, Message

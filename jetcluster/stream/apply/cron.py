@@ -17,11 +17,12 @@ from __future__ import annotations
 from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.errors import CallerError
 from jetcluster.model import durations
 from jetcluster.model.times import SECOND, parse_rfc3339
+from jetcluster.records import NamedTuple
 
 _DAY_SECONDS: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,11 +16,12 @@ ascending, named by their subjects; an entry of zeros ends the archive. Numbers 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError, PeerError
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.cron import CronError

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.checks import PublishKind

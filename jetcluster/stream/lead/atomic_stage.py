@@ -13,13 +13,14 @@ it is stored whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch
 from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, early, refused_by
 from jetcluster.stream.fields import FIELD, KV_OPERATION, REQUIRED_LEVEL, level_is_met

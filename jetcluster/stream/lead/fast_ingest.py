@@ -16,12 +16,13 @@ only after apply, which means committed and durable on a majority. A new leader 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
+from jetcluster.records import NamedTuple
 from jetcluster.stream.apply.checks import EARLY_FAST, early, refused_by
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster.clock import Clock
-from jetcluster.records import dataclass
+from jetcluster.records import NamedTuple, dataclass
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.lead.answers import MESSAGE_WEIGHT, Backlog
 from jetcluster.stream.lead.atomic_stage import BatchQuota

@@ -24,9 +24,10 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import MAX_COUNT, Batch
 
 MAX_DEPTH: Final = 100

@@ -19,9 +19,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jetcluster.errors import PeerError
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream.log import bodies
 from jetcluster.stream.log.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs, load_object

@@ -15,10 +15,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.records import NamedTuple
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
 

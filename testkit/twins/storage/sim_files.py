@@ -159,6 +159,18 @@ class SimFiles:
             raise _error(errno.EBADF)
         return _stat(found.node)
 
+    def lseek(self, fd: int, position: int, whence: int, /) -> int:
+        """Knows data from holes, to a block of 512 bytes, as a file system does."""
+        _, file = self._file(fd)
+        content = file.read(position, file.size)
+        if whence == os.SEEK_DATA:
+            found = len(content) - len(content.lstrip(b"\0"))
+            if found == len(content):
+                raise _error(errno.ENXIO)
+            return position + found - found % 512
+        end = content.find(bytes(1024))
+        return position + (len(content) if end < 0 else end + 512 - end % 512)
+
     def stat(self, path: Any) -> os.stat_result:
         return _stat(self._disk.find(path))
 

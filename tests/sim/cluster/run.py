@@ -48,16 +48,16 @@ class Result:
 def warm_up() -> None:
     """Imports and builds that the first run of a process makes and later ones find, so that a seed is the same in
     both."""
-    from jetcluster.api import dispatch
+    from jetcluster.api import dispatch, models
     from jetcluster.config.load import load_text
-    from jetcluster.node.warm_up import build_models, import_pydantic, modules_of
+    from jetcluster.node.warm_up import build_models, modules_of
 
     servers = LAYOUTS["three"]
     options = load_text(servers[0].text(servers), "warm_up.conf", {})[0]
 
     async def build() -> None:
-        await import_pydantic(options)
         await dispatch.load_endpoints()
+        await models.load()
         for name in (*modules_of(options), "jetcluster.monitor.varz", "jetcluster.monitor.system.answers"):
             importlib.import_module(name)  # the last two are what monitoring names for its warm-up
         await build_models()

@@ -76,6 +76,9 @@ class FakeCluster:
     def assignment(self, account: str, name: str) -> Assignment | None:
         return None if self.lagging else self.machine.assignment(account, name)
 
+    def led(self, account: str, name: str) -> None:
+        """No stream is led here: the stream's leader answers as a test wants (`stream_request`)."""
+
     def offline(self, assignment: Assignment) -> bool:
         return self.online.isdisjoint(assignment.peers)
 

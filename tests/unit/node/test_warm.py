@@ -21,6 +21,8 @@ from testkit.certificates import make_certificate
 
 TOP = Path(__file__).parents[3]
 JSON = dict[str, Any]
+MOST_MODULES = 360
+"""Modules of our own in a server without clients; 357 when this was written."""
 
 
 class Link:
@@ -114,14 +116,14 @@ class WarmNode:
         return told["seconds"], set(told["modules"])
 
     def warm(self) -> set[str]:
-        """Modules that the server has imported when all is there that this configuration needs. A page is asked for,
-        since a page waits until aiohttp is there."""
+        """Modules that the server has imported when all is there that this configuration needs, after a client has
+        come and a page was asked for."""
+        self.page()
         deadline = time.monotonic() + 20
         wanted = {"jetcluster.auth.certificates", "jetcluster.monitor.metrics"}
         while not (wanted <= self.tell()[1] and self.is_built):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        self.page()
         return self.tell()[1]
 
     def page(self) -> None:
@@ -221,8 +223,26 @@ def requests(node: WarmNode, link: Link, at: int) -> dict[str, Callable[[], obje
     }
 
 
-def test_pydantic_is_there_before_it_says_that_it_is_ready(node: WarmNode) -> None:
-    assert node.at_ready >= {"pydantic.main", "jetcluster.server.ws.port"}
+def test_a_start_imports_nothing_that_waits_for_clients(node: WarmNode) -> None:
+    """A second later neither: models, pages and their libraries come with the first client and the first page."""
+    assert "jetcluster.server.ws.port" in node.at_ready
+    time.sleep(1.0)
+    later = node.tell()[1]
+    assert "jetcluster.api.endpoints" in later, "the handlers, which the first request needs at once"
+    for name in (
+        "pydantic",
+        "pydantic_core",
+        "jetcluster.model.base",
+        "aiohttp",
+        "structlog",
+        "rich",
+        "jetcluster.top",
+    ):
+        assert name not in later, name
+    own = [name for name in later if name.startswith("jetcluster.")]
+    assert len(own) < MOST_MODULES, (
+        "each costs a start half a millisecond: what not every server needs is imported late"
+    )
 
 
 def test_the_first_requests_import_nothing_and_cost_what_the_second_ones_cost(node: WarmNode) -> None:

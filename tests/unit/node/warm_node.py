@@ -13,7 +13,7 @@ def tell() -> None:
     for _ in sys.stdin:
         found = [name for name, module in list(sys.modules.items()) if is_complete(module)]
         built = [False]
-        if "jetcluster.api.endpoints" in found:
+        if "jetcluster.api.endpoints" in found and "jetcluster.model.api" in found:
             built = [model.__pydantic_complete__ for model in sys.modules["jetcluster.model.base"].models()]
         told = {"seconds": time.process_time(), "modules": found, "built": all(built)}
         print(json.dumps(told), flush=True)

@@ -125,3 +125,26 @@ def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
     assert again.peers == ("A", "B") and not again.may_campaign()
     net["C"].create(2, ("A", "B", "C"))
     assert net["C"].group(2).may_campaign(), "this one is new"
+
+
+def test_a_node_without_peers_looks_after_itself_less_often() -> None:
+    """Heartbeats are for peers; each wake-up of an idle server costs."""
+    net = running("A", after=1.0)
+    looks = 0
+    real = net["A"].node.health.look
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        real()
+
+    net["A"].node.health.look = look  # type: ignore[method-assign]
+    net.run(10.0)
+    assert looks == 40
+    for number in range(3):
+        net["A"].node.peer_up("B")
+        looks = 0
+        net.run(1.0)
+        assert looks in (9, 10, 11), f"link {number}"
+        net["A"].node.peer_down("B")
+        net.run(1.0)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetcluster.store import block_writer, kv, view
+from jetcluster.store import block_store, block_writer, kv, view
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -57,6 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.patch.setattr(block_writer, "REWRITE_BYTES", 0 if small else 4096)
         self.patch.setattr(queries, "MAX_WINDOW_MESSAGES", 3 if small else 512)
         self.patch.setattr(view, "MAX_WINDOW_MESSAGES", 3 if small else 512)
+        self.patch.setattr(block_store, "MIN_MESSAGES", 3)
         self.patch.setattr(view, "BLOCKS_PER_STEP", 1 if small else 256)
         self.patch.setattr(kv, "CHUNK_PAIRS", 3 if small else 8192)
         self.patch.setattr(queries, "MAX_FILTER_SEQS", 15 if small else 1 << 20)
@@ -153,6 +154,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.kv.commit()
+
+    @rule(last=st.booleans())
+    def save_table(self, last: bool) -> None:
+        self.store.save_table(1 << 20, last=last)
 
     @rule(state=st.binary(max_size=20))
     def reopen(self, state: bytes) -> None:

@@ -318,6 +318,20 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals(tmp_path: Path) -> No
     kv.close()
 
 
+def test_what_may_still_be_filled_leaves_room_for_a_compaction_of_all_files(tmp_path: Path) -> None:
+    """One that meets a full disk has RocksDB refuse those that would free some."""
+    free = [40 << 20]
+    kv = RocksKv(tmp_path, free_bytes=lambda: free[0], total_bytes=100 << 20)
+    empty = kv.spare_bytes
+    for i in range(8):
+        kv.put(b"big%d" % i, os.urandom(1 << 20))
+    kv.flush_now()
+    files = sum(path.stat().st_size for path in tmp_path.glob("*.sst"))
+    assert files > 8 << 20
+    assert kv.spare_bytes <= empty - files + 4096, "4096: memtables that are empty"
+    kv.close()
+
+
 def test_a_second_opener_is_refused(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path)
     with pytest.raises(KvError):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from testkit.client import Client, ClientError, Msg, render_publish
+from testkit.consumer_client import Jet
 
 INFO = b'INFO {"server_name":"x","headers":true} \r\n'
 
@@ -125,6 +126,21 @@ async def test_gather_ends_with_the_status() -> None:
         answers = await client.gather("get", b"{}")
         assert [m.data for m in answers[:-1]] == [b"a", b"a", b"a"]
         assert answers[-1].status == 204
+
+
+async def test_an_ack_that_no_node_takes_is_not_confirmed() -> None:
+    """The server answers it at once, by a status."""
+    answers = [b"HMSG %b 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", b"MSG %b 1 0\r\n\r\n"]
+
+    def react(data: bytes) -> list[bytes]:
+        return [answers.pop(0) % reply_to(data)] if b"PUB " in data else []
+
+    async with scripted(react) as script, await Client.connect(script.url) as client:
+        jet = Jet(client, "S", 3, "jetcluster")
+        delivery = Msg(b"s.a", b"$JS.ACK.S.C.1.1.1.0.0", b"", b"x")
+        with pytest.raises(ClientError, match="status 503"):
+            await jet.ack(delivery)
+        assert (await jet.ack(delivery)).data == b""
 
 
 async def test_bulk_gets_whole_lines_and_pings_are_answered() -> None:

@@ -1,0 +1,153 @@
+"""STREAM.MSG.GET of streams that this node leads: requests that come together share one proof of the leadership and
+need no task each.
+
+Only plain requests that find their message are answered here. All others, and all of a round that proves nothing, are
+given back and take the general way (`dispatch`), which refuses, waits and asks elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.api.request import ApiContext, Request
+from jetcluster.budget import BusyError, Work, at_once
+from jetcluster.replica.stream_replica import CONFIRM_SECONDS
+from jetcluster.stream.read import direct_get, msg_get
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+MAX_REQUEST_BYTES: Final = 1024
+STEP_REQUESTS: Final = 8
+"""Requests answered between two looks at the clock."""
+
+
+class _Stream:
+    """The requests for one stream: those of the round under way, and those that have come since it began."""
+
+    def __init__(self, replica: StreamReplica) -> None:
+        self.replica = replica
+        self.round: deque[Request] = deque()
+        self.next: deque[Request] = deque()
+        self.number = 0
+        """The round's."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Ends a round that proves nothing; None once it is proven."""
+
+
+class LeaderGets:
+    """The fast lane of one account's API. One round per stream is under way at a time."""
+
+    def __init__(
+        self,
+        context: ApiContext,
+        answered: Callable[[Request, bytes], object],
+        given_back: Callable[[Collection[Request]], object],
+    ) -> None:
+        self._context = context
+        self._answered, self._given_back = answered, given_back
+        self._streams: dict[int, _Stream] = {}
+        """Group id -> its requests; a stream without requests is not there."""
+        self.waiting = 0
+        """Requests that are neither answered nor given back."""
+
+    def take(self, request: Request, stream: bytes) -> bool:
+        """Answer a request later; False when it must take the general way."""
+        if request.headers or not request.reply or len(request.payload) > MAX_REQUEST_BYTES:
+            return False
+        replica = self._context.cluster.led(request.account, stream.decode("utf-8", "replace"))
+        if replica is None:
+            return False
+        gid = replica.assignment.gid
+        known = self._streams.get(gid)
+        if known is None:
+            known = self._streams[gid] = _Stream(replica)
+            asyncio.get_running_loop().call_soon(self._begin, gid, known)  # with all that come in this turn
+        known.next.append(request)
+        self.waiting += 1
+        return True
+
+    def stop(self) -> None:
+        """Forget all requests."""
+        self._streams.clear()
+        self.waiting = 0
+
+    def _begin(self, gid: int, stream: _Stream) -> None:
+        if self._streams.get(gid) is not stream:
+            return
+        if not stream.next:
+            del self._streams[gid]
+            return
+        stream.round, stream.next = stream.next, stream.round
+        loop = asyncio.get_running_loop()
+        stream.number += 1
+        number = stream.number
+        stream.timer = loop.call_later(CONFIRM_SECONDS, self._proven, gid, stream, number, False)
+
+        def answered(proven: bool) -> None:
+            loop.call_soon(self._proven, gid, stream, number, proven)
+
+        stream.replica.group.read_index(answered)
+
+    def _proven(self, gid: int, stream: _Stream, number: int, proven: bool) -> None:
+        if stream.timer is None or stream.number != number or self._streams.get(gid) is not stream:
+            return  # it came too late
+        stream.timer.cancel()
+        stream.timer = None
+        replica = stream.replica
+        if not proven or not replica.whole or self._context.cluster.replicas.get(gid) is not replica:
+            del self._streams[gid]
+            stream.round += stream.next
+            self._give_back(stream)
+            return
+        account = replica.assignment.account
+        try:
+            self._context.budget.start(
+                account,
+                self._steps(gid, stream),
+                lambda _: self._begin(gid, stream),
+                lambda error: self._failed(gid, stream, error),
+            )
+        except BusyError as error:
+            self._failed(gid, stream, error)
+
+    def _failed(self, gid: int, stream: _Stream, error: Exception) -> None:
+        self._context.log.debug("a round of MSG.GET was given back", gid=gid, error=repr(error))
+        self._give_back(stream)
+        self._begin(gid, stream)
+
+    def _give_back(self, stream: _Stream) -> None:
+        requests, stream.round = stream.round, deque()
+        self.waiting -= len(requests)
+        self._given_back(requests)
+
+    def _steps(self, gid: int, stream: _Stream) -> Work[None]:
+        while stream.round:
+            for _ in range(min(STEP_REQUESTS, len(stream.round))):
+                if self._streams.get(gid) is not stream:
+                    return  # stopped meanwhile
+                request = stream.round.popleft()
+                self.waiting -= 1
+                answer = _answer(stream.replica, request)
+                if answer is None:
+                    self._given_back((request,))
+                else:
+                    self._answered(request, answer)
+            yield 0.0
+
+
+def _answer(replica: StreamReplica, request: Request) -> bytes | None:
+    """The whole reply; None for a request that is refused, finds nothing, or may take long."""
+    try:
+        wanted: Any = msg_get.decode(request.payload, strict=request.strict)
+        if direct_get.preparing(replica.store, wanted) is not None:
+            return None
+        message = msg_get.found(replica.store, wanted)
+        if len(message.headers) >= msg_get.LONG_HEADER_BYTES:
+            return None
+        return at_once(msg_get.rendering(message, no_headers=wanted.no_hdr))
+    except Exception:  # noqa: BLE001 - the general way meets it again, and says or reports it
+        return None
