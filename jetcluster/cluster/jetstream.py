@@ -213,7 +213,8 @@ class JetStream:
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""
-        self.runtime.timers.call_soon(self.joining.announce)
+        self.joining.announce_soon()
+        self.runtime.timers.call_soon(self.parts.members.admit_waiting)
 
     def _peer_up(self, info: NodeInfo) -> None:
         self.network.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)

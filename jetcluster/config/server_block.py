@@ -99,6 +99,16 @@ def as_tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
 
 
+def as_workers(_reader: Reader, name: str, node: ConfigNode) -> int:
+    """Returns the number, 0 for "auto"."""
+    from jetcluster.config.workers import workers_of
+
+    try:
+        return workers_of(str(node.value) if isinstance(node.value, int | str) else "")
+    except ValueError as error:
+        raise FieldError(f"{name} {error}, got {go_value(node)}") from error
+
+
 def as_feature_flags(_reader: Reader, name: str, node: ConfigNode) -> dict[str, bool]:
     for item in as_map(node, name).values():
         if not isinstance(item.value, bool):

@@ -16,6 +16,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
 from jetcluster.raft.api import StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.core.changes import MayVote
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.replicator import LedGroups
 from jetcluster.raft.journal.journal import Journal
@@ -158,6 +159,7 @@ class RaftNode:
         sole: bool = False,
         promotes: bool = True,
         founder: bool = False,
+        may_vote: MayVote = lambda peer, voters: True,
     ) -> Group:
         """Create or continue a group.
 
@@ -168,7 +170,8 @@ class RaftNode:
         once. `attach` is called with the group before it starts. `sole`: certainly no other node has a replica, so a
         group of one goes on after damage; otherwise it waits for `go_on_alone` or for the others. `founder`: this node
         has been a member since the group began; if it never had the group it has promised nothing, and votes, even if
-        `peers` does not name it. `promotes`: learners become voters by themselves; otherwise by `change_voters`.
+        `peers` does not name it. `promotes`: learners become voters by themselves, where
+        `may_vote` allows it; otherwise by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -182,7 +185,7 @@ class RaftNode:
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes, may_vote)
         if attach is not None:
             attach(group)
         group.start(campaign)

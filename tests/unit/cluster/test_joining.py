@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.joining import Joining
+from jetcluster.cluster.joining import JOIN_RETRY_SECONDS, Joining
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError
 from testkit.sim.nodes import Cluster
@@ -27,12 +27,13 @@ class Mesh:
             await asyncio.sleep(timeout)
             raise MeshError("timed out")
         self.group.peers, self.group.leader = ("me", "leader"), "leader"
+        self.group.members = frozenset(self.group.peers)
         return b""
 
 
 @virtual_time
 async def test_peers_that_say_nothing_do_not_delay_who_asks_to_be_counted_in() -> None:
-    group = SimpleNamespace(peers=("leader",), leader=None)
+    group = SimpleNamespace(peers=("leader",), members=frozenset({"leader"}), leader=None)
     joining = object.__new__(Joining)
     joining._meta = SimpleNamespace(group=group)  # type: ignore[assignment]
     joining._network = SimpleNamespace(mesh=Mesh(group), me="me")  # type: ignore[assignment]
@@ -67,3 +68,12 @@ async def test_a_voter_that_was_lost_before_it_was_listed_gives_its_place_to_the
     await cluster.until(lambda: set(group.peers) == members, 60, "the three that are there are its voters")
     for node in cluster:
         await cluster.stop(node.name)
+
+
+@virtual_time
+async def test_many_that_join_at_once_do_not_wait_until_they_ask_again() -> None:
+    """One change of members is made at a time, and each asks every half second."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with Cluster("ABC", workers=5):
+        assert loop.time() - began < 12 * JOIN_RETRY_SECONDS / 2

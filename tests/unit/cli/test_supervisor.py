@@ -1,0 +1,69 @@
+"""The supervisor's decisions; tests/cluster/test_workers.py has the processes."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from jetcluster.cli.supervisor import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    STEADY_SECONDS,
+    Plan,
+    Supervisor,
+    Worker,
+)
+from jetcluster.config.load import load_text
+from jetcluster.config.options import Options
+from jetcluster.logs import get_logger
+from jetcluster.net.shared_ports import HeldPortError
+
+
+def options(text: str = "") -> Options:
+    return load_text(f'server_name: m\nlisten: "127.0.0.1:-1"\n{text}', "c.conf", {})[0]
+
+
+def test_a_worker_that_keeps_ending_is_started_ever_more_slowly() -> None:
+    worker = Worker(0, "m")
+    pauses = [worker.pause_after(1.0) for _ in range(9)]
+    assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
+    assert pauses[-1] == LONGEST_PAUSE_SECONDS
+    assert worker.pause_after(STEADY_SECONDS) == FIRST_PAUSE_SECONDS
+
+
+def test_workers_without_a_cluster_have_the_loopback_and_a_password() -> None:
+    plan = Plan(options(), 3)
+    place = plan.place
+    assert place.alone
+    assert len(set(place.cluster_ports)) == 3
+    assert place.route == f"127.0.0.1:{place.cluster_ports[0]}"
+    assert place.ports["http"] == 0
+    plan.close()
+
+
+def test_workers_of_a_cluster_have_the_ports_after_the_first() -> None:
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(1)]
+    port = probes[0].getsockname()[1]
+    probes[0].close()
+    plan = Plan(options(f'cluster {{ name: c, listen: "127.0.0.1:{port}" }}'), 2)
+    assert plan.place.cluster_ports == (port, port + 1)
+    assert not plan.place.alone
+    plan.close()
+
+
+def test_no_port_is_held_after_a_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(HeldPortError):
+            Plan(options(f'http: "127.0.0.1:{port}"'), 2)
+
+
+def test_the_ports_file_has_each_url_once() -> None:
+    plan = Plan(options(), 2)
+    plan.close()
+    supervisor = Supervisor(options(), plan, get_logger("t"), options, [])
+    for index, worker in enumerate(supervisor.workers):
+        worker.ports = {"nats": ["nats://h:4222"], "cluster": [f"nats://h:622{index}"]}
+    assert supervisor.listening() == {"nats": ["nats://h:4222"], "cluster": ["nats://h:6220", "nats://h:6221"]}
+    assert [worker.name for worker in supervisor.workers] == ["m", "m-w1"]
