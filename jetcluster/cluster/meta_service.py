@@ -251,7 +251,7 @@ class MetaService:
     async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
         gone = []
-        for assignment in self._restores.overdue(self._machine.all_assignments(), term):
+        for assignment in self._restores.overdue(self._machine.restoring, term):
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
             await self._stream_delete({"request": request(), **body})
             gone.append(assignment)

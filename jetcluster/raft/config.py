@@ -27,6 +27,8 @@ class RaftConfig:
     """Added for a replica that waits for a snapshot: a replica with the state should lead."""
     digest: float = 2.0
     """Between two digests of the groups that a node leads."""
+    digest_groups: int = 500
+    """Groups that digests name per second: a node that leads more sends them less often."""
     clock_wait: float = 2.0
     """A group of one's wait at its start for a majority's time, while no other node disagrees."""
     journal_hangs: float = 1.0

@@ -2,8 +2,9 @@
 
 An idle group costs nothing here, and neither does an absent peer where a majority is left without it
 (`replicator.LedGroups`). Liveness belongs to nodes, not to groups: each pair of nodes exchanges a heartbeat every 100
-ms (as gid 0), and every two seconds a digest of the groups that they lead. A leader that steps down while its node
-lives sends `Resign`, so followers may rely on it as long as the link is up and not silent."""
+ms (as gid 0), and every two seconds, or less often if they are many, a digest of the groups that they lead. A leader
+that steps down while its node lives sends `Resign`, so followers may rely on it as long as the link is up and not
+silent."""
 
 from __future__ import annotations
 
@@ -418,7 +419,7 @@ class RaftNode:
             self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
-            self._digest_at = now + self.config.digest
+            self._digest_at = now + max(self.config.digest, len(self.led) / self.config.digest_groups)
             self.led.tell()
         if now >= self._housekeep_at:
             self._housekeep_at = now + 1.0

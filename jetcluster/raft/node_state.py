@@ -73,8 +73,8 @@ class Turns:
         self._on_turn = on_turn
         self._on_wake = on_wake
         self._scheduled = False
-        self._held: dict[int, None] = {}
-        """Groups that had commands to apply and were not allowed to."""
+        self.held: dict[int, None] = {}
+        """Groups that have commands to apply and are not allowed to."""
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
@@ -102,13 +102,13 @@ class Turns:
         """Forget a group that is gone."""
         self.marked.pop(gid, None)
         self.stirred.pop(gid, None)
-        self._held.pop(gid, None)
+        self.held.pop(gid, None)
 
     # -- applying
 
     def hold(self, gid: int) -> None:
         """Note that the group has commands to apply once it may."""
-        self._held[gid] = None
+        self.held[gid] = None
 
     def ask_first(self, may_apply: Callable[[], bool]) -> None:
         """Have groups ask `may_apply` first: the store may soon have too much to write. The meta group does not ask: it
@@ -118,7 +118,7 @@ class Turns:
     def apply_again(self) -> None:
         """Let groups apply without asking: there is room again."""
         self.asks = False
-        held, self._held = self._held, {}
+        held, self.held = self.held, {}
         for gid in held:
             self.mark(gid)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.group import Group
@@ -63,6 +65,25 @@ def test_a_peer_that_is_away_costs_nothing_where_a_majority_is_left(monkeypatch:
     monkeypatch.setattr(node.journal, "groups", dict.fromkeys(node.groups))
     node._suspect(net.time.monotonic())
     node._housekeep(net.time.monotonic())
+
+
+def test_digests_name_as_many_groups_per_second_whatever_a_node_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[int] = []
+    encode = codec.encode_digest
+
+    def spy(groups: list[tuple[int, int, int]]) -> bytes:
+        named.append(len(groups))
+        return encode(groups)
+
+    net = cluster(60)
+    for name in "ABC":
+        net[name].node.config = replace(net[name].node.config, digest_groups=6)
+    net.run(12.0)
+    monkeypatch.setattr(codec, "encode_digest", spy)
+    net.run(40.0)
+    most = 2 * 6 * 40.0  # two peers
+    assert most * 0.7 <= sum(named) <= most * 1.1
+    assert set(named) == {0, 60}, "each one names all that are led, or the others would look for leaders"
 
 
 def test_groups_whose_majority_may_be_gone_are_looked_at_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
