@@ -133,13 +133,8 @@ class JetStream:
         """Returns the assignment by this node's meta replica, which may lag: None does not prove its absence."""
         return self.meta.machine.assignment(account, name)
 
-    def assignments(self, account: str) -> list[Assignment]:
-        return self.meta.machine.assignments(account)
-
     def mirrors_of(self, account: str, name: str) -> list[str]:
-        """Returns the sorted names of the account's streams that mirror its stream `name`."""
-        links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))
-        return [stream for stream, mirror in links if mirror and mirror["name"] == name and not mirror.get("external")]
+        return self.meta.machine.mirrors_of(account, name)
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""

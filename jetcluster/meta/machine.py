@@ -52,7 +52,7 @@ from jetcluster.meta.state import (
     node_difference,
     stream_difference,
 )
-from jetcluster.model.stream_rules import merge_update, same_config
+from jetcluster.model.stream_rules import MAX_REPLICAS, merge_update, same_config
 from jetcluster.raft.api import META_GROUP
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.rules import RESTORING
@@ -126,6 +126,18 @@ class MetaMachine:
     def misplaced(self) -> list[Assignment]:
         """The streams with fewer peers than replicas, and those of whose peers none is a known node, sorted by gid."""
         return self._sorted(self._places.misplaced(self._nodes.keys()))
+
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        """Return the sorted names of the account's streams that mirror its stream `name`."""
+        return self._places.mirrors_of(account, name)
+
+    def usage(self, account: str) -> dict[int, tuple[int, int, int]]:
+        """Return, by their number of replicas, how many streams the account has and the bytes that these reserve in
+        memory and in files, one replica counted."""
+        tiers = self._places.tiers
+        kinds = ("", "memory", "file")
+        found = {n: tuple(tiers[account, n, kind] for kind in kinds) for n in range(1, MAX_REPLICAS + 1)}
+        return {n: (streams, memory, file) for n, (streams, memory, file) in found.items() if streams}
 
     def _sorted(self, gids: Iterable[int]) -> list[Assignment]:
         return [self._by_gid[gid] for gid in sorted(gids)]

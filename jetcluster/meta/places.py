@@ -11,7 +11,7 @@ from jetcluster.stream.rules import RESTORING
 
 
 class Places:
-    """Derived from the assignments alone. Answers are group ids."""
+    """Derived from the assignments alone. Streams are group ids here."""
 
     def __init__(self, assignments: Iterable[Assignment] = ()) -> None:
         self._by_peer: dict[str, dict[int, tuple[str, ...]]] = {}
@@ -20,6 +20,8 @@ class Places:
         """Streams whose archive is not completely restored yet."""
         self._short: dict[int, None] = {}
         """Streams with fewer peers than replicas."""
+        self._mirrors: dict[tuple[str, str], dict[str, None]] = {}
+        """(account, stream) -> names of the account's streams that mirror it."""
         self.leaders: Counter[str] = Counter()
         """Peer -> number of streams whose leader hint it is."""
         self.replicated: Counter[str] = Counter()
@@ -42,6 +44,9 @@ class Places:
             self.restoring[gid] = None
         if len(assignment.peers) < assignment.replicas:
             self._short[gid] = None
+        upstream = _upstream(assignment)
+        if upstream is not None:
+            self._mirrors.setdefault(upstream, {})[assignment.name] = None
 
     def drop(self, assignment: Assignment) -> None:
         gid = assignment.gid
@@ -52,10 +57,19 @@ class Places:
                 del self._by_peer[peer]
         self.restoring.pop(gid, None)
         self._short.pop(gid, None)
+        upstream = _upstream(assignment)
+        if upstream is not None:
+            del self._mirrors[upstream][assignment.name]
+            if not self._mirrors[upstream]:
+                del self._mirrors[upstream]
 
     def on(self, peer: str) -> Set[int]:
         """Return the streams with a replica on the node."""
         return self._by_peer.get(peer, {}).keys()
+
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        """Return the sorted names of the account's streams that mirror its stream `name`."""
+        return sorted(self._mirrors.get((account, name), ()))
 
     def misplaced(self, nodes: Set[str]) -> set[int]:
         """Return the streams with fewer peers than replicas, and those of whose peers none is among `nodes`."""
@@ -75,6 +89,14 @@ class Places:
         self.claimed[account, storage] += by * reserved(assignment.config)
         self.tiers[account, assignment.replicas, ""] += by
         self.tiers[account, assignment.replicas, storage] += by * size
+
+
+def _upstream(assignment: Assignment) -> tuple[str, str] | None:
+    """Return the account and the name of the stream that this one mirrors, if it is one of this cluster."""
+    mirror = assignment.config.get("mirror")
+    if not isinstance(mirror, dict) or mirror.get("external"):
+        return None
+    return assignment.account, str(mirror.get("name", ""))
 
 
 def reserved(config: Mapping[str, Any]) -> int:

@@ -15,6 +15,8 @@ from jetcluster.raft.membership import Config
 
 CONTROL_GID = 0
 """The group id of node-level frames."""
+WAKES_AT_ONCE = 4
+"""Groups woken before the time is looked at."""
 
 
 class Levels:
@@ -78,6 +80,8 @@ class Turns:
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
+        self._not_before = 0.0
+        """The end of the pause after a slice of wakes."""
 
     # -- the next turn
 
@@ -137,6 +141,7 @@ class Turns:
     def wake_at(self, gid: int, when: float) -> None:
         """Wake the group at `when`, in monotonic seconds."""
         heapq.heappush(self._wakes, (when, gid))
+        when = max(when, self._not_before)
         if when < self._wake_at:
             self._arm(when)
 
@@ -153,16 +158,19 @@ class Turns:
         self._on_wake()
 
     def due(self, now: float) -> list[int]:
-        """Remove and return the groups whose times have come, each once."""
+        """Remove and return some of the groups whose times have come, each once, the oldest times first."""
         found: dict[int, None] = {}
-        while self._wakes and self._wakes[0][0] <= now:
+        while self._wakes and self._wakes[0][0] <= now and len(found) < WAKES_AT_ONCE:
             found[heapq.heappop(self._wakes)[1]] = None
         return list(found)
 
-    def rearm(self) -> None:
-        """Set the timer for the next time, after `due`."""
-        if self._wakes and self._wakes[0][0] < self._wake_at:
-            self._arm(self._wakes[0][0])
+    def rearm(self, pause: float = 0.0) -> None:
+        """Set the timer for the next time, in `pause` seconds at the earliest. Called after `due`."""
+        self._not_before = self._clock.monotonic() + pause if pause else 0.0
+        if self._wakes:
+            when = max(self._wakes[0][0], self._not_before)
+            if pause or when < self._wake_at:
+                self._arm(when)
 
     def close(self) -> None:
         if self._wake_handle is not None:

@@ -578,3 +578,13 @@ def test_the_indexes_are_those_of_a_walk_over_all_streams(steps: list[tuple[str,
     again.restore(driver.machine.snapshot())
     assert looked_through(again) == looked_through(driver.machine)
     assert (again.misplaced, again.restoring) == (driver.machine.misplaced, driver.machine.restoring)
+
+
+def test_usage_counts_bytes_once_and_by_replicas(driver: Driver) -> None:
+    driver.create("S", num_replicas=3, max_bytes=10)
+    driver.create("T", num_replicas=3, max_bytes=5, storage="memory")
+    driver.create("U", num_replicas=1, max_bytes=7)
+    driver.create("V", account="B", num_replicas=1, max_bytes=100)
+    assert driver.machine.usage("A") == {1: (1, 0, 7), 3: (2, 5, 10)}
+    driver.apply("stream_delete", account="A", name="U")
+    assert driver.machine.usage("A") == {3: (2, 5, 10)} and driver.machine.usage("C") == {}

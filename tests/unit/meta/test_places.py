@@ -31,6 +31,27 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     assert all(places.on(peer) == set() for peer in "abcd") and places.misplaced({"a"}) == set()
 
 
+def mirror(gid: int, of: str, **link: object) -> Assignment:
+    made = stream(gid, "a")
+    return replace(made, config={**made.config, "mirror": {"name": of, **link}})
+
+
+def test_mirrors_are_found_by_their_upstream() -> None:
+    streams = [
+        mirror(9, "S2"),
+        mirror(3, "S2"),
+        mirror(4, "S3"),
+        mirror(5, "S2", external={"api": "x"}),
+        stream(2, "a"),
+    ]
+    places = Places(streams)
+    assert places.mirrors_of("A", "S2") == ["S3", "S9"] and places.mirrors_of("A", "S3") == ["S4"]
+    assert places.mirrors_of("B", "S2") == places.mirrors_of("A", "S4") == []
+    for assignment in streams:
+        places.drop(assignment)
+    assert places.mirrors_of("A", "S2") == []
+
+
 def test_a_stream_that_moves_is_found_at_its_new_peers() -> None:
     old = stream(2, "a", "b", "c")
     places = Places([old])
