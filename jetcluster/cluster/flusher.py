@@ -88,8 +88,13 @@ class Flusher:
             self._commits.erased |= erased
 
     def _save_tables(self, last: bool) -> None:
-        """Saves what fits; a later flush saves others."""
+        """Saves what fits; a later flush saves others. On a disk that is nearly full the flush itself comes first."""
         room = LAST_SAVED_BYTES if last else SAVED_BYTES
+        try:
+            if self._failing or self._commits.kv.spare_bytes < 2 * room:
+                return
+        except KvError:  # the disk does not answer: the flush reports it
+            return
         for replica in self._replicas.values():
             room -= replica.store.save_table(room, last=last)
 

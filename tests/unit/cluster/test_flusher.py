@@ -1,0 +1,76 @@
+"""What a flush saves besides what is dirty: the streams' subject tables (`store.search.saved_table`)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.cluster.flusher import LAST_SAVED_BYTES, SAVED_BYTES, Flusher
+from jetcluster.store import block_store, keys
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import KvError
+from testkit.twins.log import ListLog
+from testkit.twins.mem_kv import CrashKv
+from testkit.twins.time import ManualTime
+
+
+class Rig:
+    def __init__(self, *streams: int) -> None:
+        self.kv = CrashKv()
+        self.replicas: dict[int, Any] = {}
+        for stream in streams:
+            store = BlockStore(self.kv, stream, memory=False)
+            store.append(Batch.of([b"a" * 100, b"b" * 100], [], [b"1", b"2"]), 1, 10)
+            self.replicas[stream] = SimpleNamespace(store=store, sound=False)
+        meta = SimpleNamespace(save=lambda: None, group=None)
+        orphans = SimpleNamespace(settle=lambda predates: lambda: None)
+        commits = SimpleNamespace(kv=self.kv, erased=False)
+        runtime = SimpleNamespace(clock=ManualTime(), log=ListLog())
+        self.flusher = Flusher(runtime, None, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
+
+    def saved(self) -> list[int]:
+        """Streams whose table is durable."""
+        left = self.kv.crashed()
+        return [stream for stream in self.replicas if left.get(keys.stream_prefix(keys.TABLE, stream)) is not None]
+
+
+@pytest.fixture(autouse=True)
+def saves_small_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_store, "MIN_MESSAGES", 2)
+
+
+async def test_the_last_flush_saves_the_tables() -> None:
+    rig = Rig(1, 2)
+    await rig.flusher.flush()
+    assert rig.saved() == [], "two messages are few for two subjects"
+    await rig.flusher.stop()
+    assert rig.saved() == [1, 2]
+
+
+async def test_what_does_not_fit_into_one_flush_is_saved_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.cluster.flusher.LAST_SAVED_BYTES", 500)
+    rig = Rig(1, 2, 3)
+    for saved in ([1, 2], [1, 2, 3]):
+        await rig.flusher.flush(last=True)
+        assert rig.saved() == saved
+
+
+async def test_a_disk_that_is_nearly_full_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(1)
+    spare: list[int] = [2 * LAST_SAVED_BYTES - 1]
+    monkeypatch.setattr(CrashKv, "spare_bytes", property(lambda kv: spare[0]))
+    await rig.flusher.flush(last=True)
+    assert rig.saved() == [] and rig.kv.crashed().get(keys.block(1, 1)) is not None, "the flush itself was done"
+
+    def gone(kv: CrashKv) -> int:
+        raise KvError("no disk")
+
+    monkeypatch.setattr(CrashKv, "spare_bytes", property(gone))
+    await rig.flusher.flush(last=True)
+    assert rig.saved() == []
+    monkeypatch.setattr(CrashKv, "spare_bytes", property(lambda kv: 2 * LAST_SAVED_BYTES))
+    await rig.flusher.flush(last=True)
+    assert rig.saved() == [1] and SAVED_BYTES < LAST_SAVED_BYTES
