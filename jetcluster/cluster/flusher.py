@@ -18,6 +18,9 @@ FLUSH_SECONDS = 30.0
 FLUSH_PAUSE_SECONDS = 1.0
 """Shortest time between two flushes that the journal's size asks for, and after a failed flush."""
 
+COMPACTED_AT_ONCE = 256
+"""Groups whose logs forget entries before other work gets its turn: about a millisecond."""
+
 
 class Flusher:
     """Flushes periodically, or when the journal or the store asks for it."""
@@ -71,16 +74,22 @@ class Flusher:
             return
         self._failing = False
         forget_deleted()
-        for group, index in marks:
-            replica = self._replicas.get(group.gid)
-            if replica is None or not replica.installing:
-                group.compact(index)
+        await self._compact(marks)
         now = self._runtime.clock.monotonic()
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
             self._network.raft.journal.forget_old()
         else:
             self._commits.erased |= erased
+
+    async def _compact(self, marks: list[tuple[RaftGroup, int]]) -> None:
+        groups = self._network.raft.groups
+        for number, (group, index) in enumerate(marks, 1):
+            replica = self._replicas.get(group.gid)
+            if groups.get(group.gid) is group and (replica is None or not replica.installing):
+                group.compact(index)
+            if number % COMPACTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""
