@@ -350,7 +350,7 @@ def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
 
     async def create_again() -> None:
         others = [name for name in deployment.members() if name != machine.name]
-        await churn._create(await churn.session("two", *others), "S", copies)
+        await churn.create_own(await churn.session("two", *others), "S", copies)
 
     again = deployment.spawn(churn.loop, create_again())
     if goes_on:
@@ -372,9 +372,9 @@ def test_a_creation_that_is_acknowledged_for_a_server_just_lost_is_begun_again(d
         lost.lose_power()
         lost.new_disk()
         streams = [f"S{number}" for number in range(3)]
-        await asyncio.gather(*(churn._create(session, stream, 1) for stream in streams))
+        await asyncio.gather(*(churn.create_own(session, stream, 1) for stream in streams))
         for stream in streams:
-            await churn._write(session, stream)
+            await churn.store_logged(churn.logs[stream], session, f"{stream}.x", "0")
 
     deployment.run_until_done(deployment.spawn(churn.loop, create()), 30.0)
     assert churn.counts["created"] == 3

@@ -44,7 +44,7 @@ class Churn(Workload):
         while not self.stopping:
             life += 1
             stream = f"CHURN_{number}_{life}"
-            await self._create(session, stream, self.rng.choice([1, 3]))
+            await self.create_own(session, stream, self.rng.choice([1, 3]))
             acts = [self._scale, self._scale, self._stepdown, self._remove_peer, self._consumer, self._update]
             for _ in range(self.rng.randint(2, 8)):
                 if self.stopping:
@@ -59,7 +59,7 @@ class Churn(Workload):
                 await self._delete(session, stream)
         await session.close()
 
-    async def _create(self, session: Session, stream: str, copies: int) -> None:
+    async def create_own(self, session: Session, stream: str, copies: int) -> None:
         config = {"name": stream, "subjects": [f"{stream}.>"], "allow_direct": True}
 
         async def create() -> None:
