@@ -97,6 +97,9 @@ class Worker:
         """None while none runs."""
         self.ports: dict[str, list[str]] = {}
         """URLs by kind; empty until the worker has served."""
+        self.ready = False
+        """True once the present process has said that it serves: from then on it handles all signals."""
+        self._missed: set[signal.Signals] = set()
         self._pause = FIRST_PAUSE_SECONDS
 
     def pause_after(self, served: float) -> float:
@@ -109,6 +112,30 @@ class Worker:
     def send(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
+
+    def tell(self, number: signal.Signals) -> None:
+        """Sends HUP or USR1, which would end a process without handlers, once the worker is ready: it may have read the
+        files already."""
+        if self.ready:
+            self.send(number)
+        else:
+            self._missed.add(number)
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Sends INT or USR2. A process that has not served yet gets TERM, at which it ends at any time."""
+        self.send(number if self.ready else signal.SIGTERM)
+
+    def begin(self) -> None:
+        """Called before a process is started: it reads the files as they are from now on."""
+        self.process, self.ready = None, False
+        self._missed.clear()
+
+    def served(self, ports: dict[str, list[str]]) -> None:
+        """Called when the process serves, with its URLs."""
+        self.ports, self.ready = ports, True
+        missed, self._missed = self._missed, set()
+        for number in missed:
+            self.send(number)
 
 
 class Supervisor:
@@ -160,6 +187,8 @@ class Supervisor:
             began = loop.time()
             code = await self._run(worker)
             worker.process = None
+            if self._ending.is_set() and not worker.ready and code == -signal.SIGTERM:
+                code = 0  # by our order, before it had begun anything
             if self._ending.is_set() or not self._served:
                 self._exit_code = self._exit_code or min(abs(code), 1)
                 if not self._ending.is_set():
@@ -182,6 +211,7 @@ class Supervisor:
     async def _run(self, worker: Worker) -> int:
         """Runs one process and returns its exit code."""
         ours, theirs = socket.socketpair()
+        worker.begin()
         place = replace(self._plan.place, index=worker.index, link=theirs.fileno())
         try:
             worker.process = await asyncio.create_subprocess_exec(
@@ -195,6 +225,8 @@ class Supervisor:
             return 1
         finally:
             theirs.close()
+        if self._ending.is_set():  # the order came while the process was started
+            worker.end()
         reader, writer = await asyncio.open_connection(sock=ours)
         listening = asyncio.ensure_future(self._listen(worker, reader))
         try:
@@ -207,7 +239,7 @@ class Supervisor:
         while line := await reader.readline():
             message = json.loads(line)
             if "ready" in message:
-                worker.ports = message["ready"]
+                worker.served(message["ready"])
                 self._look_if_ready()
             elif "reload" in message:
                 self.reload()
@@ -238,14 +270,19 @@ class Supervisor:
 
     # ---- signals
 
-    def _send(self, number: signal.Signals) -> None:
+    def _kill(self) -> None:
         for worker in self.workers:
-            worker.send(number)
+            worker.send(signal.SIGKILL)
+
+    def _tell(self, number: signal.Signals) -> None:
+        for worker in self.workers:
+            worker.tell(number)
 
     def _stop(self) -> None:
         self._ending.set()
-        self._send(signal.SIGINT)
-        asyncio.get_running_loop().call_later(KILL_SECONDS, self._send, signal.SIGKILL)
+        for worker in self.workers:
+            worker.end()
+        asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
     def _terminate(self) -> None:
         if not self._lame_duck:  # nats-server ignores TERM while it is a lame duck
@@ -255,11 +292,12 @@ class Supervisor:
         """Lame duck mode: each worker sends its clients away and ends."""
         self._lame_duck = True
         self._ending.set()
-        self._send(signal.SIGUSR2)
+        for worker in self.workers:
+            worker.end(signal.SIGUSR2)
 
     def _reopen(self) -> None:
         logs.reopen()
-        self._send(signal.SIGUSR1)
+        self._tell(signal.SIGUSR1)
 
     def reload(self) -> None:
         """Has all workers read the configuration again, if it is one that they can take over."""
@@ -279,7 +317,7 @@ class Supervisor:
                 self._write_ports_file()
         for line in lines:
             log.info(f"Reloaded: {line}")
-        self._send(signal.SIGHUP)
+        self._tell(signal.SIGHUP)
 
     def _take(self) -> tuple[Options, list[str]]:
         """Reads the configuration and takes over what may fail. Returns the options and the names of changed ones.

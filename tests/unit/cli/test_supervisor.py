@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -67,3 +72,77 @@ def test_the_ports_file_has_each_url_once() -> None:
         worker.ports = {"nats": ["nats://h:4222"], "cluster": [f"nats://h:622{index}"]}
     assert supervisor.listening() == {"nats": ["nats://h:4222"], "cluster": ["nats://h:6220", "nats://h:6221"]}
     assert [worker.name for worker in supervisor.workers] == ["m", "m-w1"]
+
+
+class Process:
+    """A process that only notes its signals."""
+
+    def __init__(self) -> None:
+        self.returncode: int | None = None
+        self.got: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.got.append(number)
+
+
+def started() -> tuple[Supervisor, list[Process]]:
+    """A supervisor of two processes, of which the second does not serve yet."""
+    plan = Plan(options(), 2)
+    plan.close()
+    supervisor = Supervisor(options(), plan, get_logger("t"), options, [])
+    found = [Process(), Process()]
+    for worker, process in zip(supervisor.workers, found, strict=True):
+        worker.begin()
+        worker.process = process  # type: ignore[assignment]
+    supervisor.workers[0].served({"nats": ["nats://h:4222"]})
+    return supervisor, found
+
+
+def test_a_worker_gets_signals_that_would_end_it_only_once_it_handles_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor, (ready, starting) = started()
+    monkeypatch.setattr(supervisor, "_take", lambda: (options(), []))
+    supervisor.reload()
+    supervisor._reopen()
+    assert ready.got == [signal.SIGHUP, signal.SIGUSR1]
+    assert starting.got == []
+    supervisor.workers[1].served({})
+    assert sorted(starting.got) == [signal.SIGHUP, signal.SIGUSR1], "it may have read the old file"
+    supervisor.workers[1].served({})
+    assert len(starting.got) == 2
+
+
+def test_a_process_that_starts_later_gets_no_signal_for_what_it_reads_itself() -> None:
+    worker = Worker(0, "m")
+    worker.tell(signal.SIGHUP)
+    worker.begin()
+    process: Any = Process()
+    worker.process = process
+    worker.served({})
+    assert process.got == []
+
+
+async def test_a_worker_that_does_not_serve_yet_is_ended_by_term() -> None:
+    supervisor, (ready, starting) = started()
+    supervisor._leave()
+    supervisor._stop()
+    assert ready.got == [signal.SIGUSR2, signal.SIGINT]
+    assert starting.got == [signal.SIGTERM, signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
+async def test_no_order_to_end_is_lost_while_processes_are_started(number: signal.Signals) -> None:
+    plan = Plan(options(), 2)
+
+    def says(text: str) -> None:
+        if text.startswith("Starting"):  # just before
+            os.kill(os.getpid(), number)
+
+    log: Any = SimpleNamespace(info=says, warning=says, error=says, fatal=says)
+    supervisor = Supervisor(options(), plan, log, options, ["/bin/sh", "-c", "exec sleep 30"])
+    try:
+        async with asyncio.timeout(5):
+            assert await supervisor.run() == 0
+    finally:
+        for worker in supervisor.workers:
+            worker.send(signal.SIGKILL)
+        plan.close()
