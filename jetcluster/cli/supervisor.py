@@ -159,10 +159,10 @@ class Supervisor:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number, act in (
-            (signal.SIGINT, self._stop),
+            (signal.SIGINT, self.stop),
             (signal.SIGTERM, self._terminate),
-            (signal.SIGUSR2, self._leave),
-            (signal.SIGUSR1, self._reopen),
+            (signal.SIGUSR2, self.leave),
+            (signal.SIGUSR1, self.reopen),
             (signal.SIGHUP, self.reload),
         ):
             loop.add_signal_handler(number, act)
@@ -193,7 +193,7 @@ class Supervisor:
                 self._exit_code = self._exit_code or min(abs(code), 1)
                 if not self._ending.is_set():
                     self._log.fatal(f"Worker {worker.index} could not start")
-                    self._stop()
+                    self.stop()
                 return
             pause = worker.pause_after(loop.time() - began)
             self._log.error(
@@ -278,7 +278,8 @@ class Supervisor:
         for worker in self.workers:
             worker.tell(number)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ends all workers, and kills those that are left after KILL_SECONDS."""
         self._ending.set()
         for worker in self.workers:
             worker.end()
@@ -286,16 +287,17 @@ class Supervisor:
 
     def _terminate(self) -> None:
         if not self._lame_duck:  # nats-server ignores TERM while it is a lame duck
-            self._stop()
+            self.stop()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Lame duck mode: each worker sends its clients away and ends."""
         self._lame_duck = True
         self._ending.set()
         for worker in self.workers:
             worker.end(signal.SIGUSR2)
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
+        """Opens all logs again."""
         logs.reopen()
         self._tell(signal.SIGUSR1)
 

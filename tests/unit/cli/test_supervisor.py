@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,7 +90,7 @@ def started() -> tuple[Supervisor, list[Process]]:
     """A supervisor of two processes, of which the second does not serve yet."""
     plan = Plan(options(), 2)
     plan.close()
-    supervisor = Supervisor(options(), plan, get_logger("t"), options, [])
+    supervisor = Supervisor(replace(options(), config_file="c.conf"), plan, get_logger("t"), options, [])
     found = [Process(), Process()]
     for worker, process in zip(supervisor.workers, found, strict=True):
         worker.begin()
@@ -98,11 +99,10 @@ def started() -> tuple[Supervisor, list[Process]]:
     return supervisor, found
 
 
-def test_a_worker_gets_signals_that_would_end_it_only_once_it_handles_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_gets_signals_that_would_end_it_only_once_it_handles_them() -> None:
     supervisor, (ready, starting) = started()
-    monkeypatch.setattr(supervisor, "_take", lambda: (options(), []))
     supervisor.reload()
-    supervisor._reopen()
+    supervisor.reopen()
     assert ready.got == [signal.SIGHUP, signal.SIGUSR1]
     assert starting.got == []
     supervisor.workers[1].served({})
@@ -123,8 +123,8 @@ def test_a_process_that_starts_later_gets_no_signal_for_what_it_reads_itself() -
 
 async def test_a_worker_that_does_not_serve_yet_is_ended_by_term() -> None:
     supervisor, (ready, starting) = started()
-    supervisor._leave()
-    supervisor._stop()
+    supervisor.leave()
+    supervisor.stop()
     assert ready.got == [signal.SIGUSR2, signal.SIGINT]
     assert starting.got == [signal.SIGTERM, signal.SIGTERM]
 
