@@ -9,6 +9,7 @@ supervisor that is killed leaves no server behind.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -45,20 +46,23 @@ class Plan:
     def __init__(self, options: Options, count: int, secret: Callable[[], str] = lambda: os.urandom(24).hex()) -> None:
         self.count = count
         self.machine = options.server_name or socket.gethostname()
-        self._held: list[HeldPort] = []
+        self._held: list[tuple[str, HeldPort]] = []
+        """Uses and ports."""
         try:
-            ports = {"client": self._hold(options.host, options.port)}
+            ports = {"client": self._hold("clients", options.host, options.port)}
             http = options.http_port or options.https_port
-            ports["http"] = self._hold(options.http_host or options.host, http) if http else 0
+            ports["http"] = self._hold("monitoring", options.http_host or options.host, http) if http else 0
             if options.websocket.port:
-                ports["websocket"] = self._hold(options.websocket.host, options.websocket.port)
+                ports["websocket"] = self._hold("WebSocket", options.websocket.host, options.websocket.port)
             if options.leafnodes.port:
-                ports["leafnodes"] = self._hold(options.leafnodes.host, options.leafnodes.port)
+                ports["leafnodes"] = self._hold("leaf nodes", options.leafnodes.host, options.leafnodes.port)
             cluster = options.cluster
             alone = not options.is_clustered
             host = LOOPBACK if alone else cluster.host
             first = 0 if alone else max(cluster.port, 0)
-            found = [self._hold(host, first + index if first else 0) for index in range(count)]
+            found = [
+                self._hold(f"routes of worker {index}", host, first + index if first else 0) for index in range(count)
+            ]
         except HeldPortError:
             self.close()
             raise
@@ -67,14 +71,21 @@ class Plan:
             secret() if alone else "",
         )  # fmt: skip
 
-    def _hold(self, host: str, port: int) -> int:
-        held = HeldPort(host, max(port, 0))
-        self._held.append(held)
+    def _hold(self, use: str, host: str, port: int) -> int:
+        try:
+            held = HeldPort(host, max(port, 0))
+        except HeldPortError as error:
+            for other, earlier in self._held:
+                if earlier.port == port and error.error.errno == errno.EADDRINUSE:
+                    more = f": it is the port of {other} and of {use}"
+                    raise HeldPortError(host, port, error.error, more) from error
+            raise
+        self._held.append((use, held))
         return held.port
 
     def close(self) -> None:
-        for one in self._held:
-            one.close()
+        for _, held in self._held:
+            held.close()
 
 
 def _reached_at(options: Options, host: str) -> str:

@@ -65,6 +65,25 @@ def test_no_port_is_held_after_a_refusal() -> None:
             Plan(options(f'http: "127.0.0.1:{port}"'), 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "uses"),
+    [
+        (
+            'listen: "127.0.0.1:{1}", cluster {{ name: c, listen: "127.0.0.1:{0}" }}',
+            "clients and of routes of worker 1",
+        ),
+        ('listen: "0.0.0.0:{1}", cluster {{ name: c, listen: "127.0.0.1:{0}" }}', "clients and of routes of worker 1"),
+        ('listen: "127.0.0.1:{1}", http: "127.0.0.1:{1}"', "clients and of monitoring"),
+    ],
+)
+def test_one_port_for_two_uses_is_refused_by_name(text: str, uses: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    asked, _ = load_text("server_name: m, " + text.format(port, port + 1), "c.conf", {})
+    with pytest.raises(HeldPortError, match=rf":{port + 1}: bind: address already in use: it is the port of {uses}$"):
+        Plan(asked, 2)
+
+
 def test_the_ports_file_has_each_url_once() -> None:
     plan = Plan(options(), 2)
     plan.close()
