@@ -30,6 +30,18 @@ def options(text: str = "") -> Options:
     return load_text(f'server_name: m\nlisten: "127.0.0.1:-1"\n{text}', "c.conf", {})[0]
 
 
+def first_of_two_ports() -> int:
+    """A free port whose successor is free too: connections that closed lately keep theirs."""
+    while True:
+        with socket.create_server(("", 0)) as one:
+            port = int(one.getsockname()[1])
+            try:
+                socket.create_server(("", port + 1)).close()
+            except OSError:
+                continue
+        return port
+
+
 def test_a_worker_that_keeps_ending_is_started_ever_more_slowly() -> None:
     worker = Worker(0, "m")
     pauses = [worker.pause_after(1.0) for _ in range(9)]
@@ -49,9 +61,7 @@ def test_workers_without_a_cluster_have_the_loopback_and_a_password() -> None:
 
 
 def test_workers_of_a_cluster_have_the_ports_after_the_first() -> None:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(1)]
-    port = probes[0].getsockname()[1]
-    probes[0].close()
+    port = first_of_two_ports()
     plan = Plan(options(f'cluster {{ name: c, listen: "127.0.0.1:{port}" }}'), 2)
     assert plan.place.cluster_ports == (port, port + 1)
     assert not plan.place.alone
@@ -77,8 +87,7 @@ def test_no_port_is_held_after_a_refusal() -> None:
     ],
 )
 def test_one_port_for_two_uses_is_refused_by_name(text: str, uses: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = first_of_two_ports()
     asked, _ = load_text("server_name: m, " + text.format(port, port + 1), "c.conf", {})
     with pytest.raises(HeldPortError, match=rf":{port + 1}: bind: address already in use: it is the port of {uses}$"):
         Plan(asked, 2)
