@@ -18,8 +18,9 @@ FLUSH_SECONDS = 30.0
 FLUSH_PAUSE_SECONDS = 1.0
 """Shortest time between two flushes that the journal's size asks for, and after a failed flush."""
 
-SAVED_BYTES, LAST_SAVED_BYTES = 2 << 20, 32 << 20
-"""Most bytes of subject tables that a flush, and that the last one, saves: the loop waits 2 ms for each MB."""
+SAVED_BYTES, LAST_SAVED_BYTES = 1 << 20, 32 << 20
+"""Most bytes of subject tables that a flush saves, with the work for them (the loop waits 5 ms for each MB), and most
+bytes that the last one saves."""
 COMPACTED_AT_ONCE = 256
 """Groups whose logs forget entries before other work gets its turn: about a millisecond."""
 
@@ -95,7 +96,11 @@ class Flusher:
         except KvError:  # the disk does not answer: the flush reports it
             return
         for replica in self._replicas.values():
-            room -= replica.store.save_table(room, last=last)
+            try:
+                room -= replica.store.save_table(room, last=last)
+            except Exception as error:  # noqa: BLE001 - a defect in one stream must not keep the others from the disk
+                stream = replica.assignment.name
+                self._runtime.log.error("a subject table cannot be saved", stream=stream, error=repr(error))  # noqa: TRY400
 
     async def _compact(self, marks: list[tuple[RaftGroup, int]]) -> None:
         groups = self._network.raft.groups

@@ -24,11 +24,14 @@ class Rig:
         for stream in streams:
             store = BlockStore(self.kv, stream, memory=False)
             store.append(Batch.of([b"a" * 100, b"b" * 100], [], [b"1", b"2"]), 1, 10)
-            self.replicas[stream] = SimpleNamespace(store=store, sound=False)
+            self.replicas[stream] = SimpleNamespace(
+                store=store, sound=False, assignment=SimpleNamespace(name=f"S{stream}")
+            )
         meta = SimpleNamespace(save=lambda: None, group=None)
         orphans = SimpleNamespace(settle=lambda predates: lambda: None)
         commits = SimpleNamespace(kv=self.kv, erased=False)
-        runtime = SimpleNamespace(clock=ManualTime(), log=ListLog())
+        self.log = ListLog()
+        runtime = SimpleNamespace(clock=ManualTime(), log=self.log)
         self.flusher = Flusher(runtime, None, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
 
     def saved(self) -> list[int]:
@@ -51,11 +54,35 @@ async def test_the_last_flush_saves_the_tables() -> None:
 
 
 async def test_what_does_not_fit_into_one_flush_is_saved_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.cluster.flusher.LAST_SAVED_BYTES", 500)
+    monkeypatch.setattr("jetcluster.cluster.flusher.LAST_SAVED_BYTES", 510)
     rig = Rig(1, 2, 3)
     for saved in ([1, 2], [1, 2, 3]):
         await rig.flusher.flush(last=True)
         assert rig.saved() == saved
+
+
+async def test_a_stream_whose_table_cannot_be_saved_keeps_no_other_from_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(1, 2, 3)
+
+    def defective(room: int, *, last: bool = False) -> int:
+        raise OverflowError("int too big to convert")
+
+    monkeypatch.setattr(rig.replicas[2].store, "save_table", defective)
+    await rig.flusher.flush(last=True)
+    assert rig.saved() == [1, 3] and rig.kv.crashed().get(keys.block(2, 1)) is not None
+    assert rig.log.events("error") == ["a subject table cannot be saved"]
+
+
+@pytest.mark.parametrize("first_seq", [1 << 32, (1 << 63) - 10])
+async def test_high_sequences_stop_no_flush(first_seq: int) -> None:
+    rig = Rig(1)
+    store = rig.replicas[1].store
+    store.compact(first_seq)
+    store.append(Batch.of([b"a", b"b"], [], [b"1", b"2"]), first_seq, 20)
+    await rig.flusher.flush(last=True)
+    assert rig.saved() == [1] and not rig.log.events("error")
 
 
 async def test_a_disk_that_is_nearly_full_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
