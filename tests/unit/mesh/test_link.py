@@ -119,6 +119,22 @@ async def test_what_is_over_stays_over() -> None:
     assert link.state is CLOSED and link.close_reason == "enough"
 
 
+@pytest.mark.parametrize("how", ["close", "flush"])
+async def test_a_socket_that_has_failed_holds_up_no_end(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uvloop says it, before it calls `connection_lost`."""
+    link, transport, _ = await up_link()
+
+    def write(data: bytes) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    monkeypatch.setattr(transport, "write", write)
+    link.send_urgent(encode_raft(1, b"r"))
+    if how == "flush":
+        link.flush()
+    link.close("enough")
+    assert link.state is CLOSED and link.close_reason == "enough" and transport.closed
+
+
 def msg(payload: bytes) -> bytes:
     return encode_msg("$G", b"s", b"", [], b"", payload)
 
