@@ -181,6 +181,23 @@ async def test_no_worker_outlives_its_supervisor(tmp_path: Path) -> None:
         assert await node.wait_exit(10) == 0
 
 
+async def test_signals_while_workers_start(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as node:
+        for numbers, log in (((signal.SIGHUP, signal.SIGUSR1), "ready"), ((signal.SIGTERM,), "")):
+            assert await node.stop() == 0
+            (tmp_path / "pid").unlink(missing_ok=True)
+            node.spawn()
+            await eventually(lambda: (tmp_path / "pid").exists(), 10, "no pid file")
+            for number in numbers:
+                node.signal(number)
+            if log:
+                await node.wait_ready()
+                await eventually(lambda: node.log().count('Trapped "hangup" signal') == 2, 5, "no reload of both")
+            else:
+                assert await node.wait_exit(10) == 0
+                assert "Traceback" not in node.log()
+
+
 async def test_a_worker_that_cannot_start_ends_all(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "worker-1").write_text("no folder")
