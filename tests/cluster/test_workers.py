@@ -135,7 +135,7 @@ async def both_are_members(node: Node) -> None:
         joined = "missing_workers" not in found and meta["cluster_size"] == 2
         if joined and all(replica["current"] for replica in meta.get("replicas", ())):
             return
-        assert asyncio.get_running_loop().time() < end, meta
+        assert asyncio.get_running_loop().time() < end, (found.get("missing_workers"), meta["cluster_size"], meta)
         await asyncio.sleep(0.05)
 
 
