@@ -11,7 +11,7 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
     │   AuthError, BadRequestError, CronError, FlagError, MalformedRequest, OptionError, QueryError,
     │   RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
-    │   TransformError
+    │   TransformError, WorkerAbsentError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError

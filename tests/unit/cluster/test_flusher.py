@@ -32,7 +32,8 @@ class Rig:
         commits = SimpleNamespace(kv=self.kv, erased=False)
         self.log = ListLog()
         runtime = SimpleNamespace(clock=ManualTime(), log=self.log)
-        self.flusher = Flusher(runtime, None, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
+        network = SimpleNamespace(raft=SimpleNamespace(groups={}))
+        self.flusher = Flusher(runtime, network, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
 
     def saved(self) -> list[int]:
         """Streams whose table is durable."""
