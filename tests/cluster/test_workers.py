@@ -15,13 +15,7 @@ import pytest
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started]
-
-
-@pytest.fixture(autouse=True)
-def _only_here(server: str) -> None:
-    if server != "jetcluster":
-        pytest.skip("nats-server has no workers")
+pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.ours("nats-server has no workers")]
 
 
 def children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a flush saves besides what is dirty: the streams' subject tables (`store.search.saved_table`)."""
+"""The subject tables that a flush saves besides what is dirty (cluster/flusher.py, `store.search.saved_table`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who votes in the meta group: the rules of cluster/meta_voters.py."""
+"""The voters of the meta group among workers and other nodes (cluster/meta_voters.py)."""
 
 from __future__ import annotations
 
