@@ -42,6 +42,8 @@ class Flusher:
         self._last = runtime.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
+        self._saved_to = 0
+        """Group of the subject table that was saved last."""
 
     def tick(self) -> None:
         waited = self._runtime.clock.monotonic() - self._last
@@ -88,16 +90,21 @@ class Flusher:
             self._commits.erased |= erased
 
     def _save_tables(self, last: bool) -> None:
-        """Saves what fits; a later flush saves others. On a disk that is nearly full the flush itself comes first."""
+        """Saves what fits; a later flush begins with the others. On a disk that is nearly full the flush itself comes
+        first."""
         room = LAST_SAVED_BYTES if last else SAVED_BYTES
         try:
             if self._failing or self._commits.kv.spare_bytes < 2 * room:
                 return
         except KvError:  # the disk does not answer: the flush reports it
             return
-        for replica in self._replicas.values():
+        replicas = list(self._replicas.items())
+        begin = next((at for at, (gid, _) in enumerate(replicas) if gid > self._saved_to), 0)
+        for gid, replica in (*replicas[begin:], *replicas[:begin]):
             try:
-                room -= replica.store.save_table(room, last=last)
+                if size := replica.store.save_table(room, last=last):
+                    room -= size
+                    self._saved_to = gid
             except Exception as error:  # noqa: BLE001 - a defect in one stream must not keep the others from the disk
                 stream = replica.assignment.name
                 self._runtime.log.error("a subject table cannot be saved", stream=stream, error=repr(error))  # noqa: TRY400

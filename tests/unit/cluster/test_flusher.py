@@ -62,6 +62,16 @@ async def test_what_does_not_fit_into_one_flush_is_saved_by_a_later_one(monkeypa
         assert rig.saved() == saved
 
 
+async def test_no_busy_stream_keeps_others_from_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.cluster.flusher.LAST_SAVED_BYTES", 300)
+    rig = Rig(1, 2, 3)
+    for saved in ([1], [1, 2], [1, 2, 3]):
+        await rig.flusher.flush(last=True)
+        assert rig.saved() == saved
+        store = rig.replicas[1].store
+        store.append(Batch.of([b"a" * 100, b"b" * 100], [], [b"1", b"2"]), store.last_seq + 1, 20)
+
+
 async def test_a_stream_whose_table_cannot_be_saved_keeps_no_other_from_the_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
