@@ -12,12 +12,14 @@ FIGURES = {
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
     "crossing": "processor time per message that stays on a node, and that crosses to another one",
+    "fleet": "large clusters of workers in a simulation",
     "flood": "connections that publish without waiting, beside publishers that wait for their acks",
     "idle_streams": "processor time of a node with streams in which nothing happens",
     "long_commands": "how long commands that remove very many messages hold a replica",
     "searches": "how long searches with wildcards hold a replica",
     "sick": "how long a publisher goes without acks while the leader's disk is sick",
     "spark": "the Spark source and the archive job",
+    "workers": "throughput and processor time of one worker and of two",
     "subscriptions": "very many subscriptions of one client",
 }
 

@@ -41,3 +41,8 @@ def open_to_others(descriptor: int, mode: int) -> None:
 def private(path: str, flags: int) -> int:
     """Open a file for this server's user only: an `opener` of `open`."""
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def given() -> int:
+    """Return the umask that the process was started with, for its children; -1 if it was not changed."""
+    return _given[0] if _given else -1

@@ -5,6 +5,7 @@
 #   JETCLUSTER_SERVICE    domain of their names, e.g. a headless service "jetcluster.default.svc" (default: none)
 #   JETCLUSTER_CLUSTER    name of the cluster (default: NAME)
 #   JETCLUSTER_PORT       cluster port (default: 6222)
+# JETCLUSTER_WORKERS is the number of processes that serve its ports together, or auto (--workers).
 # Streams of another JetStream domain, behind a leaf link, are mirrored here (`jetcluster mirror`, at each start):
 #   JETCLUSTER_MIRROR           their names, with blanks between them
 #   JETCLUSTER_MIRROR_DOMAIN    that domain
@@ -41,6 +42,9 @@ if [ -n "${JETCLUSTER_REPLICAS:-}" ]; then
     if [ -n "$domain" ]; then
         set -- "$@" --cluster_advertise "$host$domain:$port"
     fi
+fi
+if [ -n "${JETCLUSTER_WORKERS:-}" ]; then
+    set -- "$@" --workers "$JETCLUSTER_WORKERS"
 fi
 if [ -n "${JETCLUSTER_MIRROR:-}" ]; then
     # These become children of the server, which does not know them: nobody is to wait for their exit codes.

@@ -46,6 +46,8 @@ _define(bool, "debug_trace", "DV")
 _define(bool, "debug_trace_verbose", "DVV")
 _define(int, "log_size_limit", "log_size_limit")
 _define(int, "max_traced_msg_len", "max_traced_msg_len")
+_define(str, "workers", "workers")
+_define(int, "worker", "worker")
 _define(bool, "jetstream", "js", "jetstream")
 _define(str, "store_dir", "sd", "store_dir")
 _define(str, "user", "user")
@@ -145,6 +147,7 @@ Server Options:
                                      <pid> is a process id or the path of a pid file
         --client_advertise <string>  host:port told to clients and other servers
         --ports_file_dir <dir>       Write nats-server_<pid>.ports into this directory
+        --workers <number|auto>      Serve the ports with so many processes (default: 1; auto: one per core)
 
 Logging Options:
     -l, --log <file>                 Log to this file instead of stderr

@@ -7,6 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jetcluster.config.options import Options
 
 OVERVIEW = """jetcluster: a clustered JetStream server that stock NATS clients use unchanged
 
@@ -82,7 +86,7 @@ def serve(words: Sequence[str], program: str) -> int:
     # Before the port is open, as SIGTERM may follow at once. Nothing has begun yet; the node sets its own handlers.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     EARLY.open(flags)
-    return _run(flags)
+    return _run(flags, words)
 
 
 def _fail(text: str) -> int:
@@ -121,7 +125,7 @@ def _check_config(path: str) -> int:
     return 0
 
 
-def _run(flags: dict[str, bool | int | str]) -> int:
+def _run(flags: dict[str, bool | int | str], words: Sequence[str]) -> int:
     gc.disable()  # imports create no garbage; `node.process` enables it with its own thresholds
     from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
@@ -129,6 +133,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
 
     try:
         options = options_from(flags)
+        workers = _workers(options)
         options.warnings += _arm_faults()
     except (ConfigError, ValueError) as error:
         return _fail(str(error))
@@ -139,6 +144,13 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S")
         print(f"{stamp} {logs.why_not_opened(options, error)}", file=sys.stderr)
         return 1
+    if workers > 1:
+        from jetcluster.cli.supervisor import supervise
+
+        try:
+            return supervise(options, workers, logs.get_logger("server"), lambda: options_from(flags), words)
+        finally:
+            logs.shutdown()
     from jetcluster.monitor.start import NodeMonitoring
     from jetcluster.node.process import START_AGAIN, run
 
@@ -152,6 +164,21 @@ def _run(flags: dict[str, bool | int | str]) -> int:
     if code == START_AGAIN:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same arguments
     return code
+
+
+def _workers(options: Options) -> int:
+    """Returns the number of worker processes to start; 1: this process serves alone. Raises ValueError."""
+    if options.worker is not None:
+        return 1
+    store = options.jetstream.store_dir
+    if options.workers == 1 and not os.path.isdir(f"{store or '/tmp/nats'}/worker-1"):  # noqa: PTH112, S108
+        return 1
+    from jetcluster.config.workers import count_of, problem_of_store
+
+    count = count_of(options.workers)
+    if problem := problem_of_store(options, count):
+        raise ValueError(problem)
+    return count
 
 
 def _arm_faults() -> list[str]:

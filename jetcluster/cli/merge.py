@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from jetcluster.cli.flags import INERT, Flag
@@ -51,6 +52,10 @@ def options_from(flags: Mapping[str, Flag]) -> Options:
 
         server_context(options.tls)
     options.add_start_warnings()
+    if "worker" in flags:
+        from jetcluster.config.workers import become, place_of
+
+        become(options, place_of(os.environ, int(flags["worker"])))
     return options
 
 
@@ -59,6 +64,8 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
     for name in _DIRECT:
         if name in flags:
             setattr(options, name, flags[name])
+    if "workers" in flags:
+        options.workers = _workers(str(flags["workers"]))
     options.host = options.host or Options().host
     options.port = options.port or DEFAULT_PORT
     for name in ("trace_verbose", "debug_trace", "debug_trace_verbose"):
@@ -78,6 +85,15 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
     _apply_cluster(options, flags)
     _apply_tls(options, flags)
     options.add_inert(f"--{name}" for name in INERT if flags.get(name))
+
+
+def _workers(text: str) -> int:
+    from jetcluster.config.workers import workers_of
+
+    try:
+        return workers_of(text)
+    except ValueError as error:
+        raise ConfigError(f'workers {error}, got "{text}"') from error
 
 
 def _apply_authorization(options: Options, flags: Mapping[str, Flag]) -> None:

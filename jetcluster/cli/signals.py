@@ -101,8 +101,10 @@ def is_server_command(words: list[str]) -> bool:
         return False
     name = Path(rest[0]).name
     arguments = rest[1:]
-    if name not in _PROGRAMS or any(word.lstrip("-").partition("=")[0] in ("sl", "signal") for word in arguments):
+    if name not in _PROGRAMS:
         return False
+    if any(word.lstrip("-").partition("=")[0] in ("sl", "signal", "worker") for word in arguments):
+        return False  # it sends a signal itself, or its supervisor passes signals on to it
     if name == "nats-server":
         return not arguments or arguments[0].startswith("-")
     return bool(arguments) and (arguments[0] == "serve" or arguments[0].startswith("-"))  # as `main.main`

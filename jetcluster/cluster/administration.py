@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,10 +107,12 @@ class Administration:
             "peer": peer,
             "online": self._online(peer),
             "draining": not cancel,
-            "assigned": sum(1 for _ in self._assigned(peer)),
+            "assigned": self._meta.machine.replicas_on(peer),
             "held": held._asdict() if held is not None else None,
             "meta_leader": peer == self._network.me,
-            "stuck": [self._stuck[a.gid] for a in self._assigned(peer) if a.gid in self._stuck][:MAX_NAMED_STREAMS],
+            "stuck": [self._stuck[a.gid] for a in self._meta.machine.assigned_to(peer) if a.gid in self._stuck][
+                :MAX_NAMED_STREAMS
+            ],
             "meta": self._majority(group, peer)._asdict(),
         }
 
@@ -150,18 +152,17 @@ class Administration:
             return
         await self._forget_finished_moves()
         for peer in draining:
-            for assignment in list(self._assigned(peer)):
+            for assignment in self._meta.machine.assigned_to(peer):
                 if len(self._moving) >= MOVES_AT_ONCE:
                     return
                 if assignment.gid not in self._moving:
                     await self._move(assignment, partial(self._service.peers_without, removed=peer))
-        nodes = self._meta.machine.nodes.keys()
-        for assignment in self._meta.machine.all_assignments():
+        for assignment in self._meta.machine.misplaced:
             if len(self._moving) >= MOVES_AT_ONCE:
                 return
             if len(assignment.peers) < assignment.replicas:
                 await self._move(assignment, self._service.added_peers)
-            elif nodes.isdisjoint(assignment.peers):
+            else:
                 await self._assign_to_leader(assignment)
 
     async def _assign_to_leader(self, assignment: Assignment) -> None:
@@ -247,7 +248,7 @@ class Administration:
     def _check_places(self, peer: str) -> None:
         """Raises ApiError unless each stream with a replica on `peer` has another place for it."""
         homeless = []
-        for assignment in self._assigned(peer):
+        for assignment in self._meta.machine.assigned_to(peer):
             try:
                 self._service.peers_without(assignment, peer)
             except ApiError as error:
@@ -266,7 +267,7 @@ class Administration:
         held = await self._held(peer)
         if held is None:
             raise _refused(f"{name} is connected, but does not say what it holds")
-        assigned = [a.name for a in self._assigned(peer)]
+        assigned = [a.name for a in self._meta.machine.assigned_to(peer)]
         if held.replicas or assigned:
             raise _refused(
                 f"{name} is connected and holds {held.replicas} stream replicas ({held.leaders} leaders, "
@@ -276,7 +277,7 @@ class Administration:
     async def _give_up_places(self, peer: str) -> None:
         """Reassigns the streams of a server that is gone; without another server they continue with fewer replicas. A
         stream that only this server has stays assigned to it: an empty stream would hide the loss."""
-        for assignment in list(self._assigned(peer)):
+        for assignment in self._meta.machine.assigned_to(peer):
             try:
                 peers = self._service.peers_without(assignment, peer)
             except ApiError:
@@ -333,9 +334,6 @@ class Administration:
         machine = self._meta.machine
         node, link = machine.nodes.get(peer), self._network.mesh.peers.get(peer)
         return node.name if node is not None else machine.removed.get(peer) or (link.name if link is not None else peer)
-
-    def _assigned(self, peer: str) -> Iterator[Assignment]:
-        return (a for a in self._meta.machine.all_assignments() if peer in a.peers)
 
     def _online(self, peer: str) -> bool:
         return peer == self._network.me or peer in self._network.mesh.peers

@@ -69,11 +69,14 @@ class Announcement:
     """Pairs of peer id and the public key by which the cluster knows that peer."""
     wall_ns: int = 0
     """The node's wall clock at sending."""
+    followers: tuple[str, ...] = ()
+    """Members of the node's meta group without a vote."""
 
     def encode(self) -> bytes:
         fields = asdict(self)
-        if not self.keys:
-            del fields["keys"]
+        for name in ("keys", "followers"):
+            if not fields[name]:
+                del fields[name]
         return json.dumps(fields).encode()
 
     @classmethod
@@ -86,7 +89,8 @@ class Announcement:
         if not isinstance(data, dict):
             raise ValueError("announcement is not an object")
         known, meta, cluster_id = data.get("known"), data.get("meta_peers", []), data.get("cluster_id", "")
-        for ids in (known, meta):
+        followers = data.get("followers", [])
+        for ids in (known, meta, followers):
             if (
                 not isinstance(ids, list)
                 or len(ids) > MAX_PEERS
@@ -101,7 +105,7 @@ class Announcement:
         wall_ns = data.get("wall_ns", 0)
         if not isinstance(wall_ns, int):
             raise ValueError("announcement holds a bad time")
-        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id, keys, wall_ns)
+        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id, keys, wall_ns, tuple(followers))
 
 
 def _list(value: object) -> list[object]:
@@ -117,6 +121,17 @@ def _named_key(item: object) -> tuple[str, str]:
     if not isinstance(key, str) or not is_key("N", key):
         raise ValueError("announcement holds a bad key")
     return peer, key
+
+
+class Founding(enum.Enum):
+    """The part of a node in founding a cluster."""
+
+    TOGETHER = "together"
+    """Only with others, by their agreement."""
+    ALONE = "alone"
+    """By itself: the first worker of a machine whose workers are the whole cluster."""
+    NEVER = "never"
+    """Another worker of a machine, which joins what the first one is a member of."""
 
 
 class Decision(NamedTuple):
@@ -145,6 +160,7 @@ class Bootstrap:
     """By peer id, the newest announcement of each connected peer."""
     apart: set[str] = field(default_factory=set)
     """Peers whose wall clock differs from this node's, by their newest announcement."""
+    founding: Founding = Founding.TOGETHER
     member_of: str = ""
     """Id of the cluster that this node had joined when it stopped before its journal held the meta group."""
     _told: float = 0.0
@@ -174,7 +190,8 @@ class Bootstrap:
             found = next(a for a in running if a.cluster_id)
             verdict = Verdict.ADOPT if self.me in found.meta_peers else Verdict.JOIN
             return Decision(verdict, found.meta_peers, found.cluster_id)
-        if self.member_of or not self._may_start(mine, now) or not self._all_agree(mine):
+        joins = self.member_of or self.founding is Founding.NEVER
+        if joins or not self._may_start(mine, now) or not self._all_agree(mine):
             self._agreed_since = None
             return Decision(Verdict.WAIT)
         if self._agreed_since is None or self._agreed_on != mine.known:
@@ -194,6 +211,8 @@ class Bootstrap:
         self._told = now
         if len(self.clusters()) > 1:
             return f"JetStream waits: peers belong to different clusters ({', '.join(self.clusters())})"
+        if self.founding is Founding.NEVER:
+            return "JetStream waits for the first worker of this machine, or for another member of the cluster"
         if len(mine.known) == 1 and self.expected <= 1:
             return "JetStream waits for other nodes: no configured route leads to one, and none has connected"
         if self.member_of:

@@ -14,6 +14,7 @@ by the laxest of a group's voters (`raft.core.group_state.Credit`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.advisory import server_health
 from jetcluster.replica.members import SILENT_SECONDS
-from jetcluster.replica.rounds import Pulse
+from jetcluster.replica.rounds import SLICE_PAUSE, VISITS_AT_ONCE, Pulse
 from jetcluster.replica.services import Events, Network, Runtime
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class HealthReport:
     ) -> None:
         self._runtime, self._network, self._events = runtime, network, events
         self._replicas = replicas
+        self._left: dict[int, None] = {}
+        """Groups whose replicas have yet to follow the last change, those first that have not followed an earlier."""
+        self._looking = False
         network.raft.health.on_change(self._changed)
 
     def _changed(self, trouble: Trouble, began: bool) -> None:
@@ -51,11 +55,21 @@ class HealthReport:
             self._runtime.log.warning("this node is well again", aspect=aspect, reason=reason, seconds=seconds)
         event = server_health(self._network.name, self._network.me, aspect, reason, None if began else seconds)
         self._events.tell(self._events.system_account, event)
-        self._runtime.timers.call_soon(self._look)
+        self._left = dict.fromkeys([*self._left, *self._replicas])
+        if not self._looking:
+            self._looking = True
+            self._runtime.timers.call_soon(self._look)
 
     def _look(self) -> None:
-        for replica in list(self._replicas.values()):
-            replica.health_changed()
+        """Has the replicas follow the change, some at a time: many at once would hold the loop, which is a trouble."""
+        for gid in list(itertools.islice(self._left, VISITS_AT_ONCE)):
+            del self._left[gid]
+            replica = self._replicas.get(gid)
+            if replica is not None:
+                replica.health_changed()
+        self._looking = bool(self._left)
+        if self._looking:
+            self._runtime.timers.call_later(SLICE_PAUSE, self._look)
 
 
 CLOCK_LEAP_NS: Final = 50_000_000

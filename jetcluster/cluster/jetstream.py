@@ -24,7 +24,7 @@ from jetcluster.meta.state import (
 )
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.consumer_exchange import until
-from jetcluster.replica.rounds import TICK
+from jetcluster.replica.rounds import SLICE_PAUSE, TICK
 from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.apply.applier import FAULTS
@@ -61,6 +61,8 @@ class JetStream:
         self._new = False
         """True on the first start with this store, which has no streams."""
         self._ticker: Any = None
+        self._visitor: Any = None
+        """Timer of the next slice of a round."""
         self._stopped = False
 
     # ---- lifecycle
@@ -90,8 +92,9 @@ class JetStream:
     async def stop(self) -> None:
         """Hands over leaderships where possible, makes all state durable and closes the replicas."""
         self._stopped = True
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for timer in (self._ticker, self._visitor):
+            if timer is not None:
+                timer.cancel()
         self.scrubber.stop()
         await self.network.catchup.stop()
         await self.background.stop()
@@ -130,9 +133,6 @@ class JetStream:
         """Returns the assignment by this node's meta replica, which may lag: None does not prove its absence."""
         return self.meta.machine.assignment(account, name)
 
-    def assignments(self, account: str) -> list[Assignment]:
-        return self.meta.machine.assignments(account)
-
     def led(self, account: str, name: str) -> StreamReplica | None:
         """Returns this node's replica of a stream, if it leads and requests may be answered."""
         assignment = self.assignment(account, name)
@@ -140,9 +140,7 @@ class JetStream:
         return replica if replica is not None and replica.leading and not self.joining.removed else None
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
-        """Returns the sorted names of the account's streams that mirror its stream `name`."""
-        links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))
-        return [stream for stream, mirror in links if mirror and mirror["name"] == name and not mirror.get("external")]
+        return self.meta.machine.mirrors_of(account, name)
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
@@ -213,7 +211,8 @@ class JetStream:
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""
-        self.runtime.timers.call_soon(self.joining.announce)
+        self.joining.announce_soon()
+        self.runtime.timers.call_soon(self.parts.members.admit_waiting)
 
     def _peer_up(self, info: NodeInfo) -> None:
         self.network.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)
@@ -244,21 +243,36 @@ class JetStream:
         self.local.lone.tick()
         if self.parts.watch.changed():
             self.runtime.rounds.wake_all()
-        stirred = [self.replicas[gid] for gid in self.runtime.rounds.due(self.runtime.clock.monotonic())]
-        for replica in stirred:
-            self._tick_of(replica.assignment.gid, replica)
+        for gid in self.network.raft.turns.held:
+            self.runtime.rounds.wake(gid)  # it may lag too far to answer reads, and applies nothing that would wake it
+        self._visit()
         self._guarded(self.local.tick, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self.parts.store_care.tick, "data store")
-        self._guarded(
-            lambda: self.services.settings.account_quota.tick([replica.holding() for replica in stirred]),
-            "account limits",
-        )
+        self._guarded(lambda: self.services.settings.account_quota.tick([]), "account limits")
         self.network.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()
         delay = 0.05 if self.joining.looking else TICK
         self._ticker = self.runtime.timers.call_later(delay, self._tick)
+
+    def _visit(self) -> None:
+        """Visits the replicas that are due; of very many a slice, and the others after some other work."""
+        if self._stopped:
+            return
+        rounds = self.runtime.rounds
+        visited = [self.replicas[gid] for gid in rounds.due(self.runtime.clock.monotonic())]
+        for replica in visited:
+            self._tick_of(replica.assignment.gid, replica)
+        self._guarded(lambda: self.drift.look(visited), "drift check")
+        quota = self.services.settings.account_quota
+        self._guarded(lambda: quota.recount([replica.holding() for replica in visited]), "account limits")
+        if rounds.under_way and self._visitor is None:
+            self._visitor = self.runtime.timers.call_later(SLICE_PAUSE, self._visit_on)
+
+    def _visit_on(self) -> None:
+        self._visitor = None
+        self._visit()
 
     def _tick_of(self, gid: int, replica: StreamReplica) -> None:
         self._guarded(lambda: self.local.look_after(gid, replica), replica.assignment.name)

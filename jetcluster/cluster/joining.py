@@ -13,13 +13,14 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Verdict
+from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Founding, Verdict
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from jetcluster.cluster.meta_members import REMOVED, MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.errors import SERVER_NOT_MEMBER, by_code
 from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
+from jetcluster.model.machines import is_first
 from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.raft.journal.log import JournalDamageError
@@ -132,6 +133,7 @@ class Roster:
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
 JOIN_RETRY_SECONDS = 0.5
+ANNOUNCE_SECONDS = 0.02
 ADVICE = (
     "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
     "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
@@ -145,8 +147,11 @@ class Joining:
     def __init__(
         self, runtime: Runtime, network: Network, meta: MetaReplica, members: MetaMembers, cluster_id: ClusterId,
         background: Background, *, expected_nodes: Callable[[], int], settled: Callable[[], bool], roster: Roster,
+        founding: Founding = Founding.TOGETHER,
     ) -> None:  # fmt: skip
         """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
+        self._founding = founding
+        self._announcing = False
         self._roster = roster
         self.settled = settled
         self._runtime, self._network = runtime, network
@@ -158,6 +163,8 @@ class Joining:
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._without: OrderedSet[str] = OrderedSet()
+        """Linked peers whose meta group does without this node, by their last announcement."""
         self.removed = ""
         """Why this server is no longer a member, once the meta leader has reported it; else ""."""
         network.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
@@ -180,12 +187,13 @@ class Joining:
             # A single server knows its members even where the journal has lost them; a member of a cluster asks.
             self._meta.start(() if self._clustered else (me,))
             assert self._meta.group is not None
-            if self._clustered and me not in self._meta.group.peers:
+            if self._clustered and me not in self._meta.group.members:
                 self._start_to_join()  # the previous run ended before the node was admitted
-        elif not self._clustered:
+        elif not self._clustered or self._founding is Founding.ALONE:
             self._meta.start((me,))
         else:
             self._boot = Bootstrap(me, self._expected_nodes(), self._runtime.clock.monotonic())
+            self._boot.founding = self._founding
             self._boot.member_of = self._cluster_id.value
         if self._meta.machine.cluster_id:
             self._cluster_id.confirm(self._meta.machine.cluster_id)
@@ -193,28 +201,51 @@ class Joining:
     def tick(self) -> None:
         if self._boot is not None:
             self._look_for_cluster(self._boot)
+        else:
+            self._ask_again()
 
     def announce(self) -> None:
+        """Tells all peers, where the word of this node counts: it is about to found a cluster, or votes."""
+        group = self._meta.group
+        if self._founding is not Founding.NEVER if group is None else self._network.me in group.peers:
+            self._tell(None)
+
+    def announce_soon(self) -> None:
+        """Does so in a moment, once for all changes until then: each member of a large cluster is one."""
+        if not self._announcing:
+            self._announcing = True
+            self._runtime.timers.call_later(ANNOUNCE_SECONDS, self._announce_now)
+
+    def _announce_now(self) -> None:
+        self._announcing = False
+        self.announce()
+
+    def _tell(self, peer: str | None) -> None:
         if self._clustered:
-            self._network.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
+            self._network.mesh.notify(peer, BOOT_NOTICE, self._announcement().encode())
 
     def peer_up(self, info: NodeInfo) -> None:
         self._members.seen(info)
-        self.announce()
+        if self._boot is not None:
+            self.announce()
+        self._tell(info.peer_id)
 
     def peer_down(self, info: NodeInfo) -> None:
         self._members.lost(info)
+        self._without.discard(info.peer_id)
         if self._boot is not None:
             self._boot.forget(info.peer_id)
-        self.announce()
+            self.announce()
 
     def _announcement(self) -> Announcement:
-        """Leaves out nodes without JetStream, which would never agree to a set of peers."""
-        peers = self._network.mesh.peers
-        known = tuple(sorted({self._network.me, *(peer for peer, info in peers.items() if info.jetstream)}))
-        meta = self._meta.group.peers if self._meta.group is not None else ()
+        """Leaves out nodes that found no cluster: they would never agree to a set of peers."""
+        peers, group = self._network.mesh.peers, self._meta.group
+        founders = (peer for peer, info in peers.items() if info.jetstream and is_first(info.tags))
+        known = tuple(sorted({self._network.me, *founders}))
+        meta = group.peers if group is not None else ()
+        followers = () if group is None else tuple(sorted(group.members.difference(meta)))
         keys, wall_ns = self._roster.keys(), self._wall_ns
-        return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, keys, wall_ns)
+        return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, keys, wall_ns, followers)
 
     @property
     def _wall_ns(self) -> int:
@@ -229,13 +260,18 @@ class Joining:
             self._boot.heard(peer, announced, self._wall_ns)
             return
         self._roster.told(peer, announced)
-        if announced.meta_peers and self._network.me not in announced.meta_peers:
-            self._left_out()
+        if announced.meta_peers and self._network.me not in (*announced.meta_peers, *announced.followers):
+            self._without.add(peer)
+            self._ask_again()
+        else:
+            self._without.discard(peer)
 
-    def _left_out(self) -> None:
-        """Asks to join again: the cluster runs without this node, which was replaced while away and may not know it."""
+    def _ask_again(self) -> None:
+        """Asks to join where the cluster runs without this node, which was replaced while away and may not know it; and
+        where it still hears the leader that left it out, once it hears it no more: nobody may announce that again."""
         group = self._meta.group
-        if self._clustered and self._joining is None and group is not None and group.leader is None:
+        left_out = self._without and group is not None and group.leader is None
+        if left_out and self._clustered and self._joining is None:
             self._start_to_join()
 
     def _start_to_join(self) -> None:
@@ -257,6 +293,14 @@ class Joining:
             self._cluster_id.found(founded(self._network.cluster_name, peers))
         else:
             self._cluster_id.join(cluster_id)
+        if verdict is Verdict.CREATE:
+            voters = self._members.voters.first(peers)
+            if self._network.me not in voters:
+                self._runtime.log.info("JetStream cluster starts; this node follows", peers=len(peers))
+                self._meta.start(voters)
+                self._start_to_join()
+                return
+            peers = voters
         self._meta.start(peers)
         if verdict is Verdict.JOIN:
             self._runtime.log.info("JetStream joins the cluster", peers=len(peers))
@@ -265,11 +309,11 @@ class Joining:
             self._runtime.log.info("JetStream cluster starts", peers=len(peers))
 
     async def _join(self) -> None:
-        """Asks the running cluster to admit this node, which follows as a learner until it is promoted."""
+        """Asks the running cluster to admit this node, which follows as a learner, and may be promoted."""
         while True:
             group = self._meta.group
             assert group is not None
-            if self._network.me in group.peers and group.leader is not None:
+            if self._network.me in group.members and group.leader is not None:
                 self.removed = ""
                 return
             # All peers at once: a linked peer that does not answer must not delay the request to the leader.
@@ -289,7 +333,7 @@ class Joining:
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Admits a node if this one leads the meta group; other nodes answer without effect."""
         try:
-            self._members.admit(peer)
+            self._members.asked(peer)
         except RaftError as error:
             raise MeshError(str(error)) from error
         return b""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from jetcluster.logs import Log
@@ -68,9 +68,11 @@ class MetaReplica:
         on_effects: Callable[[list[Effect]], None],
         on_leading: Callable[[bool], None],
         on_config: Callable[[], None] = lambda: None,
+        may_vote: Callable[[str, Collection[str]], bool] = lambda peer, voters: True,
     ) -> None:
-        """`on_config` is called when the members change. Raises ValueError and KvError for an irreplaceable state."""
-        self._on_config = on_config
+        """`on_config` is called when the members change; `may_vote`: see `MetaVoters`. Raises ValueError and KvError
+        for an irreplaceable state."""
+        self._on_config, self._may_vote = on_config, may_vote
         self._network, self._commits, self._log = network, commits, log
         self.machine = machine
         self.group: RaftGroup | None = None
@@ -129,6 +131,7 @@ class MetaReplica:
             attach=self._attach,
             members=self._members(),
             sole=peers == (self._network.me,),
+            may_vote=self._may_vote,
         )
 
     def stop(self) -> None:

@@ -251,7 +251,7 @@ class MetaService:
     async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
         gone = []
-        for assignment in self._restores.overdue(self._machine.all_assignments(), term):
+        for assignment in self._restores.overdue(self._machine.restoring, term):
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
             await self._stream_delete({"request": request(), **body})
             gone.append(assignment)
@@ -293,22 +293,13 @@ class MetaService:
         return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
 
     async def _usage(self, body: Body) -> Body:
-        streams = self._machine.assignments(body["account"])
-        reserved = {True: 0, False: 0}
-        for stream in streams:
-            # Once, whatever the number of replicas: as nats-server for accounts without tiers.
-            reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0)
-        tiers: dict[str, Body] = {}
-        for stream in streams:
-            tier = tiers.setdefault(str(stream.replicas), {"streams": 0, "reserved_memory": 0, "reserved_storage": 0})
-            tier["streams"] += 1
-            tier["reserved_memory" if stream.memory else "reserved_storage"] += max(int(stream.config["max_bytes"]), 0)
-        return {
-            "tiers": tiers,
-            "streams": len(streams),
-            "reserved_memory": reserved[True],
-            "reserved_storage": reserved[False],
+        # Bytes count once, whatever the number of replicas: as nats-server for accounts without tiers.
+        tiers = {
+            str(replicas): {"streams": streams, "reserved_memory": memory, "reserved_storage": storage}
+            for replicas, (streams, memory, storage) in self._machine.usage(body["account"]).items()
         }
+        keys = ("streams", "reserved_memory", "reserved_storage")
+        return {"tiers": tiers, **{key: sum(tier[key] for tier in tiers.values()) for key in keys}}
 
     async def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
         """Returns the total, the effective offset, and at most `limit` assignments, sorted by name."""

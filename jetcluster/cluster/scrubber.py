@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BYTES_PER_SECOND: Final = 8 * 1024 * 1024
 SLICE_BYTES: Final = 128 * 1024
 """Bytes verified before other work gets its turn."""
+STREAM_BYTES: Final = 512 * 1024
+"""Bytes that take as long to verify as the beginning of a stream: some seeks."""
 PASS_SECONDS: Final = 30.0
 """Shortest time from the beginning of one pass to that of the next."""
 
@@ -92,7 +94,8 @@ class Scrubber:
             name = replica.assignment.name
             self._log.error("a stream cannot be verified", stream=name, error=str(error))
             return 0
+        self.bytes += taken
         if scrub.done:
             self._current = None
-        self.bytes += taken
+            return taken + STREAM_BYTES
         return taken

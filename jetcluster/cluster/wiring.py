@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.administration import Administration
+from jetcluster.cluster.bootstrap import Founding
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_requests import Ask, ConsumerRequests
 from jetcluster.cluster.every_node import EveryNode
@@ -19,6 +20,7 @@ from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.meta_voters import MetaVoters
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.cluster.requests import Body, Handler, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
@@ -91,6 +93,7 @@ class NodeSide(NamedTuple):
     """Keeps the cluster's id; the kept id is in the mesh's own INFO."""
     renew_data: Callable[[str], None] = lambda reason: None
     start_again: Callable[[str], None] = lambda reason: None
+    founding: Founding = Founding.TOGETHER
 
 
 class Hub(NamedTuple):
@@ -114,7 +117,8 @@ class Parts:
         events, commits, mesh, log = services.events, services.commits, network.mesh, runtime.log
         self.background = Background(log)
         callbacks = hub.on_effects, hub.on_meta_leading, hub.on_meta_config
-        self.meta = meta = MetaReplica(network, commits, known.machine, log, *callbacks)
+        voters = MetaVoters(mesh, known.machine)
+        self.meta = meta = MetaReplica(network, commits, known.machine, log, *callbacks, voters.may_vote)
         network.catchup.owners[META_GROUP] = meta
         self.service = MetaService(
             meta.machine, clock=runtime.clock, propose=meta.propose, barrier=meta.barrier,
@@ -122,7 +126,7 @@ class Parts:
             cluster_name=network.cluster_name, clustered=bool(network.cluster_name),
             leader=network.leaders.get, rules=node.placement_rules,
         )  # fmt: skip
-        self.members = MetaMembers(runtime, network, meta, self.service)
+        self.members = MetaMembers(runtime, network, meta, self.service, voters)
         self.roster = roster
         self.cluster_id = ClusterId(mesh, node.save_cluster, log)
         self.broken: dict[int, tuple[Assignment, str]] = {}
@@ -150,7 +154,7 @@ class Parts:
         self.durability = Durability(mesh, log)
         self.joining = Joining(
             runtime, network, meta, self.members, self.cluster_id, self.background,
-            expected_nodes=node.expected_nodes, settled=node.settled, roster=roster,
+            expected_nodes=node.expected_nodes, settled=node.settled, roster=roster, founding=node.founding,
         )  # fmt: skip
         health = network.raft.health
         health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")

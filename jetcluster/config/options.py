@@ -6,7 +6,7 @@ are nats-server's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -272,6 +272,32 @@ class WebSocketOptions:
         return bool(self.authorization.user or self.authorization.token or self.no_auth_user)
 
 
+@dataclass(slots=True, frozen=True)
+class WorkerOptions:
+    """The place of this process among the workers of its machine (`config.workers`), from their supervisor."""
+
+    index: int
+    """From 0; worker 0 is the server that a single process would be."""
+    count: int
+    machine: str
+    """The name of worker 0, by which placement knows the machine."""
+    cluster_ports: tuple[int, ...]
+    """Where each worker listens for other nodes."""
+    route: str
+    """host:port at which the others reach worker 0."""
+    ports: Mapping[str, int]
+    """The ports that all workers share, by kind: "client", "http", "websocket", "leafnodes"."""
+    secret: str = field(default="", repr=False)
+    """The password of the routes where the workers are the whole cluster; "" where a cluster is configured."""
+    link: int = -1
+    """File descriptor of the socket to the supervisor."""
+
+    @property
+    def alone(self) -> bool:
+        """True when no other machine belongs to the cluster."""
+        return bool(self.secret)
+
+
 @dataclass(slots=True)
 class Options:
     """The top level of the configuration, and its blocks."""
@@ -298,6 +324,10 @@ class Options:
     no_header_support: bool = False
     pid_file: str = ""
     ports_file_dir: str = ""
+    workers: int = 1
+    """Processes that serve this machine's ports together; 0: one per core (`config.workers`)."""
+    worker: WorkerOptions | None = None
+    """None in a server of one process, and in the supervisor of workers."""
 
     max_payload: int = 1024 * 1024
     max_control_line: int = 4096

@@ -22,7 +22,7 @@ RETRY_MAX_SECONDS = 2.0
 DIAL_SECONDS = 2.0
 POLITE_SECONDS = 0.5
 """Time for which, of two nodes that learn of each other, the one with the higher id leaves dialling to the other."""
-MAX_TARGETS = 512
+MAX_TARGETS = 2048
 MAX_HEARSAY = 64
 """Most addresses known from strangers: the rest is for those that members report."""
 LEARNED_SECONDS = 3600.0

@@ -165,7 +165,9 @@ class NodeMesh(MeshCore):
     async def _listen(self) -> int:
         options, tls = self.options, self.options.tls
         if tls is None:
-            plain = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
+            plain = await self.loop.create_server(
+                self._accept, options.host or None, max(0, options.port), reuse_port=options.held_port or None
+            )
             self._server = plain
             return int(plain.sockets[0].getsockname()[1])
         from jetcluster.net.tls_listener import TlsListener
@@ -173,7 +175,7 @@ class NodeMesh(MeshCore):
         secure = self._server = self._secure = TlsListener(
             tls.accepting, tls.timeout, self._accept, self._handshake_failed
         )
-        return (await secure.start(options.host, max(0, options.port)))[1]
+        return (await secure.start(options.host, max(0, options.port), shared=options.held_port))[1]
 
     async def stop(self) -> None:
         """Sends what is queued, closes all links and calls the listeners for each peer."""

@@ -48,6 +48,8 @@ class MeshOptions:
     host: str = "127.0.0.1"
     port: int = 0
     """0 or -1: a free port, shown in `NodeMesh.me.cluster_url`."""
+    held_port: bool = False
+    """True when the supervisor of workers holds the port (`net.shared_ports`)."""
     advertise: str = ""
     """host[:port] where peers reach this node; default: the listener's. Peers replace a wildcard host."""
     authorization: RouteCredentials | None = None

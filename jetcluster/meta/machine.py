@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +34,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.config.nkeys import is_key
 from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.meta.places import Places, claim, reserved
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -52,7 +52,7 @@ from jetcluster.meta.state import (
     node_difference,
     stream_difference,
 )
-from jetcluster.model.stream_rules import merge_update, same_config
+from jetcluster.model.stream_rules import MAX_REPLICAS, merge_update, same_config
 from jetcluster.raft.api import META_GROUP
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.rules import RESTORING
@@ -83,14 +83,7 @@ class MetaMachine:
         self._removed: dict[str, str] = {}
         self._rescues: list[Rescue] = []
         self._verdicts: dict[str, Result] = {}
-        self._replicas: Counter[str] = Counter()
-        self._leaders: Counter[str] = Counter()
-        self._replicated: Counter[str] = Counter()
-        self._reserved: Counter[tuple[str, str]] = Counter()
-        self._claimed: Counter[tuple[str, str]] = Counter()
-        """(account, storage) -> bytes that its streams reserve, all replicas counted."""
-        self._tiers: Counter[tuple[str, int, str]] = Counter()
-        """(account, replicas, "") -> number of streams; (account, replicas, storage) -> bytes, one replica counted."""
+        self._places = Places()
         self._changed: list[tuple[bool, Assignment]] = []
         """Assignments that the current command has put (True) or dropped."""
 
@@ -118,23 +111,52 @@ class MetaMachine:
 
     def all_assignments(self) -> list[Assignment]:
         """Return all streams, sorted by gid."""
-        return [self._by_gid[gid] for gid in sorted(self._by_gid)]
+        return self._sorted(self._by_gid)
+
+    def assigned_to(self, peer: str) -> list[Assignment]:
+        """Return the streams of a node, sorted by gid."""
+        return self._sorted(self._places.on(peer))
+
+    @property
+    def restoring(self) -> list[Assignment]:
+        """The streams whose archive is not completely restored yet, sorted by gid."""
+        return self._sorted(self._places.restoring)
+
+    @property
+    def misplaced(self) -> list[Assignment]:
+        """The streams with fewer peers than replicas, and those of whose peers none is a known node, sorted by gid."""
+        return self._sorted(self._places.misplaced(self._nodes.keys()))
+
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        """Return the sorted names of the account's streams that mirror its stream `name`."""
+        return self._places.mirrors_of(account, name)
+
+    def usage(self, account: str) -> dict[int, tuple[int, int, int]]:
+        """Return, by their number of replicas, how many streams the account has and the bytes that these reserve in
+        memory and in files, one replica counted."""
+        tiers = self._places.tiers
+        kinds = ("", "memory", "file")
+        found = {n: tuple(tiers[account, n, kind] for kind in kinds) for n in range(1, MAX_REPLICAS + 1)}
+        return {n: (streams, memory, file) for n, (streams, memory, file) in found.items() if streams}
+
+    def _sorted(self, gids: Iterable[int]) -> list[Assignment]:
+        return [self._by_gid[gid] for gid in sorted(gids)]
 
     def replicas_on(self, peer: str) -> int:
         """Return the number of stream replicas assigned to the node."""
-        return self._replicas[peer]
+        return len(self._places.on(peer))
 
     def leaders_on(self, peer: str) -> int:
         """Return the number of streams whose leader hint is the node."""
-        return self._leaders[peer]
+        return self._places.leaders[peer]
 
     def reserved_on(self, peer: str, storage: str) -> int:
         """Return the bytes of the storage type that `max_bytes` of all accounts' streams reserves on the node."""
-        return self._reserved[peer, storage]
+        return self._places.reserved[peer, storage]
 
     def replicated_on(self, peer: str) -> int:
         """Return the number of replicas assigned to the node, of streams with more than one."""
-        return self._replicated[peer]
+        return self._places.replicated[peer]
 
     def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
         """Return the number of look-ups needed to compare `subjects` with those of the account's streams."""
@@ -233,8 +255,7 @@ class MetaMachine:
     def _set_assignments(self, assignments: Iterable[Assignment]) -> None:
         wanted = list(assignments)
         self._accounts, self._by_gid, self._subjects = {}, {}, {}
-        self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
-        self._claimed, self._tiers, self._reserved = Counter(), Counter(), Counter()
+        self._places = Places()
         for assignment in wanted:
             self._put(assignment)
 
@@ -461,15 +482,15 @@ class MetaMachine:
         """Raise ApiError when the stream exceeds `limits`, the account's at the proposing leader: apply never reads
         local configuration."""
         tier = limits.get("replicas")
-        streams = self._tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
+        streams = self._places.tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
         if 0 <= limits["max_streams"] <= streams and replaced is None:
             raise by_code(errors.MAX_STREAMS)
-        storage, claimed = config["storage"], _claim if tier else _reserved
+        storage, claimed = config["storage"], claim if tier else reserved
         memory = config["storage"] == "memory"
         limit = limits["max_memory"] if memory else limits["max_storage"]
         wanted = claimed(config)
         if wanted and limit >= 0:
-            taken = self._tiers[account, tier, storage] if tier else self._claimed[account, storage]
+            taken = self._places.tiers[account, tier, storage] if tier else self._places.claimed[account, storage]
             if replaced is not None and replaced.config["storage"] == storage and tier in (None, replaced.replicas):
                 taken -= claimed(replaced.config)
             if taken + wanted > limit:
@@ -480,28 +501,17 @@ class MetaMachine:
         self._accounts.setdefault(assignment.account, {})[assignment.name] = assignment
         self._by_gid[assignment.gid] = assignment
         self._subjects.setdefault(assignment.account, SubjectBook()).add(assignment.name, assignment.subjects)
-        self._count(assignment, 1)
+        self._places.put(assignment)
 
     def _drop(self, assignment: Assignment) -> None:
         self._changed.append((False, assignment))
         account = assignment.account
         self._subjects[account].remove(assignment.name)
-        self._count(assignment, -1)
+        self._places.drop(assignment)
         del self._by_gid[assignment.gid]
         del self._accounts[account][assignment.name]
         if not self._accounts[account]:
             del self._accounts[account], self._subjects[account]
-
-    def _count(self, assignment: Assignment, by: int) -> None:
-        account, storage, claim = assignment.account, assignment.config["storage"], _claim(assignment.config)
-        for peer in assignment.peers:
-            self._replicas[peer] += by
-            self._replicated[peer] += by * (assignment.replicas > 1)
-            self._reserved[peer, storage] += by * claim
-        self._leaders[assignment.leader_hint] += by
-        self._claimed[account, storage] += by * _reserved(assignment.config)
-        self._tiers[account, assignment.replicas, ""] += by
-        self._tiers[account, assignment.replicas, storage] += by * claim
 
     def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
         new.check()
@@ -569,15 +579,6 @@ def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
 
 def _refused(error: ApiError) -> Result:
     return {"error": error.to_dict()}
-
-
-def _reserved(config: Mapping[str, Any]) -> int:
-    """Return the bytes that a stream reserves, all replicas counted: 0 without max_bytes."""
-    return _claim(config) * int(config["num_replicas"])
-
-
-def _claim(config: Mapping[str, Any]) -> int:
-    return max(int(config["max_bytes"]), 0)
 
 
 _HANDLERS = {

@@ -1,5 +1,7 @@
 """Placement: chooses the nodes of a new stream by tags, then prefers online, healthy and less loaded ones.
 
+No two replicas of a stream are on one machine (`model.machines`), because its workers fail together.
+
 Runs on the meta leader with its present view. The choice goes into the log, so it need not be deterministic across
 nodes, only explainable. Error texts are nats-server's.
 """
@@ -8,11 +10,12 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import ApiError, by_code
+from jetcluster.model.machines import machine_of
 from jetcluster.records import dataclass
 
 NO_PEERS = "no suitable peers for placement"
@@ -101,7 +104,9 @@ def place(
     ranked = sorted(fitting, key=lambda c: (not c.online, not c.well, c.replicas, c.leaders, _spread(name, c.peer)))
     unique = rules.unique_tag
     if unique and not any(tag.lower().removeprefix("!").startswith(unique) for tag in wish.get("tags", ())):
-        ranked = _apart(ranked, unique, beside)
+        ranked = _apart(ranked, lambda candidate: _first_tag(candidate, unique), beside)
+    if replicas + len(beside) > 1:
+        ranked = _apart(ranked, _machine, beside)
     chosen = ranked[:replicas]
     if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:  # after `_apart`
         raise _no_peers(*reasons, "server tag not unique")
@@ -109,12 +114,14 @@ def place(
     return ChosenPeers(tuple(c.peer for c in chosen), leader.peer)
 
 
-def _apart(ranked: Sequence[Candidate], prefix: str, beside: Sequence[Candidate]) -> list[Candidate]:
-    """Return the first candidate of each tag that begins with `prefix` and that no node `beside` has."""
-    taken = {_first_tag(candidate, prefix) for candidate in beside} | {""}
+def _apart(
+    ranked: Sequence[Candidate], tag_of: Callable[[Candidate], str], beside: Sequence[Candidate]
+) -> list[Candidate]:
+    """Return the first candidate of each `tag_of` that no node `beside` has; "" counts for none."""
+    taken = {tag_of(candidate) for candidate in beside} | {""}
     found = []
     for candidate in ranked:
-        tag = _first_tag(candidate, prefix)
+        tag = tag_of(candidate)
         if tag not in taken:
             taken.add(tag)
             found.append(candidate)
@@ -125,6 +132,10 @@ def _first_tag(candidate: Candidate, prefix: str) -> str:
     return next((tag.lower() for tag in candidate.tags if tag.lower().startswith(prefix)), "")
 
 
+def _machine(candidate: Candidate) -> str:
+    return machine_of(candidate.tags, candidate.peer)
+
+
 def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
     """Return True when the node, online or not, may keep a replica of a stream whose `placement` is `wish`."""
     able = candidate.jetstream and "!jetstream" not in candidate.tags
@@ -133,6 +144,8 @@ def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
 
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:
     """Return the candidates with all required and no forbidden tags, and error texts for the others."""
+    if not wanted:
+        return list(able), []
     required = [tag.lower() for tag in wanted if not tag.startswith("!")]
     forbidden = [tag[1:].lower() for tag in wanted if tag.startswith("!")]
     fitting = []

@@ -1,18 +1,9 @@
-"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`).
-
-/stacksz shows the stacks of all threads and tasks of this process, for a server that hangs or is slow; nats-server
-shows its goroutines there. It names functions and lines only: it shows no values, so no secrets.
-"""
+"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-import threading
-import traceback
 from collections.abc import Awaitable, Callable
-from types import CoroutineType
 
 from aiohttp import web
 
@@ -20,39 +11,16 @@ from jetcluster import REPORTED_VERSION
 from jetcluster.budget import BusyError, Steps
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
+from jetcluster.monitor.machine import HEALTH, METRICS, STACKS, MachinePages, WorkerAbsentError
 from jetcluster.monitor.metrics import CONTENT_TYPE, Metrics
 from jetcluster.monitor.pages import NodeSource
-from jetcluster.monitor.source import BUSY, Json, Query, QueryError
-
-MAX_TASKS = 1000
-
-
-def stacksz() -> str:
-    """Returns the text. Called on the event loop, whose own thread it shows, too."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = [
-        f"thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
-        for ident, frame in sorted(sys._current_frames().items())
-    ]
-    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
-    for task in tasks[:MAX_TASKS]:
-        where = [
-            f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}\n'
-            for frame in task.get_stack()
-        ]
-        parts.append(f"task {task.get_name()} ({_coroutine(task)}):\n" + "".join(where))
-    if len(tasks) > MAX_TASKS:
-        parts.append(f"and {len(tasks) - MAX_TASKS} more tasks\n")
-    return "\n".join(parts)
-
-
-def _coroutine(task: asyncio.Task[object]) -> str:
-    coroutine = task.get_coro()
-    return coroutine.__qualname__ if isinstance(coroutine, CoroutineType) else "?"
-
+from jetcluster.monitor.source import BUSY, Health, Json, Query, QueryError
+from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
 
+WORKER = "worker"
+"""The query parameter that names one worker of the machine."""
 ASKER = "http"
 """The asker in the node's time budget: all HTTP requests share one portion."""
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
@@ -82,8 +50,10 @@ _JSON_PAGES = {
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> web.Application:
-    """Returns the application; `base_path` (`http_base_path`) precedes each path."""
+def application(
+    source: NodeSource, metrics: Metrics, base_path: str = "", machine: MachinePages | None = None
+) -> web.Application:
+    """Returns the application; `base_path` (`http_base_path`) precedes each path. `machine` answers on a worker."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     app = web.Application()
 
@@ -95,10 +65,10 @@ def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> we
     if prefix:
         add(prefix + "/", _index, "/")
     for path, name in _JSON_PAGES.items():
-        add(f"{prefix}/{path}", _json(source, name))
-    add(f"{prefix}/metrics", _metrics(metrics))
-    add(f"{prefix}/healthz", _health(source))
-    add(f"{prefix}/stacksz", _stacks)
+        add(f"{prefix}/{path}", _json(source, name) if machine is None else _machine_json(machine, name))
+    add(f"{prefix}/metrics", _metrics(metrics) if machine is None else _machine_metrics(machine))
+    add(f"{prefix}/healthz", _health(source) if machine is None else _machine_health(machine))
+    add(f"{prefix}/stacksz", _stacks if machine is None else _machine_stacks(machine))
     app.router.add_route("*", "/{anything:.*}", _unknown)
     return app
 
@@ -112,6 +82,8 @@ def _counted(source: NodeSource, path: str, answer: Handler) -> Handler:
             return await answer(request)
         except QueryError as error:
             return _text(400, str(error))
+        except WorkerAbsentError as error:
+            return _text(503, str(error))
         except BusyError:
             return _text(503, BUSY)
         except Exception:
@@ -154,6 +126,51 @@ def _health(source: NodeSource) -> Handler:
         health = await source.healthz(_query(request))
         body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
         return _json_response(health.status, body.encode())
+
+    return handle
+
+
+def _machine_json(machine: MachinePages, name: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = _query(request)
+        if WORKER in query:
+            page = json.loads(await machine.of_worker(name, query))
+        else:
+            page = await machine.page(name, query)
+        return _json_response(200, await machine.render(page))
+
+    return handle
+
+
+def _machine_health(machine: MachinePages) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = _query(request)
+        if WORKER in query:
+            told = json.loads(await machine.of_worker(HEALTH, query))
+            health = Health(told["status"], told["body"])
+        else:
+            health = await machine.health(query)
+        body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
+        return _json_response(health.status, body.encode())
+
+    return handle
+
+
+def _machine_metrics(machine: MachinePages) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = _query(request)
+        body = await (machine.of_worker(METRICS, query) if WORKER in query else machine.metrics(query))
+        return web.Response(body=body, headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+
+    return handle
+
+
+def _machine_stacks(machine: MachinePages) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = _query(request)
+        return (
+            _text(200, (await machine.of_worker(STACKS, query)).decode()) if WORKER in query else _text(200, stacksz())
+        )
 
     return handle
 

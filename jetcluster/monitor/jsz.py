@@ -215,9 +215,9 @@ def meta_cluster(node: Node) -> Json:
         # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
         machine = engine.meta.machine
         left_out = [peer for peer in machine.left_out if peer in machine.nodes]
-        found["replicas"] = [_meta_replica(engine, peer) for peer in (*group.peers, *left_out) if peer != group.leader]
-    size = len(group.peers)
-    found |= {"cluster_size": size, "quorum_needed": size // 2 + 1}
+        listed = *group.peers, *sorted(group.members.difference(group.peers)), *left_out
+        found["replicas"] = [_meta_replica(engine, peer) for peer in listed if peer != group.leader]
+    found |= {"cluster_size": len(group.members), "quorum_needed": len(group.peers) // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
     waiting = [api.waiting() for api in apis_of(node).values()]
     found["pending_requests"] = sum(total - infos for total, infos in waiting)

@@ -16,6 +16,7 @@ from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
 from jetcluster.logs import get_logger
+from jetcluster.monitor.source import WORKER_METHOD
 from jetcluster.net.open_port import WILDCARDS, addresses
 from jetcluster.node.node import Node
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from jetcluster.monitor.connections import Connections
+    from jetcluster.monitor.machine import MachinePages
 
 log = get_logger("monitor")
 
@@ -52,10 +54,16 @@ class Monitor:
         """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
+        self._machine: asyncio.Future[MachinePages] = asyncio.get_running_loop().create_future()
+        """Done on a worker once its pages are imported; never elsewhere."""
+        if node.options.worker is not None and node.jetstream is not None:
+            node.jetstream.mesh.serve(WORKER_METHOD, self._serve_worker)
+        self._asked = asyncio.Event()
+        """Set when somebody wants a page: then they are imported."""
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
     async def _attach(self) -> None:
-        await _connection(self._listener)
+        await _connection(self._listener, self._asked)
         try:
             await asyncio.to_thread(import_pages)
             from aiohttp import web
@@ -69,7 +77,14 @@ class Monitor:
             connections = self.connections = Connections(
                 self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
             )
-            app = application(pages, Metrics(self._node, pages), self._node.options.http_base_path)
+            place, metrics = self._node.options.worker, Metrics(self._node, pages)
+            machine = None
+            if place is not None:
+                from jetcluster.monitor.machine import MachinePages
+
+                machine = MachinePages(self._node, place, pages, metrics)
+                self._machine.set_result(machine)
+            app = application(pages, metrics, self._node.options.http_base_path, machine)
             app.middlewares.append(connections.answer)
             runner = web.AppRunner(
                 app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
@@ -84,6 +99,11 @@ class Monitor:
             )  # fmt: skip
         except Exception:
             log.exception("monitoring does not work")
+
+    async def _serve_worker(self, peer: str, payload: bytes) -> bytes:
+        """Answers another worker, which waits for the import: the kernel may give all connections to that one."""
+        self._asked.set()
+        return await (await asyncio.shield(self._machine)).serve(peer, payload)
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
         """Loads the certificate again after a reload, for later handshakes. Raises ConfigError."""
@@ -107,9 +127,9 @@ class Monitor:
         self._listener.close()
 
 
-async def _connection(listener: socket.socket) -> None:
-    """Returns when the first connection waits to be accepted."""
-    loop, came = asyncio.get_running_loop(), asyncio.Event()
+async def _connection(listener: socket.socket, came: asyncio.Event) -> None:
+    """Returns when the first connection waits to be accepted, or `came` is set."""
+    loop = asyncio.get_running_loop()
     loop.add_reader(listener, came.set)
     try:
         await came.wait()
@@ -130,7 +150,7 @@ async def start_monitor(node: Node) -> Monitor:
     options = node.options
     tls = _tls(options)
     host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
-    listener = _listen(host, port)
+    listener = _listen(host, port, shared=options.worker is not None)
     monitor = Monitor(node, listener, tls)
     if host in WILDCARDS:
         monitor.host = host  # it listens on [::] then, for IPv4 too
@@ -153,15 +173,15 @@ def _tls(options: Options) -> ssl.SSLContext | None:
     return server_context(replace(options.tls, verify=options.https_verify))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
             listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=False, dualstack_ipv6=True
+                ("", port), family=socket.AF_INET6, backlog=MAX_BACKLOG, reuse_port=shared, dualstack_ipv6=True
             )
         else:
-            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=False)
+            listener = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG, reuse_port=shared)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"

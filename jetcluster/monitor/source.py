@@ -14,6 +14,8 @@ Query = Mapping[str, str]
 Json = dict[str, Any]
 ROWS_PER_STEP = 128
 """Rows of a list that one step makes, in well below a millisecond."""
+WORKER_METHOD = "worker.page"
+"""The request by which one worker asks another for a page (`monitor.machine`)."""
 BUSY = "too much is being worked on, try again"
 """The answer to a request that a `BusyError` refuses."""
 

@@ -64,7 +64,7 @@ def _wanted(flags: Mapping[str, Flag]) -> tuple[str, int] | None:
     """Returns (host, port), or None if uncertain, random, or with a pid file, which must exist before the port is
     open."""
     host, port = "0.0.0.0", 4222  # noqa: S104 - nats-server's
-    if flags.get("pid_file"):
+    if flags.get("pid_file") or "workers" in flags or "worker" in flags:  # workers share the port
         return None
     if flags.get("config"):
         found = _of_file(str(flags["config"]), host, port)
@@ -88,7 +88,7 @@ def _of_file(path: str, host: str, port: int) -> tuple[str, int] | None:
         return None
     for key, node in pairs.items():
         name, value = key.lower(), node.value
-        if name in _PID:
+        if name in (*_PID, "workers"):
             return None
         if name in _ADDRESS:
             if name in ("host", "net") and isinstance(value, str):

@@ -33,10 +33,13 @@ def _works(family: socket.AddressFamily) -> bool:
 
 
 async def open_port(
-    factory: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 100
+    factory: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 100, *, shared: bool = False
 ) -> asyncio.Server:
-    """Listens on one port at all addresses of `host`; port 0 picks a free one. Raises OSError."""
+    """Listens on one port at all addresses of `host`; port 0 picks a free one. `shared`: other processes listen on it
+    too (`net.shared_ports`). Raises OSError."""
     loop, hosts = asyncio.get_running_loop(), addresses(host)
+    if shared:
+        return await loop.create_server(factory, hosts, port, backlog=backlog, reuse_port=True)
     for _ in range(MAX_ATTEMPTS if not port and len(hosts) > 1 else 0):
         try:
             return await loop.create_server(factory, hosts, _free_port(), backlog=backlog)
@@ -57,3 +60,13 @@ def address_of(sockets: tuple[socket.socket, ...]) -> tuple[str, int]:
     first = min(sockets, key=lambda one: one.family != socket.AF_INET)
     address = first.getsockname()
     return str(address[0]), int(address[1])
+
+
+def own_address() -> str:
+    """Returns this machine's outbound address, or loopback if it has none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -61,8 +61,9 @@ class TlsListener:
         self._ports: list[socket.socket] = []
         self._failure_logged_at = -LOG_INTERVAL_SECONDS
 
-    async def start(self, host: str, port: int) -> Address:
-        """Listens and returns the bound address; port 0 picks a free one. Raises OSError."""
+    async def start(self, host: str, port: int, *, shared: bool = False) -> Address:
+        """Listens and returns the bound address; port 0 picks a free one. `shared`: other processes listen on it too
+        (`net.shared_ports`). Raises OSError."""
         loop = asyncio.get_running_loop()
         ports: list[socket.socket] = []
         found = []
@@ -72,6 +73,8 @@ class TlsListener:
             one = socket.socket(family, kind, protocol)
             ports.append(one)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:

@@ -22,15 +22,16 @@ class Capacity:
     """Memory, measured at the start, and disk space, measured whenever `look` reports it. `options` may be reloaded."""
 
     def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
-        """`memory`: bytes of the machine; measured by default."""
+        """`memory`: bytes of the machine that this process may use; measured by default."""
         self._options = options
         self._memory = (physical_memory() if memory is None else memory) // 4 * 3
-        self._disk = free_disk(directory, files) // 4 * 3
+        self._sharers = 1 if options.worker is None else options.worker.count
+        self._disk = free_disk(directory, files) // self._sharers // 4 * 3
 
     def look(self, free: int, stored: int) -> bool:
         """Takes `free` bytes on the disk and `stored` bytes in streams here; returns True when `max_storage` has
         changed. Small gains are ignored. It never falls: `raft.journal.journal` keeps a reserve."""
-        found = (free + stored) // 4 * 3
+        found = (free // self._sharers + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:
             return False
         self._disk = found

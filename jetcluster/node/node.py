@@ -28,6 +28,7 @@ from jetcluster.server.server import Server, enter_lame_duck
 
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import AccountChange, NodeOperator
+    from jetcluster.node.supervised import SupervisorLink
     from jetcluster.server.leaf.nodes import LeafNodes
 
 _SIGNAL_NAMES = {
@@ -99,6 +100,8 @@ class Node:
         self.leafnodes: LeafNodes | None = None
         """None when no leaf nodes are configured."""
         self.monitoring = Monitoring()
+        self.supervisor: SupervisorLink | None = None
+        """None in a server of one process, and before a worker is ready."""
         self.monitor_port = 0
         """Port of the monitoring; 0 before it is open, or without one."""
         self.page_counters = PageCounters(self.clock, self.platform.usage)
@@ -148,7 +151,8 @@ class Node:
         await self._start_leafnodes()
         await self.jetstream.introduce()
         self._write_ports_file()
-        self.log.info("Server is ready")
+        worker = options.worker
+        self.log.info("Server is ready" if worker is None else f"Worker {worker.index} is ready")
         self._started = True
         self._keep(warm_up(self.options, self.server.clients.visited, self.monitoring.modules()))
         if self._stop_asked:
@@ -218,7 +222,7 @@ class Node:
         """Stops this server, which must not continue, with exit code 1."""
         self.log.fatal(reason)
         self.exit_code = 1
-        self._interrupt()
+        self.interrupt()
 
     # ---- parts
 
@@ -341,7 +345,7 @@ class Node:
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number, act in (
-            (signal.SIGINT, self._interrupt),
+            (signal.SIGINT, self.interrupt),
             (signal.SIGTERM, self._terminate),
             (signal.SIGUSR2, self._lame_duck),
             (signal.SIGUSR1, self._reopen_log),
@@ -353,7 +357,8 @@ class Node:
         self.log.info(f'Trapped "{name}" signal')
         act()
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """Stops the server, as SIGINT does."""
         if self._started:
             self._keep(self.stop())
         else:
@@ -361,7 +366,7 @@ class Node:
 
     def _terminate(self) -> None:
         if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck
-            self._interrupt()
+            self.interrupt()
 
     def _lame_duck(self) -> None:
         if self._started:

@@ -57,6 +57,7 @@ from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
+    from jetcluster.cluster.bootstrap import Founding
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.cluster.wiring import Linked
     from jetcluster.health.node_health import NodeHealth
@@ -327,6 +328,7 @@ class NodeJetStream(MeshListener):
             cluster_name=cluster.name,
             host=cluster.host,
             port=max(cluster.port, 0),
+            held_port=options.worker is not None,
             advertise=cluster.cluster_advertise,
             authorization=credentials(cluster.authorization),
             routes=tuple(route(url) for url in cluster.routes),
@@ -414,6 +416,7 @@ class NodeJetStream(MeshListener):
                     settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
                     renew_data=restarts.renew,
                     start_again=restarts.again,
+                    founding=self._founding(),
                     save_cluster=lambda cluster_id, member: save_identity(
                         directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
                     ),
@@ -422,6 +425,14 @@ class NodeJetStream(MeshListener):
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
+
+    def _founding(self) -> Founding:
+        from jetcluster.cluster.bootstrap import Founding
+
+        worker = self._options.worker
+        if worker is None:
+            return Founding.TOGETHER
+        return Founding.NEVER if worker.index else Founding.ALONE if worker.alone else Founding.TOGETHER
 
     def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
         """Returns True when this node may store more than before."""

@@ -67,7 +67,9 @@ class Platform(Protocol):
 class SystemPlatform:
     """The operating system."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharers: int = 1) -> None:
+        """`sharers`: server processes that share the machine's memory."""
+        self._sharers = sharers
         self.clock: Clock = SystemClock()
         self.rng: Rng = SystemRng()
         self.files: Files = os
@@ -86,7 +88,7 @@ class SystemPlatform:
         return MemoryWatch(self.clock).trouble
 
     def physical_memory(self) -> int:
-        return physical_memory()
+        return physical_memory() // self._sharers
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
         from jetcluster import native

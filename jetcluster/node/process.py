@@ -26,6 +26,7 @@ from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
 from jetcluster.node.node import Monitoring, Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.part_options import tls_context
+from jetcluster.node.platform import SystemPlatform
 from jetcluster.server.listener import ListenError
 
 _LOGGING = frozenset(
@@ -140,7 +141,8 @@ def run(
     except ImportError:
         runner = asyncio.Runner()
     watch = StopWatch(log)
-    node = Node(options, log, reloading(read_options), monitoring=monitoring, on_stop=watch.start)
+    platform = SystemPlatform(1 if options.worker is None else options.worker.count)
+    node = Node(options, log, reloading(read_options), platform, monitoring, on_stop=watch.start)
     try:
         with runner:
             return runner.run(serve(node, _freeze))
@@ -153,7 +155,10 @@ def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]
 
     def reload_node(node: Node, cause: str) -> str:
 
-        return reload(node, read_options, cause)
+        problem = reload(node, read_options, cause)
+        if cause and not problem and node.supervisor is not None:
+            node.supervisor.ask_reload()  # all workers, so that they go on with one configuration
+        return problem
 
     return reload_node
 
@@ -169,6 +174,11 @@ async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
     finally:
         late.cancel()
     started()
+    if node.options.worker is not None:
+        from jetcluster.node.supervised import SupervisorLink
+
+        node.supervisor = SupervisorLink(node.options.worker.link, node.interrupt)
+        await node.supervisor.start(node.listening())
     await node.stopped.wait()
     return START_AGAIN if node.again else node.exit_code
 

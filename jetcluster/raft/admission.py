@@ -5,10 +5,11 @@ that reaches the route port, or has its password, is no member by that.
   the meta group by the newest configuration of this node's log, or, where that lags, by the word of a voter
   (`vouched`).
 - Voters lead, campaign and announce the time. A learner may only answer, because any node that may join becomes one. A
-  learner with a vote in the cluster may answer in a higher term than its leader's: it was a voter, campaigned before it
-  learned that it is none, and follows no leader of a lower term, so the leader must be elected again.
-- A voter of the cluster without a vote in the group by this replica's log may have got one since. Its frames count
-  while this replica knows no live leader, as it does where it lags: a follower learns of new voters from its leader.
+  learner that may have had a vote (`may_lead`) may answer in a higher term than its leader's: it was a voter,
+  campaigned before it learned that it is none, and follows no leader of a lower term, so the leader must be elected
+  again.
+- A peer without a vote in the group by this replica's log may have got one since (`may_lead`). Its frames count while
+  this replica knows no live leader, as it does where it lags: a follower learns of new voters from its leader.
 
 The peer is always that of the link, never a field of a frame.
 
@@ -75,6 +76,11 @@ class Admission:
         log = self._journal.groups.get(META_GROUP)
         return log is None or log.config.has_vote(peer) or self.vouched(peer)
 
+    def may_lead(self, gid: int, peer: str) -> bool:
+        """True if `peer` may have a vote in group `gid` that this replica does not know of: the meta group votes on a
+        few nodes only, a stream's group on any."""
+        return self.is_voter(peer) if gid == META_GROUP else self.is_member(peer)
+
     def knows(self, peer: str) -> bool:
         """True if this node has met its cluster and `peer` belongs to it."""
         return META_GROUP in self._journal.groups and self.is_member(peer)
@@ -90,7 +96,7 @@ class Admission:
             meta = self.groups.get(META_GROUP)
             known = group is meta or (meta is not None and peer in meta.members) or self.is_member(peer)
             return Standing.VOTER if known else Standing.STRANGER
-        if group.hears(peer) and self.is_voter(peer):
+        if group.hears(peer) and self.may_lead(group.gid, peer):
             return Standing.VOTER
         learns = peer in group.members and (group.gid == META_GROUP or self.is_member(peer))
         return Standing.LEARNER if learns else Standing.STRANGER
@@ -133,7 +139,7 @@ class FrameDelivery:
             self._counters.refused_frames += 1
             return f"Raft frame: {error}"
         leap = message.term - group.term
-        allowed = isinstance(message, _ANSWERS) and (leap <= 0 or self._admission.is_voter(peer))
+        allowed = isinstance(message, _ANSWERS) and (leap <= 0 or self._admission.may_lead(group.gid, peer))
         if standing is Standing.LEARNER and not allowed:
             self._admission.refuse(peer, group.gid, "it is no voter")
             return ""

@@ -182,6 +182,10 @@ class RaftGroup(Protocol):
     def peers(self) -> tuple[str, ...]:
         """Peer ids of the voters in the log's newest configuration; the old and the new ones while voters change."""
 
+    @property
+    def members(self) -> frozenset[str]:
+        """Peer ids of `peers` and of the learners."""
+
     def propose(self, command: bytes, reserve: bool = False) -> int:
         """Append one command and return its log index. It is durable and committed when `apply` is called with it,
         which is never before this call has returned. `reserve`: the command may use reserved space, because commands

@@ -29,6 +29,8 @@ class RaftConfig:
     """Added for a replica that waits for a snapshot: a replica with the state should lead."""
     digest: float = 2.0
     """Between two digests of the groups that a node leads."""
+    digest_groups: int = 500
+    """Groups that digests name per second: a node that leads more sends them less often."""
     clock_wait: float = 2.0
     """A group of one's wait at its start for a majority's time, while no other node disagrees."""
     journal_hangs: float = 1.0
@@ -41,6 +43,10 @@ class RaftConfig:
     """Before the next attempt when the successor could not keep up."""
     deferrals: int = 5
     """Elections that a replica on an unhealthy node leaves to healthy voters, whose logs may not suffice to win."""
+    wake_slice: float = 0.004
+    wake_pause: float = 0.012
+    """A node's work for groups whose times have come, and the pause after so much of it. When thousands of groups lose
+    their leader, their elections leave three quarters of the loop to the answers, which end them, and to the links."""
     stall: float = 1.0
     """Before a batch without an answer is sent again over a live link."""
     transfer_timeout: float = 1.0

@@ -24,9 +24,12 @@ _INDEX = struct.Struct("<Q")
 _COUNTS = struct.Struct("<BBB")
 _RESCUE = struct.Struct("<IB")
 _OUTGOING = struct.Struct("<B")
-_VERSION, _RESCUED, _JOINT = 1, 2, 3
+_WIDE_COUNTS = struct.Struct("<BHHIHH")
+_VERSION, _RESCUED, _JOINT, _WIDE = 1, 2, 3, 4
 """Versions of the format. A configuration has the lowest one that can express it."""
-MAX_MEMBERS = 255
+MAX_MEMBERS = 1024
+NARROW_MEMBERS = 255
+"""Highest count of members that the versions before `_WIDE` can express."""
 MAX_PEER_BYTES = 255
 
 
@@ -146,6 +149,11 @@ def decode_members(data: bytes) -> Members:
 
 
 def encode_config(config: Config) -> bytes:
+    parts = config.voters, config.learners, config.fenced, config.outgoing
+    if max(map(len, parts)) > NARROW_MEMBERS:
+        voters, learners, fenced, outgoing = map(len, parts)
+        head = _WIDE_COUNTS.pack(_WIDE, voters, learners, config.rescue, fenced, outgoing)
+        return head + _encode(config.voters + config.learners + config.fenced + config.outgoing)
     version = _JOINT if config.outgoing else _RESCUED if config.rescue or config.fenced else _VERSION
     head = _COUNTS.pack(version, len(config.voters), len(config.learners))
     if version != _VERSION:
@@ -168,21 +176,10 @@ def decode_config(data: bytes) -> Config:
     """Decode a configuration. Raises MembersError unless `data` is exactly one."""
     if len(data) < _COUNTS.size:
         raise MembersError("truncated")
-    version, voters, learners = _COUNTS.unpack_from(data)
-    at, rescue, fenced, outgoing = _COUNTS.size, 0, 0, 0
-    if version not in (_VERSION, _RESCUED, _JOINT):
-        raise MembersError(f"version {version}")
     try:
-        if version != _VERSION:
-            rescue, fenced = _RESCUE.unpack_from(data, at)
-            at += _RESCUE.size
-        if version == _JOINT:
-            (outgoing,) = _OUTGOING.unpack_from(data, at)
-            at += _OUTGOING.size
+        at, voters, learners, rescue, fenced, outgoing = _counts(data)
     except struct.error as e:
         raise MembersError("truncated") from e
-    if (version == _JOINT) != bool(outgoing):
-        raise MembersError("joint with nobody")
     names: list[str] = []
     members = voters + learners
     known = members + fenced
@@ -203,6 +200,28 @@ def decode_config(data: bytes) -> Config:
     parts = names[:voters], names[voters:members], names[members:known], names[known:]
     first, learning, left_out, before = map(tuple, parts)
     return Config(first, learning, rescue, left_out, before)
+
+
+def _counts(data: bytes) -> tuple[int, int, int, int, int, int]:
+    """Return (offset of the names, voters, learners, rescue, fenced, outgoing). Raises MembersError, struct.error."""
+    if data[0] == _WIDE:
+        _, voters, learners, rescue, fenced, outgoing = _WIDE_COUNTS.unpack_from(data)
+        if max(voters, learners, fenced, outgoing) <= NARROW_MEMBERS:
+            raise MembersError("an earlier version can express it")
+        return _WIDE_COUNTS.size, voters, learners, rescue, fenced, outgoing
+    version, voters, learners = _COUNTS.unpack_from(data)
+    at, rescue, fenced, outgoing = _COUNTS.size, 0, 0, 0
+    if version not in (_VERSION, _RESCUED, _JOINT):
+        raise MembersError(f"version {version}")
+    if version != _VERSION:
+        rescue, fenced = _RESCUE.unpack_from(data, at)
+        at += _RESCUE.size
+    if version == _JOINT:
+        (outgoing,) = _OUTGOING.unpack_from(data, at)
+        at += _OUTGOING.size
+    if (version == _JOINT) != bool(outgoing):
+        raise MembersError("joint with nobody")
+    return at, voters, learners, rescue, fenced, outgoing
 
 
 def decisive(configs: Iterable[Config], peer: str) -> bool:

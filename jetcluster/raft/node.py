@@ -2,8 +2,9 @@
 
 An idle group costs nothing here, and neither does an absent peer where a majority is left without it
 (`replicator.LedGroups`). Liveness belongs to nodes, not to groups: each pair of nodes exchanges a heartbeat every 100
-ms (as gid 0), and every two seconds a digest of the groups that they lead. A leader that steps down while its node
-lives sends `Resign`, so followers may rely on it as long as the link is up and not silent."""
+ms (as gid 0), and every two seconds, or less often if they are many, a digest of the groups that they lead. A leader
+that steps down while its node lives sends `Resign`, so followers may rely on it as long as the link is up and not
+silent."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
 from jetcluster.raft.api import StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.core.changes import MayVote
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.replicator import LedGroups
 from jetcluster.raft.journal.journal import Journal
@@ -158,6 +160,7 @@ class RaftNode:
         sole: bool = False,
         promotes: bool = True,
         founder: bool = False,
+        may_vote: MayVote = lambda peer, voters: True,
     ) -> Group:
         """Create or continue a group.
 
@@ -168,7 +171,8 @@ class RaftNode:
         once. `attach` is called with the group before it starts. `sole`: certainly no other node has a replica, so a
         group of one goes on after damage; otherwise it waits for `go_on_alone` or for the others. `founder`: this node
         has been a member since the group began; if it never had the group it has promised nothing, and votes, even if
-        `peers` does not name it. `promotes`: learners become voters by themselves; otherwise by `change_voters`.
+        `peers` does not name it. `promotes`: learners become voters by themselves, where
+        `may_vote` allows it; otherwise by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -182,7 +186,7 @@ class RaftNode:
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes, may_vote)
         if attach is not None:
             attach(group)
         group.start(campaign)
@@ -342,7 +346,9 @@ class RaftNode:
         for gid, term, commit in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
-            if group is not None and self.admission.standing(group, peer) is Standing.VOTER:
+            if group is None or (group.leader == peer and commit <= group.receiver.committed):
+                continue  # nothing is new, as for all groups at rest
+            if self.admission.standing(group, peer) is Standing.VOTER:
                 group.led_by(peer, term, commit)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
@@ -388,22 +394,30 @@ class RaftNode:
     # -- time
 
     def _wake(self) -> None:
-        """Call the groups whose times have come."""
+        """Call the groups whose times have come, the oldest first, as far as a slice permits."""
         if self._closed:
             return
         now = self.clock.monotonic()
-        for gid in self.turns.due(now):
-            group = self.groups.get(gid)
-            if group is None:
-                continue
-            wanted = group.next_time()
-            if wanted is not None and wanted <= now:
-                try:
-                    group.on_time(now)
-                except Exception as error:  # noqa: BLE001 - as in `FrameDelivery`
-                    group.fail(error)
-        self.turns.rearm()
+        turns, until = self.turns, now + self.config.wake_slice
+        pause = 0.0
+        while some := turns.due(now):
+            for gid in some:
+                self._call(gid, now)
+            if self.clock.monotonic() >= until:
+                pause = self.config.wake_pause
+                break
+        turns.rearm(pause)
         self.end_of_batch()
+
+    def _call(self, gid: int, now: float) -> None:
+        group = self.groups.get(gid)
+        wanted = None if group is None else group.next_time()
+        if group is None or wanted is None or wanted > now:
+            return
+        try:
+            group.on_time(now)
+        except Exception as error:  # noqa: BLE001 - as in `FrameDelivery`
+            group.fail(error)
 
     def _beat(self) -> None:
         """Send heartbeats, check the health of this node and the others, and do periodic work."""
@@ -424,7 +438,7 @@ class RaftNode:
             self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
-            self._digest_at = now + self.config.digest
+            self._digest_at = now + max(self.config.digest, len(self.led) / self.config.digest_groups)
             self.led.tell()
         if now >= self._housekeep_at:
             self._housekeep_at = now + 1.0
@@ -450,8 +464,9 @@ class RaftNode:
         if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
             return
         under_way = 0
-        for group in list(self.groups.values()):
-            if group.engine.leading and not group.stopped and not self.peers.may_lead(group.peers):
+        for gid in [state.gid for state in self.led.of_others(self.peers.may_lead)]:
+            group = self.groups.get(gid)
+            if group is not None and group.engine.leading and not group.stopped:
                 under_way += group.hand_over.give_way()
                 if under_way >= self.config.hand_overs:
                     break

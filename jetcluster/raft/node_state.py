@@ -16,6 +16,8 @@ from jetcluster.records import dataclass
 
 CONTROL_GID = 0
 """The group id of node-level frames."""
+WAKES_AT_ONCE = 4
+"""Groups woken before the time is looked at."""
 
 
 class Levels:
@@ -74,11 +76,13 @@ class Turns:
         self._on_turn = on_turn
         self._on_wake = on_wake
         self._scheduled = False
-        self._held: dict[int, None] = {}
-        """Groups that had commands to apply and were not allowed to."""
+        self.held: dict[int, None] = {}
+        """Groups that have commands to apply and are not allowed to."""
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
+        self._not_before = 0.0
+        """The end of the pause after a slice of wakes."""
 
     # -- the next turn
 
@@ -103,13 +107,13 @@ class Turns:
         """Forget a group that is gone."""
         self.marked.pop(gid, None)
         self.stirred.pop(gid, None)
-        self._held.pop(gid, None)
+        self.held.pop(gid, None)
 
     # -- applying
 
     def hold(self, gid: int) -> None:
         """Note that the group has commands to apply once it may."""
-        self._held[gid] = None
+        self.held[gid] = None
 
     def ask_first(self, may_apply: Callable[[], bool]) -> None:
         """Have groups ask `may_apply` first: the store may soon have too much to write. The meta group does not ask: it
@@ -119,7 +123,7 @@ class Turns:
     def apply_again(self) -> None:
         """Let groups apply without asking: there is room again."""
         self.asks = False
-        held, self._held = self._held, {}
+        held, self.held = self.held, {}
         for gid in held:
             self.mark(gid)
 
@@ -138,6 +142,7 @@ class Turns:
     def wake_at(self, gid: int, when: float) -> None:
         """Wake the group at `when`, in monotonic seconds."""
         heapq.heappush(self._wakes, (when, gid))
+        when = max(when, self._not_before)
         if when < self._wake_at:
             self._arm(when)
 
@@ -154,16 +159,19 @@ class Turns:
         self._on_wake()
 
     def due(self, now: float) -> list[int]:
-        """Remove and return the groups whose times have come, each once."""
+        """Remove and return some of the groups whose times have come, each once, the oldest times first."""
         found: dict[int, None] = {}
-        while self._wakes and self._wakes[0][0] <= now:
+        while self._wakes and self._wakes[0][0] <= now and len(found) < WAKES_AT_ONCE:
             found[heapq.heappop(self._wakes)[1]] = None
         return list(found)
 
-    def rearm(self) -> None:
-        """Set the timer for the next time, after `due`."""
-        if self._wakes and self._wakes[0][0] < self._wake_at:
-            self._arm(self._wakes[0][0])
+    def rearm(self, pause: float = 0.0) -> None:
+        """Set the timer for the next time, in `pause` seconds at the earliest. Called after `due`."""
+        self._not_before = self._clock.monotonic() + pause if pause else 0.0
+        if self._wakes:
+            when = max(self._wakes[0][0], self._not_before)
+            if pause or when < self._wake_at:
+                self._arm(when)
 
     def close(self) -> None:
         if self._wake_handle is not None:

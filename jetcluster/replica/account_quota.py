@@ -49,6 +49,16 @@ Key = tuple[str, bool, int]
 """Account, True for memory streams, and the number of replicas in an account with tiers, else 0."""
 
 
+class _Bounds(NamedTuple):
+    """The account and the limits of all streams of an account with the same storage and replicas."""
+
+    key: Key
+    limit: int
+    """See `QuotaShare.limit`."""
+    node: int
+    """See `QuotaShare.node`."""
+
+
 class Holding(NamedTuple):
     """One replica of this node, as the quota counts it."""
 
@@ -106,6 +116,8 @@ class AccountQuota:
         """Bytes of the replicas here, by storage; an upper bound."""
         self._shares: dict[int, QuotaShare] = {}
         """By group."""
+        self._bounds: dict[tuple[str, bool, int], _Bounds] = {}
+        """By account, storage (True: memory) and replicas; found anew after each tick."""
         self._elsewhere: dict[str, Counter[Key]] = {}
         self._told: Counter[Key] = Counter()
         self._tell_at = 0.0
@@ -170,13 +182,18 @@ class AccountQuota:
             self.led[share.key] -= share.led
             self.held[share.key[1]] -= share.held
 
+    def recount(self, stirred: Iterable[Holding]) -> None:
+        """Count replicas that may have changed."""
+        for holding in stirred:
+            self._count_one(holding)
+
     def tick(self, stirred: Iterable[Holding] | None = None) -> None:
         """`stirred`: the replicas that may have changed since the last tick; None for all."""
+        self._bounds.clear()
         if stirred is None:
             self._count()
         else:
-            for holding in stirred:
-                self._count_one(holding)
+            self.recount(stirred)
         if self._look(self.held[False]):
             self._count()
         now = self._clock.monotonic()
@@ -205,6 +222,7 @@ class AccountQuota:
         return limits.max_memory if key[1] else limits.max_storage
 
     def _count(self) -> None:
+        self._bounds.clear()
         self.led, self.held = Counter(), Counter()
         for share in self._shares.values():
             share.left = 0
@@ -215,17 +233,23 @@ class AccountQuota:
     def _count_one(self, holding: Holding) -> QuotaShare:
         assignment, size, leading = holding
         self.forget(assignment.gid)
-        memory, copies = assignment.memory, assignment.replicas
-        tier = copies if self._limits(assignment.account).tiers is not None else 0
-        key = assignment.account, memory, tier
-        limit = self._limit(key)
+        kind = _, memory, copies = assignment.account, assignment.memory, assignment.replicas
+        bounds = self._bounds.get(kind) or self._bounds_of(*kind)
+        key, most, node = bounds
         led = size * copies if leading else 0
-        most = limit * max(tier, 1) if limit >= 0 else -1
-        share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, self._node(memory))
+        share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, node)
         self.held[memory] += size
         if led:
             self.led[key] += led
         return share
+
+    def _bounds_of(self, account: str, memory: bool, copies: int) -> _Bounds:
+        tier = copies if self._limits(account).tiers is not None else 0
+        key = account, memory, tier
+        limit = self._limit(key)
+        most = limit * max(tier, 1) if limit >= 0 else -1
+        found = self._bounds[account, memory, copies] = _Bounds(key, most, self._node(memory))
+        return found
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         """Replace the previous list of a peer's usage. Raises FrameError."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.mesh.api import MeshError
@@ -204,15 +204,33 @@ class DriftCheck:
         self.votes = votes
         self._told: dict[int, tuple[int, int]] = {}
         """Group -> (index sent last, number of times)."""
+        self._open: dict[int, None] = {}
+        """Groups with a hash to send, or to send again."""
         self._next = 0.0
         self.compared = 0
         """Hashes compared with a leader's and found equal (monitoring)."""
         network.mesh.on_notice(NOTICE, self._on_notice)
-        network.mesh.on_peers(lambda info: self._told.clear(), lambda info: None)
+        network.mesh.on_peers(lambda info: self._tell_anew(), lambda info: None)
 
     def forget(self, gid: int) -> None:
         self._told.pop(gid, None)
+        self._open.pop(gid, None)
         self.votes.forget(gid)
+
+    def look(self, visited: Iterable[StreamReplica]) -> None:
+        """Take replicas that were visited (`replica.rounds`): what changes a hash or the leader makes a visit due."""
+        for replica in visited:
+            gid = replica.assignment.gid
+            if not replica.leading or len(replica.group.peers) < 2:
+                self._told.pop(gid, None)
+                self._open.pop(gid, None)
+            elif self._told.get(gid) != (replica.checkpoints.newest[0], REPEATED_NOTICES):
+                self._open[gid] = None
+
+    def _tell_anew(self) -> None:
+        """Send all hashes again: a node has come that may lack them."""
+        self._told.clear()
+        self.look(self._replicas.values())
 
     def tick(self) -> None:
         self.votes.tick()
@@ -221,17 +239,18 @@ class DriftCheck:
             return
         self._next = now + NOTICE_SECONDS
         entries: list[bytes] = []
-        for gid, replica in self._replicas.items():
-            if not replica.leading or len(replica.group.peers) < 2:
-                self._told.pop(gid, None)
+        for gid in list(self._open):
+            replica = self._replicas.get(gid)
+            if replica is None or not replica.leading:
+                del self._open[gid]
                 continue
             newest = replica.checkpoints.newest[0]
             index, times = self._told.get(gid, (0, 0))
-            if index != newest:
-                times = 0
-            if times < REPEATED_NOTICES:
-                self._told[gid] = (newest, times + 1)
-                entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
+            times = times + 1 if index == newest else 1
+            self._told[gid] = newest, times
+            if times >= REPEATED_NOTICES:
+                del self._open[gid]
+            entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
         for start in range(0, len(entries), MAX_PER_NOTICE):
             self._network.mesh.notify(None, NOTICE, b"".join(entries[start : start + MAX_PER_NOTICE]))
 

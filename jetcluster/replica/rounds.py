@@ -2,13 +2,14 @@
 
 Each tick visits the replicas that have work in progress, and an idle one only when its rest ends, so that idle streams
 cost next to nothing. A replica chooses the length of its rest (`StreamReplica.tick`); an event that makes it due sooner
-wakes it, and the next tick visits it.
+wakes it, and the next tick visits it. A round over very many is made in slices, with other work between.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -66,8 +67,16 @@ class Background:
 TICK: Final = 0.25
 """Seconds between two ticks of a node."""
 MAX_REST_SECONDS: Final = 5.0
-_SPREAD_SLOTS: Final = 16
-"""Slots in the last second of a rest. Replicas that were added together end their rests in different slots."""
+"""Longest rest while few replicas rest."""
+IDLE_VISITS_PER_SECOND: Final = 100
+"""Most visits of idle replicas on average: where more of them rest, they rest for longer. What makes a replica due also
+wakes it; the end of a rest is for what is not foreseen."""
+VISITS_AT_ONCE: Final = 128
+"""Replicas visited before other work gets its turn: about 4 ms."""
+SLICE_PAUSE: Final = 0.01
+"""Seconds between two slices of a round."""
+_SPREAD_SLOTS: Final = 64
+"""Slots in the last fifth of a rest. Replicas that were added together end their rests in different slots."""
 
 
 SetResting = Callable[[bool], None]
@@ -82,6 +91,8 @@ class Rounds:
         self._asleep: dict[int, tuple[float, SetResting]] = {}
         self._times: list[tuple[float, int]] = []
         """A heap of (due time, group); an entry is stale unless `_asleep` has the same time."""
+        self._round: deque[int] = deque()
+        """Groups still to be visited in this round."""
 
     def add(self, gid: int, set_resting: SetResting) -> None:
         set_resting(False)
@@ -107,17 +118,26 @@ class Rounds:
         set_resting = self._awake.get(gid)
         if set_resting is None or seconds <= TICK:
             return
-        until = now + min(seconds, MAX_REST_SECONDS - gid % _SPREAD_SLOTS / _SPREAD_SLOTS)
+        longest = max(MAX_REST_SECONDS, len(self._asleep) / IDLE_VISITS_PER_SECOND)
+        until = now + min(seconds, longest * (1.0 - gid % _SPREAD_SLOTS / (5 * _SPREAD_SLOTS)))
         del self._awake[gid]
         set_resting(True)
         self._asleep[gid] = until, set_resting
         heapq.heappush(self._times, (until, gid))
 
     def due(self, now: float) -> list[int]:
-        """Groups whose replicas are due."""
-        while self._times and self._times[0][0] <= now:
-            until, gid = heapq.heappop(self._times)
-            found = self._asleep.get(gid)
-            if found is not None and found[0] == until:
-                self.wake(gid)
-        return list(self._awake)
+        """Begin a round of the groups whose replicas are due, unless one is under way; return its next slice."""
+        if not self._round:
+            while self._times and self._times[0][0] <= now:
+                until, gid = heapq.heappop(self._times)
+                found = self._asleep.get(gid)
+                if found is not None and found[0] == until:
+                    self.wake(gid)
+            self._round.extend(self._awake)
+        some = [self._round.popleft() for _ in range(min(VISITS_AT_ONCE, len(self._round)))]
+        return [gid for gid in some if gid in self._awake]
+
+    @property
+    def under_way(self) -> bool:
+        """True while a round has replicas left to visit."""
+        return bool(self._round)

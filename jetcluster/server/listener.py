@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jetcluster.config.options import Options
 from jetcluster.errors import OperatorError
 from jetcluster.net.early_port import EARLY
-from jetcluster.net.open_port import WILDCARDS, address_of, open_port
+from jetcluster.net.open_port import WILDCARDS, address_of, open_port, own_address
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
@@ -61,10 +61,11 @@ async def listen(
                 secure.serve(early)
                 return secure
             return await OpenPorts.serve(early, factory)
+        shared = options.worker is not None
         if secure is not None:
-            await secure.start(options.host, port)
+            await secure.start(options.host, port, shared=shared)
             return secure
-        return await open_port(factory, options.host, port, LISTEN_BACKLOG)
+        return await open_port(factory, options.host, port, LISTEN_BACKLOG, shared=shared)
     except socket.gaierror as error:
         why = f"listen tcp: lookup {options.host}: no such host"
         raise ListenError(f'Error listening on port: {address}, "{why}"') from error
@@ -98,13 +99,3 @@ def advertised(advertise: str, host: str, port: int) -> str:
             return advertise
         return host_port(advertise.strip("[]"), port)
     return host_port(own_address() if host in WILDCARDS else host, port)
-
-
-def own_address() -> str:
-    """Returns this machine's outbound address, or loopback if it has none. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])

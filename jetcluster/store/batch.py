@@ -233,6 +233,15 @@ class Batch:
         """The encoded batch; a copy only if it was decoded from the middle of a longer string."""
         return self.buffer[self.start :] if self.start else self.buffer
 
+    def may_hold(self, part: bytes) -> bool:
+        """Return False when no header block, payload or subject has `part`."""
+        return self.buffer.find(part, self.start) >= 0
+
+    @property
+    def longest_headers(self) -> int:
+        """Bytes of the longest header block."""
+        return max(self._header_lengths or (0,))
+
     @property
     def body_bytes(self) -> int:
         """Bytes of all header blocks and payloads."""

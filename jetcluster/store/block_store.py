@@ -27,7 +27,7 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.matches import Matches, kept_of
 from jetcluster.store.search.queries import Queries
-from jetcluster.store.search.saved_table import MIN_MESSAGES
+from jetcluster.store.search.saved_table import BLOCK_WORK, GAP_WORK, GROWTH_PER_REMOVAL, MIN_MESSAGES, SUBJECT_WORK
 from jetcluster.store.search.subject_index import SubjectIndex
 from jetcluster.store.slices import Slices
 from jetcluster.store.view import LastSearch, View, Views
@@ -71,6 +71,8 @@ class BlockStore:
         self._added = 0
         self._saved = (0, 0)
         """`_added` and `removals` as of the saved subject table."""
+        self._seen = (0, 0)
+        """The same as of the last call of `save_table`."""
         self.dirty = False
         """True when the next commit will write the state record."""
         self._machine_state: bytes | Callable[[], bytes] | None = None
@@ -321,18 +323,26 @@ class BlockStore:
             self._kv.at_commit(self._write_state)
 
     def save_table(self, room: int, *, last: bool = False) -> int:
-        """Save the subject table for the next start, in the next commit, if much has changed since it was saved; before
-        the `last` commit of this process any change is enough. Returns the bytes put, at most `room`."""
+        """Save the subject table for the next start, in the next commit, if much was added and little removed lately;
+        before the `last` commit of this process any change is enough. Returns what it takes of `room`: the bytes put,
+        and unless it is the last, other work as bytes too (`saved_table.SUBJECT_WORK`)."""
         now = (self._added, self.removals)
         changes = now[0] - self._saved[0] + now[1] - self._saved[1]
+        added, removed = now[0] - self._seen[0], now[1] - self._seen[1]
+        self._seen = now
         if not changes or self.blocks.messages < MIN_MESSAGES or self.incomplete or self.removed:
             return 0
-        if not last and changes < max(MIN_MESSAGES, 2 * self.num_subjects):
+        work = 0
+        if not last:
+            if changes < max(MIN_MESSAGES, 2 * self.num_subjects) or removed * GROWTH_PER_REMOVAL > added:
+                return 0
+            blocks = self.blocks
+            work = SUBJECT_WORK * self.num_subjects + BLOCK_WORK * len(blocks.firsts) + GAP_WORK * blocks.gaps
+        size = self._index.save(self.last_seq, room, work)
+        if not size:
             return 0
-        size = self._index.save(self.last_seq, room)
-        if size:
-            self._saved = now
-        return size
+        self._saved = now
+        return size + work
 
     def side_put(self, table: int, key: bytes, value: bytes) -> None:
         """Put a pair into one of the owner's tables (0..255), in the same commits as the messages."""
@@ -452,6 +462,7 @@ class BlockStore:
             raise DamagedError(counters.first_seq, counters.last_seq)
         self._added = removals + 1 + blocks.messages
         self._saved = (self._added - blocks.live_at_or_above(saved_seq + 1), self.removals)
+        self._seen = (self._added, self.removals)
 
     def _reset(self) -> None:
         self._views.removing(0, MAX_SEQ)

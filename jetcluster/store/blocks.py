@@ -102,6 +102,11 @@ class BlockTable:
     def live_blocks(self) -> int:
         return len(self.firsts) - self._dropped
 
+    @property
+    def gaps(self) -> int:
+        """Dropped blocks that are still in the columns."""
+        return self._dropped
+
     def add(self, first: int, count: int, ts: int, size: int, bits: int = 0) -> None:
         """Append a block after all others; `first_seq` must be set before."""
         self.firsts.append(first)
@@ -349,14 +354,21 @@ class BlockTable:
         """Return the live messages of all blocks that begin at or below `last_seq`, and a digest of these blocks. Any
         removal from them changes both."""
         end = bisect_right(self.firsts, last_seq)
-        columns = [self.firsts[:end], self.times[:end], self.lives[:end], self.sizes[:end]]
-        if self._dropped:
-            alive = [at for at, live in enumerate(columns[2]) if live]
-            columns = [array(column.typecode, map(column.__getitem__, alive)) for column in columns]
+        lives = self.lives[:end]
+        runs: list[tuple[int, int]] = []
+        """Blocks between dropped ones: any number of those may be forgotten, at a start all are."""
+        low = 0
+        for _ in range(lives.count(0) if self._dropped else 0):
+            gap = lives.index(0, low)
+            runs.append((low, gap))
+            low = gap + 1
+        runs.append((low, end))
         digest = 0
-        for column in columns:
-            digest = crc32(column, digest)
-        return sum(columns[2]), digest
+        for column in (self.firsts, self.times, lives, self.sizes):
+            with memoryview(column) as rows:
+                for low, high in runs:
+                    digest = crc32(rows[low:high], digest)
+        return sum(lives), digest
 
     def _cut(self, first: int) -> int:
         return (1 << (self.first_seq - first)) - 1 if first < self.first_seq else 0

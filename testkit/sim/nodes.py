@@ -18,12 +18,13 @@ from typing import Any
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Rng
-from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
+from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options, WorkerOptions
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
+from jetcluster.model.machines import tags_of
 from jetcluster.model.stream import StreamConfig
 from jetcluster.node.node_jetstream import GUARDED_FOLDERS, Endings, NodeJetStream
 from jetcluster.node.platform import SystemPlatform
@@ -140,6 +141,8 @@ class Node:
             cluster=ClusterOptions("C", port=ROUTE_PORT if cluster.clustered else 0),
             jetstream=JetStreamOptions(True, str(STORE.parent), sync_interval=cluster.options.sync_interval),
         )
+        if (place := cluster.places.get(name)) is not None:
+            options.worker, options.server_tags = place, tags_of(place.machine, place.index)
         server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
         server.budget = LoopBudget(Strides(), loop)
         self.part = SharedJetStream(self, options, server, platform)
@@ -238,26 +241,36 @@ class Cluster:
 
     def __init__(
         self,
-        names: str = "ABC",
+        names: Iterable[str] = "ABC",
         *,
         options: JournalOptions | None = None,
         config: RaftConfig | None = None,
         clustered: bool = True,
         expected: int = 0,
+        workers: int = 0,
     ) -> None:
+        """`workers`: so many on each machine of `names`, called A0, A1, ..."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
         self.config = config
-        self.network = MeshNetwork(loop, rng=SeededRng(42), expected=expected or len(names))
+        machines = list(names)
+        self.places = {
+            f"{machine}{index}": WorkerOptions(
+                index, workers, machine, (), "", {}, secret="" if machines[1:] else "alone"
+            )
+            for machine in machines
+            for index in range(workers)
+        }
+        self.network = MeshNetwork(loop, rng=SeededRng(42), expected=expected or len(machines))
         self.seeds = itertools.count(1)
         self.inboxes = itertools.count(1)
         self.ahead: dict[str, float] = {}
         """Seconds by which the wall clock of a node is ahead."""
         self.nodes: dict[str, Node] = {}
-        for name in names:
+        for name in self.places or machines:
             self.add(name)
 
     def __getitem__(self, name: str) -> Node:

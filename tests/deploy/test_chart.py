@@ -99,6 +99,7 @@ def test_values(tmp_path: Path) -> None:
     text = render(
         "config.cluster.replicas=5",
         "config.nats.port=5222",
+        "config.workers=4",
         "config.cluster.port=7222",
         "config.jetstream.fileStore.maxSize=8GiB",
         "config.jetstream.fileStore.pvc.storageClassName=fast",
@@ -128,6 +129,9 @@ def test_values(tmp_path: Path) -> None:
     path.write_text(one(found, "ConfigMap")["data"]["server.conf"])
     options, _ = load_file(str(path))
     assert (options.port, options.max_payload, options.jetstream.max_file_store) == (5222, 4 << 20, 8 << 30)
+    assert options.workers == 4
+    assert configuration(documents(render("config.workers=auto")), tmp_path).workers == 0
+    assert '"workers"' not in render()
 
 
 def configuration(found: list[dict[str, Any]], folder: Path) -> Options:

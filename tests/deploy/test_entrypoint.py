@@ -30,6 +30,10 @@ def test_flags_alone(bin_folder: Path) -> None:
     assert run(bin_folder, "-c", "/etc/nats/server.conf").stdout.split() == ["serve", "-c", "/etc/nats/server.conf"]
 
 
+def test_workers(bin_folder: Path) -> None:
+    assert run(bin_folder, JETCLUSTER_WORKERS="auto").stdout.split() == ["serve", "--workers", "auto"]
+
+
 def test_pod_of_three(bin_folder: Path) -> None:
     done = run(
         bin_folder, "-c", "x.conf", HOSTNAME="jc-1", JETCLUSTER_REPLICAS="3", JETCLUSTER_SERVICE="jc-headless.ns.svc"

@@ -14,13 +14,16 @@ the leadership to a voter, which leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jetcluster.raft.api import MembershipError, NotLeaderError
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.core.group_state import GroupState
 from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from jetcluster.raft.membership import Config, encode_config
+
+MayVote = Callable[[str, Collection[str]], bool]
+"""Returns whether a learner may become a voter beside these voters."""
 
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 """First and longest pause between two attempts to transfer the leadership: proposals are refused during an attempt."""
@@ -31,13 +34,15 @@ class Changes:
     `transfer` hands the leadership to another voter."""
 
     def __init__(
-        self, state: GroupState, follow_config: Callable[[], None], transfer: Callable[[], bool], *, promotes: bool
-    ) -> None:
+        self, state: GroupState, follow_config: Callable[[], None], transfer: Callable[[], bool], *, promotes: bool,
+        may_vote: MayVote = lambda peer, voters: True,
+    ) -> None:  # fmt: skip
         self._state = state
         self._follow_config = follow_config
         self._transfer = transfer
         self._promotes = promotes
         """True when learners that have caught up become voters by themselves; else the owner calls `change`."""
+        self._may_vote = may_vote
         self.at: float | None = None
         """Time of the next attempt to transfer the leadership."""
         self._pause = _PAUSE_SECONDS
@@ -128,7 +133,8 @@ class Changes:
     def _promote(self, peer: str) -> None:
         state = self._state
         config = state.log.config
-        if state.ready and state.log.config_index <= state.engine.commit and not config.outgoing:
+        free = state.ready and state.log.config_index <= state.engine.commit and not config.outgoing
+        if free and self._may_vote(peer, config.voters):
             joint = config.joint((*config.voters, peer))
             if joint.is_quorum(self._sound(joint)):
                 self._append(joint)

@@ -127,6 +127,13 @@ class _Wire(BaseTransport):  # type: ignore[misc]
             raise AssertionError(f"the base sends {kind}: a path that should be closed")
         return True
 
+    def _keep_no_callback(self, *_: object) -> None:
+        """`Engine` calls the base itself: ten callbacks per group would only take memory."""
+
+    setOnMessageReceivedCallback = setOnNodeConnectedCallback = setOnNodeDisconnectedCallback = _keep_no_callback
+    setOnReadonlyNodeConnectedCallback = setOnReadonlyNodeDisconnectedCallback = _keep_no_callback
+    setOnUtilityMessageCallback = _keep_no_callback
+
 
 class _LogAdapter(BaseJournal):  # type: ignore[misc]
     """A `GroupLog` as the journal that the base expects: position 0 is the log's base."""
@@ -222,6 +229,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         )
         super().__init__(Peer(me), [self._peer(p) for p in sorted(self._voters)], conf, transport=_Wire(outbox))
         self._poller = _NoPoller()
+        self._SyncObj__properies: set[str] = set()  # for its snapshots: the names of all attributes, once per group
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__onReadyCalled = True
         self._SyncObj__raftElectionDeadline = NEVER
@@ -233,6 +241,10 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self.term = int(self._SyncObj__raftCurrentTerm)
         self.leader: str | None = None
         self.commit = int(self._SyncObj__raftCommitIndex)
+
+    def __dir__(self) -> tuple[str, ...]:
+        """The base searches all names of an object for replicated methods, twice per group; there are none here."""
+        return ()
 
     def _peer(self, peer: str) -> Peer:
         node = self._peers.get(peer)

@@ -26,7 +26,7 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.core.changes import Changes
+from jetcluster.raft.core.changes import Changes, MayVote
 from jetcluster.raft.core.election import Election, HandOver
 from jetcluster.raft.core.engine import Outbox
 from jetcluster.raft.core.group_state import Credit, GroupState, Owner, PersistBeforeSend
@@ -50,6 +50,7 @@ class Group(GroupState, Outbox):
         machine: StateMachine,
         applied_index: int,
         promotes: bool = True,
+        may_vote: MayVote = lambda peer, voters: True,
     ) -> None:
         super().__init__(node, log, self, applied_index)
         self.machine = machine
@@ -68,7 +69,7 @@ class Group(GroupState, Outbox):
         self.election = Election(self, self.sync)
         self.reads = ReadRounds(self, self.owner, self.resign)
         self.hand_over = HandOver(self, self.resign)
-        self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes)
+        self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes, may_vote=may_vote)
         self.replicator = Replicator(self, led, self.reads, self.changes)
         self.snapshots = Snapshots(self, self.owner, self.hand_over, self.follow_config)
         self.rejoin = Rejoin(self, self.snapshots, self.reads, self.send_ack)

@@ -74,6 +74,12 @@ class LedGroups:
                 found.update(groups)
         return list(found.values())
 
+    def of_others(self, may_lead: Callable[[tuple[str, ...]], bool]) -> Iterator[GroupState]:
+        """Yield the groups that others should lead: this node may not lead their voters."""
+        for (voters, _, _), groups in self._by_members.items():
+            if not may_lead(voters):
+                yield from groups.values()
+
     def tell(self, to: Iterable[str] | None = None) -> None:
         """Send each of the peers, or all, a digest of the groups that this node leads with it. The digest precedes
         anything else that is sent to the peer."""

@@ -92,7 +92,7 @@ class LeafNodes:
                 self._loops[key] = asyncio.ensure_future(self._keep_up(remote))
 
     async def _listen(self, port: int) -> None:
-        options = self.state.options
+        options, shared = self.state.options, self._parts.state.options.worker is not None
         if options.tls is not None and options.tls.handshake_first:
             from jetcluster.net.tls_listener import TlsListener
 
@@ -104,11 +104,11 @@ class LeafNodes:
                 _handshake_failed,
                 fallback=options.tls.fallback_delay,
             )
-            self.state.host, self.state.port = await first.start(options.host, port)
+            self.state.host, self.state.port = await first.start(options.host, port, shared=shared)
             self._listener = first
             return
         plain = await asyncio.get_running_loop().create_server(
-            lambda: LeafLink(self.link_parts), options.host or None, port, backlog=128
+            lambda: LeafLink(self.link_parts), options.host or None, port, backlog=128, reuse_port=shared or None
         )
         self.state.host, self.state.port = bound_address(plain)
         self._listener = plain

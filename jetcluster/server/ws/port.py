@@ -167,15 +167,15 @@ class WsPort:
     async def start(self) -> None:
         """Opens the port. Raises ListenError."""
         options = self.state.options
-        port = max(options.port, 0)
+        port, shared = max(options.port, 0), self._parts.state.options.worker is not None
         try:
             if self.tls is not None:
                 assert options.tls is not None
                 listener = TlsListener(self.tls, options.tls.timeout, self._accept, _handshake_failed)
-                self.state.host, self.state.port = await listener.start(options.host, port)
+                self.state.host, self.state.port = await listener.start(options.host, port, shared=shared)
                 self._listener = listener
             else:
-                plain = await open_port(self._accept, options.host, port, LISTEN_BACKLOG)
+                plain = await open_port(self._accept, options.host, port, LISTEN_BACKLOG, shared=shared)
                 self.state.host, self.state.port = bound_address(plain)
                 self._listener = plain
         except OSError as error:

@@ -10,16 +10,31 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping
+from itertools import repeat
+from operator import and_, rshift
 from typing import NamedTuple
 from zlib import crc32
 
 from jetcluster.store import keys
+from jetcluster.store.search.kept_filters import COUNT_BITS
 
 MIN_MESSAGES = 4096
 """Changes since the last record from which on it is written anew, if they are also twice the subjects."""
+GROWTH_PER_REMOVAL = 16
+"""Messages added for each one removed since the last flush, below which a record is not worth its writing: the next
+removal outdates it."""
+SUBJECT_WORK, BLOCK_WORK, GAP_WORK = 28, 8, 240
+"""Work of a record for each subject, block and dropped block, in bytes that take as long: 5 ms for each MB."""
+
+LEAST_WIDTH = 14
+"""Fewest bytes of a subject in the record."""
+_NUMBERS = 12
 _HEAD = struct.Struct("<IQQII")
 _BETWEEN = b"\n"
 """Between two subjects; no subject has it."""
+_FORMAT = crc32(b"last sequences, counts, subjects")
+"""Where checks begin, so that no record of another form passes for one of this."""
+_COUNT_MASK = (1 << COUNT_BITS) - 1
 
 
 class Covered(NamedTuple):
@@ -31,30 +46,44 @@ class Covered(NamedTuple):
     """CRC of their blocks' first sequences, times, live messages and sizes."""
 
 
-def encode(key: bytes, covered: Covered, table: Mapping[bytes, int], room: int) -> bytes:
-    """Returns the record; b"" when it would be larger than `room`. Takes 2 ms for each MB."""
-    count = len(table)
-    if 10 * count > room:
-        return b""
+def joined(table: Mapping[bytes, int]) -> bytes:
+    """Return the subjects as `encode` takes them; b"" when they cannot be in a record."""
     subjects = _BETWEEN.join(table)
-    if _HEAD.size + len(subjects) + 8 * count > room or subjects.count(_BETWEEN) != max(count - 1, 0):
-        return b""
-    numbers = array("Q", table.values()).tobytes()
-    rest = _HEAD.pack(0, *covered, count)[4:] + numbers + subjects
-    return crc32(rest, crc32(key[keys.STREAM_PREFIX :])).to_bytes(4, "little") + rest
+    return subjects if subjects.count(_BETWEEN) == len(table) - 1 else b""
+
+
+def size_of(count: int, subjects: bytes) -> int:
+    """Return the bytes of the record of `count` subjects, `joined`."""
+    return _HEAD.size + _NUMBERS * count + len(subjects)
+
+
+def encode(key: bytes, covered: Covered, table: Mapping[bytes, int], subjects: bytes) -> bytes:
+    """Return the record of a table (subject -> last sequence << COUNT_BITS | count) and its subjects, `joined`."""
+    last_seqs = array("Q", map(rshift, table.values(), repeat(COUNT_BITS)))
+    counts = array("I", map(and_, table.values(), repeat(_COUNT_MASK)))
+    rest = _HEAD.pack(0, *covered, len(table))[4:] + last_seqs.tobytes() + counts.tobytes() + subjects
+    return _check(key, rest).to_bytes(4, "little") + rest
 
 
 def decode(key: bytes, record: bytes) -> tuple[Covered, dict[bytes, int]] | None:
-    """Returns what was encoded; None for a damaged record."""
+    """Return what was encoded; None for a damaged record, or one of another version."""
     if len(record) < _HEAD.size:
         return None
     check, last_seq, messages, digest, count = _HEAD.unpack_from(record)
-    if check != crc32(memoryview(record)[4:], crc32(key[keys.STREAM_PREFIX :])):
+    if check != _check(key, memoryview(record)[4:]):
         return None
-    end = _HEAD.size + 8 * count
-    numbers = array("Q")
-    numbers.frombytes(record[_HEAD.size : end])
+    last_seqs, counts = array("Q"), array("I")
+    at, end = _HEAD.size + 8 * count, _HEAD.size + _NUMBERS * count
+    if end > len(record):
+        return None
+    last_seqs.frombytes(record[_HEAD.size : at])
+    counts.frombytes(record[at:end])
     subjects = record[end:].split(_BETWEEN) if count else []
     if len(subjects) != count:
         return None
-    return Covered(last_seq, messages, digest), dict(zip(subjects, numbers, strict=True))
+    packed = [last << COUNT_BITS | number for last, number in zip(last_seqs, counts, strict=True)]
+    return Covered(last_seq, messages, digest), dict(zip(subjects, packed, strict=True))
+
+
+def _check(key: bytes, rest: bytes | memoryview) -> int:
+    return crc32(rest, crc32(key[keys.STREAM_PREFIX :], _FORMAT))

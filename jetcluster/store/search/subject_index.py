@@ -69,6 +69,8 @@ class SubjectIndex:
         self._sorted = SortedSubjects()
         self.kept = KeptFilters(self.table, self._sorted)
         self.lasts = LastOfEach(self.table, self._sorted)
+        self._saved_width = saved_table.LEAST_WIDTH
+        """Bytes for each subject in the saved table, as far as is known."""
         self._forgotten = 0
         """Subjects removed since `_sorted` was last pruned."""
         self._first_hints: dict[bytes, int] = {}
@@ -302,13 +304,21 @@ class SubjectIndex:
                 found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
         return found
 
-    def save(self, last_seq: int, room: int) -> int:
-        """Put the table as of `last_seq`, the stream's last sequence; returns its bytes, 0 for more than `room`."""
+    def save(self, last_seq: int, room: int, work: int) -> int:
+        """Put the table as of `last_seq`, the stream's last sequence; returns its bytes, 0 when these and `work` are
+        more than `room`. A table that was too large is looked at again only when it may have become small enough."""
+        table = self.table
+        if work + self._saved_width * len(table) > room:
+            return 0
+        subjects = saved_table.joined(table)
+        size = saved_table.size_of(len(table), subjects)
+        self._saved_width = max(size // len(table), saved_table.LEAST_WIDTH)
+        if not subjects or size + work > room:
+            return 0
         key = keys.stream_prefix(keys.TABLE, self._stream)
-        record = saved_table.encode(key, Covered(last_seq, *self._blocks.rows_to(last_seq)), self.table, room)
-        if record:
-            self._kv.put(key, record)
-        return len(record)
+        covered = Covered(last_seq, *self._blocks.rows_to(last_seq))
+        self._kv.put(key, saved_table.encode(key, covered, table, subjects))
+        return size
 
     def erase_saved(self) -> None:
         """Delete the saved table, which may have the subject of an erased message."""

@@ -126,7 +126,7 @@ class MessageAdmission:
         if dedupe is not None:
             dedupe.advance(base, first_seq or store.last_seq + 1)
         inert = dedupe is None and not staging.has_effects
-        if self._fits_whole(batch) and not grown and (inert or not batch.has_headers or FIELD not in batch.raw):
+        if self._fits_whole(batch) and not grown and (inert or not batch.has_headers or not batch.may_hold(FIELD)):
             seq = first_seq or store.last_seq + 1
             last_id = nats_fields(batch.headers_of(batch.count - 1)).get(b"Nats-Msg-Id")
             staging.store(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
@@ -151,6 +151,8 @@ class MessageAdmission:
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
         """(sequence, id) of the messages with a Nats-Msg-Id, if every message would be stored and none has another
         meaningful header; None if that needs the checks. Changes nothing."""
+        if not batch.may_hold(FIELD) and batch.longest_headers <= MAX_HEADER_BYTES:
+            return []
         ids: list[tuple[int, bytes]] = []
         seen: set[bytes] = set()
         seq_of = self._dedupe.seq_of

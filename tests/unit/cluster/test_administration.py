@@ -10,6 +10,8 @@ import pytest
 
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.state import Assignment
 from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
@@ -54,6 +56,28 @@ async def test_the_meta_leader_steps_down_to_the_one_it_is_asked_for() -> None:
         leader = cluster.meta_leader()
         await ask(cluster["C"], "meta_stepdown")
         await cluster.until(lambda: cluster.meta_leader() not in (None, leader), what="another one leads")
+
+
+@virtual_time
+async def test_the_meta_leader_at_rest_walks_over_no_streams() -> None:
+    async with Cluster() as cluster:
+        for number in range(5):
+            await cluster.create(f"S{number}")
+        leader = cluster.meta_leader()
+        assert leader is not None
+        looked: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            by_gid = MetaMachine.by_gid
+
+            def spy(machine: MetaMachine, gid: int) -> Assignment | None:
+                looked.append(gid)
+                return by_gid(machine, gid)
+
+            patch.setattr(MetaMachine, "by_gid", spy)
+            patch.setattr(MetaMachine, "all_assignments", lambda machine: looked.append(0) or [])
+            patch.setattr(MetaMachine, "_sorted", lambda machine, gids: looked.extend(gids) or [])
+            await asyncio.sleep(5.0)
+        assert looked == []
 
 
 @virtual_time

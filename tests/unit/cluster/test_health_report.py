@@ -14,6 +14,8 @@ import pytest
 from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
+from jetcluster.replica.rounds import SLICE_PAUSE
+from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvError
 from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import MeshNetwork, VirtualLoop, virtual_time
@@ -32,6 +34,31 @@ def ail(node: Node, aspect: Aspect) -> list[str]:
 async def another_leads(cluster: Cluster, old: Node, seconds: float) -> None:
     others = [node for node in cluster if node is not old]
     await cluster.until(lambda: any(n.replica("S").leading for n in others), what="another leader", seconds=seconds)
+
+
+@virtual_time
+async def test_many_replicas_follow_a_change_in_slices_and_each_follows_the_last_one() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.cluster.health_report.VISITS_AT_ONCE", 3)
+        followed: list[str] = []
+        patch.setattr(StreamReplica, "health_changed", lambda replica: followed.append(replica.assignment.name))
+        async with Cluster("A", clustered=False) as cluster:
+            names = [f"S{number}" for number in range(10)]
+            for name in names:
+                await cluster.create(name, 1)
+            node = cluster["A"]
+            ail(node, Aspect.MEMORY)
+            node.raft.health.look()
+            await asyncio.sleep(0)
+            assert followed == names[:3]
+            await asyncio.sleep(SLICE_PAUSE * 1.5)
+            assert followed == names[:6]
+            ail(node, Aspect.DATA)
+            node.raft.health.look()
+            await asyncio.sleep(SLICE_PAUSE * 10)
+            assert followed == [*names, *names[:6]], "those first that had not followed the earlier change"
+            await asyncio.sleep(1.0)
+            assert len(followed) == 16
 
 
 @virtual_time

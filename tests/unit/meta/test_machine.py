@@ -19,6 +19,7 @@ from jetcluster.meta.state import (
     StreamUpdated,
 )
 from jetcluster.model.stream import StreamConfig
+from jetcluster.stream.rules import RESTORING
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
 
@@ -528,3 +529,62 @@ def test_what_a_node_understands_is_kept_and_unknown_to_versions_before() -> Non
     machine.apply(3, 1, json.dumps({**node, "request": "3"}).encode())
     assert machine.nodes["p"].level == 0, "registered by a leader of a version that does not know"
     assert b"level" not in machine.snapshot(), "as the version before wrote it"
+
+
+def looked_through(machine: MetaMachine) -> tuple[object, ...]:
+    """The answers of the indexes, by a walk over all streams."""
+    every, nodes = machine.all_assignments(), machine.nodes.keys()
+    by_peer = {peer: [a for a in every if peer in a.peers] for peer in ("n1", "n2", "n3", "n4")}
+    misplaced = [a for a in every if len(a.peers) < a.replicas or nodes.isdisjoint(a.peers)]
+    return by_peer, misplaced, [a for a in every if a.config.get(RESTORING)]
+
+
+peers = st.lists(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1, max_size=3, unique=True)
+moves = st.tuples(
+    st.sampled_from(["create", "restored", "delete", "peers", "node", "remove", "replace"]),
+    st.sampled_from(["S", "T", "U"]),
+    peers,
+    st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(moves, max_size=30))
+def test_the_indexes_are_those_of_a_walk_over_all_streams(steps: list[tuple[str, str, list[str], bool]]) -> None:
+    driver = Driver()
+    for what, name, listed, restoring in steps:
+        known = driver.machine.assignment("A", name)
+        gid = known.gid if known is not None else 0
+        asset = {"account": "A", "name": name}
+        if what == "create":
+            settings_ = config(name, num_replicas=3) | ({RESTORING: True} if restoring else {})
+            body = {"account": "A", "config": settings_, "peers": listed, "leader": listed[0], "created": 1}
+            driver.apply("stream_create", **body, limits=NO_LIMITS)
+        elif what in {"restored", "delete"}:
+            driver.apply(f"stream_{what}", **asset, gid=gid)
+        elif what == "peers":
+            driver.apply("stream_peers", **asset, gid=gid, peers=[5, *listed] if restoring else listed)
+        elif what == "node":
+            driver.apply("node", peer=listed[0], name=name, tags=[], jetstream=True)
+        elif what == "remove":
+            driver.apply("node_remove", peer=listed[0], name=name)
+        else:
+            driver.apply("node_replace", peer=listed[0], by=listed[-1])
+        machine = driver.machine
+        by_peer = {peer: machine.assigned_to(peer) for peer in ("n1", "n2", "n3", "n4")}
+        assert (by_peer, machine.misplaced, machine.restoring) == looked_through(machine)
+        assert all(machine.replicas_on(peer) == len(found) for peer, found in by_peer.items())
+    again = MetaMachine()
+    again.restore(driver.machine.snapshot())
+    assert looked_through(again) == looked_through(driver.machine)
+    assert (again.misplaced, again.restoring) == (driver.machine.misplaced, driver.machine.restoring)
+
+
+def test_usage_counts_bytes_once_and_by_replicas(driver: Driver) -> None:
+    driver.create("S", num_replicas=3, max_bytes=10)
+    driver.create("T", num_replicas=3, max_bytes=5, storage="memory")
+    driver.create("U", num_replicas=1, max_bytes=7)
+    driver.create("V", account="B", num_replicas=1, max_bytes=100)
+    assert driver.machine.usage("A") == {1: (1, 0, 7), 3: (2, 5, 10)}
+    driver.apply("stream_delete", account="A", name="U")
+    assert driver.machine.usage("A") == {3: (2, 5, 10)} and driver.machine.usage("C") == {}

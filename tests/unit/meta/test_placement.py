@@ -143,3 +143,35 @@ def test_a_node_that_is_full_gets_no_more_replicated_streams() -> None:
     assert place("S", 1, [nodes[2]]).peers == ("n3",)
     with pytest.raises(ApiError, match="maximum number of HA assets reached"):
         place("S", 1, [nodes[2]], beside=[nodes[0]])
+
+
+def workers(machines: int, each: int) -> list[Candidate]:
+    return [Candidate(f"m{m}w{w}", (f"machine:m{m}", f"worker:{w}")) for m in range(machines) for w in range(each)]
+
+
+def test_no_two_replicas_are_on_one_machine() -> None:
+    for number in range(50):
+        chosen = place(f"S{number}", 3, workers(3, 4)).peers
+        assert sorted(peer[:2] for peer in chosen) == ["m0", "m1", "m2"]
+
+
+def test_one_machine_is_not_enough_for_two_replicas() -> None:
+    assert place("S", 1, workers(1, 4)).peers
+    assert refusal(2, workers(1, 4)) == "no suitable peers for placement, server tag not unique"
+
+
+def test_a_further_replica_is_on_another_machine_than_those_beside_it() -> None:
+    first, *others = workers(2, 2)
+    assert place("S", 1, others, beside=[first]).peers[0].startswith("m1")
+
+
+def test_workers_are_apart_by_machine_and_by_the_configured_tag() -> None:
+    nodes = [Candidate(c.peer, (*c.tags, f"rack:{int(c.peer[1]) % 3}")) for c in workers(6, 2)]
+    for number in range(50):
+        chosen = place(f"S{number}", 3, nodes, rules=PlacementRules("rack:")).peers
+        assert {int(peer[1]) % 3 for peer in chosen} == {0, 1, 2}
+
+
+def test_nodes_with_a_tag_of_their_own_that_looks_like_a_machines_are_apart_anyway() -> None:
+    nodes = [Candidate(peer, ("machine:big",)) for peer in ("a", "b", "c")]
+    assert len(place("S", 3, nodes).peers) == 3

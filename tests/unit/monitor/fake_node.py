@@ -20,7 +20,7 @@ CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3
 
 class FakeGroup:
     def __init__(self, gid: int, peers: tuple[str, ...], me: str, leader: str | None) -> None:
-        self.gid, self.peers, self.leader = gid, peers, leader
+        self.gid, self.peers, self.members, self.leader = gid, peers, frozenset(peers), leader
         self.role = Role.LEADER if leader == me else Role.FOLLOWER
         self.ready = leader == me
         self.commit_index = self.applied_index = self.last_index = 10

@@ -1,10 +1,9 @@
-"""Pages of very many lines are made in steps, so that the loop serves everybody meanwhile. The stacks of /stacksz."""
+"""Pages of very many lines are made in steps, so that the loop serves everybody meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from typing import Any
 
@@ -12,7 +11,6 @@ import aiohttp
 import pytest
 
 from jetcluster.clock import SystemClock
-from jetcluster.monitor import http
 from jetcluster.monitor.http import application
 from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
@@ -111,29 +109,3 @@ async def test_subscriptions_may_come_and_go_between_the_steps(server: Server) -
             break
     assert found["total"] == len(found["subscriptions_list"]) >= 1000
     writer.close()
-
-
-async def test_threads_and_tasks_are_shown_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = threading.Event()
-    secret = "s3cret"
-
-    def stand_still(word: str) -> None:
-        done.wait()
-
-    async def wait_long(word: str) -> None:
-        await asyncio.sleep(1000)
-
-    thread = threading.Thread(target=stand_still, args=(secret,), name="stander")
-    thread.start()
-    tasks = [asyncio.create_task(wait_long(secret), name=f"waiter-{n}") for n in range(3)]
-    await asyncio.sleep(0)
-    text = http.stacksz()
-    assert "thread stander:" in text and "in stand_still" in text
-    assert "task waiter-2 (" in text and "wait_long" in text
-    assert secret not in text.replace('"s3cret"', "")
-    monkeypatch.setattr(http, "MAX_TASKS", 2)
-    assert "and 2 more tasks" in http.stacksz(), "the test itself is one"
-    done.set()
-    thread.join()
-    for task in tasks:
-        task.cancel()

@@ -173,6 +173,21 @@ def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote(net: L
     assert (group.leader, group.term) == ("X", term + 3)
 
 
+def test_a_follower_of_the_meta_group_leads_a_streams_group_that_lags(net: Loopback) -> None:
+    """The meta group votes on a few nodes only. X got a vote in the stream's group while this replica was away."""
+    b = learning(net)
+    net.start(gid=7, peers="ABC", leader="A")
+    net.isolate("B")
+    net.run(2.0)
+    for gid, leads in ((7, "X"), (1, None)):
+        group = b.group(gid)
+        assert group.leader is None
+        term, end = group.term, group.last_index
+        b.node.on_frame("X", gid, codec.encode_append(term + 3, end, group.log.last_term, end, 0, []))
+        net.run(0.01)
+        assert group.leader == leads, f"group {gid}"
+
+
 def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
     net = running()
     net.crowd(net["A"].group(), 5, after=0.5)

@@ -105,3 +105,18 @@ def test_closed_paths_fail_loudly(call: str) -> None:
     arguments = (b"x", None) if call == "_applyCommand" else (b"x",)
     with pytest.raises(AssertionError):
         getattr(group.engine, call)(*arguments)
+
+
+def test_the_base_searches_no_names_when_a_group_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a tenth of the time in which a stream is created."""
+    net = Loopback("A")
+    looked: list[str] = []
+    get = Engine.__getattribute__
+
+    def spy(engine: Engine, name: str) -> object:
+        looked.append(name)
+        return get(engine, name)
+
+    monkeypatch.setattr(Engine, "__getattribute__", spy)
+    net["A"].create(1, ("A",))
+    assert looked and {"isReady", "getStatus", "destroy"}.isdisjoint(looked)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.health.node_health import Aspect
+from jetcluster.raft import codec
+from jetcluster.raft.admission import Admission
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.peer_progress import PeerProgress
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.node_state import WAKES_AT_ONCE
 from tests.unit.raft.journal_rig import Rig, fill
 from tests.unit.raft.loopback import Loopback, running
 
@@ -23,7 +30,7 @@ ROOMY = JournalOptions(segment_bytes=32 << 20, reserve_bytes=0)
 class Calls:
     """Counts calls of methods, whatever group they are of."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[object, str]) -> None:
         self.of: Counter[str] = Counter()
         for owner, name in methods:
             monkeypatch.setattr(owner, name, self._counted(name, getattr(owner, name)))
@@ -63,6 +70,83 @@ def test_a_peer_that_is_away_costs_nothing_where_a_majority_is_left(monkeypatch:
     monkeypatch.setattr(node.journal, "groups", dict.fromkeys(node.groups))
     node._suspect(net.time.monotonic())
     node._housekeep(net.time.monotonic())
+
+
+def test_digests_name_as_many_groups_per_second_whatever_a_node_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[int] = []
+    encode = codec.encode_digest
+
+    def spy(groups: list[tuple[int, int, int]]) -> bytes:
+        named.append(len(groups))
+        return encode(groups)
+
+    net = cluster(60)
+    for name in "ABC":
+        net[name].node.config = replace(net[name].node.config, digest_groups=6)
+    net.run(12.0)
+    monkeypatch.setattr(codec, "encode_digest", spy)
+    net.run(40.0)
+    most = 2 * 6 * 40.0  # two peers
+    assert most * 0.7 <= sum(named) <= most * 1.1
+    assert set(named) == {0, 60}, "each one names all that are led, or the others would look for leaders"
+
+
+def test_a_digest_without_news_is_compared_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(30)
+    calls = Calls(monkeypatch, (Admission, "standing"), (Group, "led_by"), (codec, "decode_control"))
+    net.run(10.0)
+    assert calls.of.keys() == {"decode_control"}
+    net["A"].group(7).propose(b"x")
+    net.run(0.5)
+    calls.of.clear()
+    net["B"].group(7).engine.forget_leader()
+    net["B"].group(7).sync()
+    net.run(2.5)
+    assert calls.of["led_by"] == 1 and net["B"].group(7).leader == "A"
+
+
+def test_elections_of_very_many_groups_leave_most_of_the_loop_to_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no answer is read in time, no group gets a leader, and the links themselves time out."""
+    net = Loopback("ABC", ROOMY)
+    for gid in range(1, MANY + 1):
+        net["A"].create(gid, ("A", "B", "C"))
+    node = net["A"].node
+    net.isolate("A")
+    asked: list[int] = []
+    slices: list[tuple[int, float]] = []
+    worked = 0.0
+    rearm = node.turns.rearm
+
+    def on_time(group: Group, now: float) -> None:
+        nonlocal worked
+        worked += 0.0015  # of the loop's time
+        asked.append(group.gid)
+        group.election.schedule(node.config.retry)
+
+    def slice_ends(pause: float = 0.0) -> None:
+        slices.append((len(asked) - sum(count for count, _ in slices), net.time.monotonic()))
+        rearm(pause)
+
+    monkeypatch.setattr(Group, "on_time", on_time)
+    monkeypatch.setattr(node, "clock", SimpleNamespace(monotonic=lambda: net.time.monotonic() + worked))
+    monkeypatch.setattr(node.turns, "rearm", slice_ends)
+    net.run(3.0)
+    assert max(count for count, _ in slices) == WAKES_AT_ONCE
+    full = [at for count, at in slices if count == WAKES_AT_ONCE]
+    pauses = [later - at for at, later in itertools.pairwise(full)]
+    assert len(full) > 50 and min(pauses) >= node.config.wake_pause - 1e-9
+    turns = Counter(asked)
+    assert len(turns) == MANY and max(turns.values()) - min(turns.values()) <= 2, "each in turn"
+
+
+def test_a_node_that_gives_way_asks_once_for_all_groups_of_the_same_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(40)
+    node = net["A"].node
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(node.peers, "may_lead", lambda voters: asked.append(voters) or True)
+    node.health.watch(Aspect.MEMORY, lambda: "broken")
+    net.run(node.config.second_opinion + 1.0)
+    assert 8 <= len(asked) <= 12 and set(asked) == {("A", "B", "C")}, "with every heartbeat"
 
 
 def test_groups_whose_majority_may_be_gone_are_looked_at_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,3 +171,23 @@ def test_one_of_two_is_part_of_every_quorum() -> None:
     assert decisive([three.joint(("A", "B"))], "A")
     assert decisive([Config(("A",))], "A")
     assert not decisive([Config(())], "A")
+
+
+def test_a_configuration_of_very_many_members_has_its_own_format() -> None:
+    voters = tuple(f"v{n}" for n in range(5))
+    narrow = Config(voters, tuple(f"l{n:07}" for n in range(255)), rescue=1, fenced=("x",))
+    wide = Config(voters, tuple(f"l{n:07}" for n in range(600)), rescue=1, fenced=("x",))
+    joint = replace(wide, outgoing=("v0", "v1", "y"))
+    assert encode_config(narrow)[0] == 2
+    for config in (wide, joint):
+        data = encode_config(config)
+        assert data[0] == 4
+        assert decode_config(data) == config
+        for cut in (0, 1, 5, 12, len(data) - 1):
+            with pytest.raises(MembersError):
+                decode_config(data[:cut])
+        with pytest.raises(MembersError, match="bytes follow"):
+            decode_config(data + b"x")
+    small = encode_config(narrow)
+    with pytest.raises(MembersError, match="an earlier version can express it"):
+        decode_config(struct.pack("<BHHIHH", 4, 5, 255, 1, 1, 0) + small[8:])

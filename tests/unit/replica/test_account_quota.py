@@ -49,6 +49,7 @@ class Node:
         self, *, storage: int = -1, memory: int = -1, node: int = -1, tiers: dict[str, AccountLimits] | None = None
     ) -> None:
         limits = self.limits = {"A": AccountLimits(max_storage=storage, max_memory=memory, tiers=tiers)}
+        self.asked: list[bool] = []
         self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
@@ -61,10 +62,14 @@ class Node:
             lambda: self.members,
             self.holdings,
             lambda account: limits.get(account, AccountLimits()),
-            lambda memory: self.node,
+            self.bytes_of,
             self.look,
             lambda: self.by_disk,
         )
+
+    def bytes_of(self, memory: bool) -> int:
+        self.asked.append(memory)
+        return self.node
 
     def look(self, stored: int) -> bool:
         self.looked.append(stored)
@@ -243,6 +248,18 @@ def test_a_tick_counts_again_only_what_was_stirred() -> None:
     node.room.tick([holding_of(two)])
     assert (node.room.led["A", False, 0], node.room.held[False]) == (0, 30)
     node.room.forget(77)
+
+
+def test_limits_are_looked_up_once_for_streams_of_one_kind() -> None:
+    node = Node(storage=1000)
+    for number in range(50):
+        node.stream(1, copies=1 + number % 2)
+    node.room.tick(node.holdings())
+    assert node.asked == [False, False] and node.room.held[False] == 50
+    node.limits["A"] = AccountLimits(max_storage=10)
+    assert node.taken(node.replicas[0], 1) == 1000 - 75, "until the next tick"
+    node.room.tick([])
+    assert node.taken(node.stream(), 1) == 0
 
 
 def test_each_tier_has_a_limit_of_its_own() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
-from jetcluster.replica.replica_state import CHECKPOINT_EVERY
+from jetcluster.replica.replica_state import CHECKPOINT_EVERY, Checkpoints
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 
@@ -106,6 +106,29 @@ async def test_a_replica_in_doubt_never_leads() -> None:
         await cluster.until(lambda: other.replica("S").leading, what="the sound one leads", seconds=10)
         await cluster.equal("S", node.name, other.name)
         assert (await node.publish(b"s"))["seq"] == 6
+
+
+@virtual_time
+async def test_a_notice_looks_at_streams_with_something_to_tell_and_no_others() -> None:
+    async with Cluster() as cluster:
+        for number in range(12):
+            await cluster.create(f"S{number}")
+        await asyncio.sleep((REPEATED_NOTICES + 3) * NOTICE_SECONDS)
+        asked: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            tell = Checkpoints.to_tell
+
+            def spy(checkpoints: Checkpoints) -> list[tuple[int, bytes]]:
+                asked.append(checkpoints.newest[0])
+                return tell(checkpoints)
+
+            patch.setattr(Checkpoints, "to_tell", spy)
+            await asyncio.sleep(5 * NOTICE_SECONDS)
+            assert asked == []
+            await cluster["A"].publish(b"s7")
+            await asyncio.sleep((REPEATED_NOTICES + 3) * NOTICE_SECONDS)
+            index = cluster.leader("S7").replica("S7").machine.applied_index
+            assert asked == [index] * REPEATED_NOTICES
 
 
 @virtual_time

@@ -10,9 +10,10 @@ import json
 
 import pytest
 
-from jetcluster.cluster.scrubber import PASS_SECONDS
+from jetcluster.cluster.scrubber import BYTES_PER_SECOND, PASS_SECONDS, STREAM_BYTES
 from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
+from jetcluster.store.transfer import Scrub
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.log import ListLog
@@ -67,6 +68,24 @@ async def test_a_follower_with_a_rotten_record_that_nobody_reads_is_found_and_re
         assert {event["server"] for event in told} == {node.name}
         await asyncio.sleep(4 * PASS_SECONDS)
         assert all(n.js.scrubber.passes >= 2 and n.replica("S").repair.found <= 1 for n in cluster)
+
+
+@virtual_time
+async def test_small_streams_are_verified_a_few_per_second_whatever_their_number() -> None:
+    begun: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.cluster.scrubber.Scrub", lambda kv, gid: begun.append(gid) or Scrub(kv, gid))
+        async with Cluster("A", clustered=False) as cluster:
+            for number in range(300):
+                await cluster.create(f"S{number}", 1)
+            scrubber = cluster["A"].js.scrubber
+            await cluster.until(lambda: bool(begun), 2 * PASS_SECONDS, what="a pass")
+            passes = scrubber.passes
+            begun.clear()
+            await asyncio.sleep(10.0)
+            assert 100 <= len(begun) <= 10.0 * BYTES_PER_SECOND / STREAM_BYTES + 1
+            assert scrubber.passes == passes
+            await cluster.until(lambda: scrubber.passes > passes, PASS_SECONDS, what="the end of it")
 
 
 @virtual_time

@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
-from jetcluster.replica.rounds import MAX_REST_SECONDS, STANDSTILL_SECONDS, TICK, Background, Pulse, Rounds
+from jetcluster.replica.rounds import (
+    IDLE_VISITS_PER_SECOND,
+    MAX_REST_SECONDS,
+    STANDSTILL_SECONDS,
+    TICK,
+    VISITS_AT_ONCE,
+    Background,
+    Pulse,
+    Rounds,
+)
 from jetcluster.replica.stream_replica import StreamReplica
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
@@ -73,6 +82,54 @@ def test_nobody_rests_for_longer_than_the_longest_rest_and_not_all_end_it_at_onc
     assert max(after - before for before, after in itertools.pairwise(came)) <= 12
     rounds.wake_all()
     assert rounds._times == []
+
+
+def whole_round(rounds: Rounds, now: float) -> list[int]:
+    """The groups of a round, which is made in slices."""
+    due = rounds.due(now)
+    while rounds.under_way:
+        due += rounds.due(now)
+    return due
+
+
+def test_idle_replicas_get_as_many_visits_whatever_their_number() -> None:
+    rounds = Rounds()
+    count, seconds = 20 * IDLE_VISITS_PER_SECOND, 100.0
+    for gid in range(count):
+        rounds.add(gid, Replica().set_resting)
+    visits: Counter[int] = Counter()
+    most = step = 0
+    while step * TICK < seconds:
+        now = step * TICK
+        due = whole_round(rounds, now)
+        visits.update(due)
+        for gid in due:
+            rounds.rest(gid, now, float("inf"))
+        most = max(most, len(due) if step else 0)
+        step += 1
+    longest = count / IDLE_VISITS_PER_SECOND
+    assert min(visits.values()) >= seconds / longest - 2, "each one in turn"
+    assert visits.total() - count <= 1.3 * IDLE_VISITS_PER_SECOND * seconds
+    assert most <= count / 8, "and never very many at once"
+
+
+def test_a_round_over_many_is_made_in_slices_and_visits_each_once() -> None:
+    rounds = Rounds()
+    count = 5 * VISITS_AT_ONCE + 7
+    for gid in range(count):
+        rounds.add(gid, Replica().set_resting)
+    seen: list[int] = []
+    for slices in range(1, 7):
+        some = rounds.due(100.0)
+        assert len(some) <= VISITS_AT_ONCE
+        seen += some
+        assert rounds.under_way == (slices < 6)
+        if slices == 2:
+            rounds.remove(count - 1)
+            rounds.rest(count - 2, 100.0, 1.0)
+            rounds.add(count, Replica().set_resting)
+    assert seen == list(range(count - 2)), "who has gone or rests meanwhile is left out; who comes waits for the next"
+    assert count in whole_round(rounds, 100.25)
 
 
 def test_a_stop_of_the_process_is_counted_once_whoever_sees_it_first() -> None:
@@ -135,6 +192,61 @@ async def test_idle_streams_are_hardly_looked_at() -> None:
                 await asyncio.sleep(0.25)
             assert counted["S7"] > 3 * 35, "one that is used, in every tick"
             assert counted["S8"] <= 3 * 4
+
+
+@virtual_time
+async def test_many_idle_streams_get_as_many_visits_as_few() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.replica.rounds.IDLE_VISITS_PER_SECOND", 1)
+        counted = ticks(patch)
+        async with Cluster() as cluster:
+            names = [f"S{number}" for number in range(25)]
+            for name in names:
+                await cluster.create(name, 3)
+            await resting(cluster, *names)
+            await asyncio.sleep(30.0)
+            counted.clear()
+            await asyncio.sleep(100.0)
+            assert 3 * 25 * 3 <= counted.total() <= 3 * 1.4 * 100, "leaders and followers of three nodes"
+
+
+@virtual_time
+async def test_all_of_many_replicas_are_visited_within_a_tick() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.replica.rounds.VISITS_AT_ONCE", 3)
+        counted = ticks(patch)
+        async with Cluster("A", clustered=False) as cluster:
+            names = [f"S{number}" for number in range(10)]
+            for name in names:
+                await cluster.create(name, 1)
+            rounds = cluster["A"].services.runtime.rounds
+            await cluster.until(lambda: not rounds.under_way, what="the end of the round")
+            rounds.wake_all()
+            counted.clear()
+            await asyncio.sleep(TICK + 0.05)
+            assert [counted[name] for name in names] == [1] * 10
+
+
+@virtual_time
+async def test_a_replica_that_may_not_apply_is_watched_all_the_time() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        counted = ticks(patch)
+        async with Cluster() as cluster:
+            await cluster.create("S", 3)
+            await cluster.create("T", 3)
+            await cluster["A"].publish_again(b"s")
+            await resting(cluster, "S", "T")
+            node = cluster.followers("S")[0]
+            node.raft.turns.ask_first(lambda: False)
+            await cluster["A"].publish(b"s")
+            await asyncio.sleep(0.5)
+            replica = node.replica("S")
+            assert replica.group.commit_index > replica.group.applied_index
+            counted.clear()
+            await asyncio.sleep(2.0)
+            assert counted["S"] >= 8, "it may lag too far to answer"
+            node.raft.turns.apply_again()
+            await resting(cluster, "S")
 
 
 @virtual_time

@@ -37,6 +37,9 @@ def test_round_trip(messages: list[tuple[bytes, bytes, bytes]], prefix: bytes) -
     assert batch.subjects == list(dict.fromkeys(m[0] for m in messages))
     assert batch.has_headers == any(m[1] for m in messages)
     assert batch.body_bytes == sum(len(m[1]) + len(m[2]) for m in messages)
+    assert batch.longest_headers == max(len(m[1]) for m in messages)
+    assert all(batch.may_hold(part) for message in messages for part in message)
+    assert not batch.may_hold(b"\xff" + encoded)
     assert batch.record_bytes() == sum(map(file_size, messages))
     assert batch.record_bytes(memory=True) == sum(map(memory_size, messages))
     for i, message in enumerate(messages):

@@ -40,6 +40,22 @@ def test_rollups_inside_a_command() -> None:
     assert result == PublishResult(1, 5, None) and stream.seqs() == [4, 5]
 
 
+def test_headers_that_mean_nothing_here_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    headers_of = Batch.headers_of
+
+    def counted(batch: Batch, i: int) -> bytes:
+        asked.append(i)
+        return headers_of(batch, i)
+
+    monkeypatch.setattr(Batch, "headers_of", counted)
+    stream = Stream(**ROLLUP, max_msgs_per_subject=2)
+    stream.publish(*[("a", block("Trace: 1"), b"") for _ in range(50)])
+    assert stream.seqs() == [49, 50] and len(asked) <= 1
+    stream.publish(*[("a", block("Trace: 1", f"Nats-Msg-Id: {n}"), b"") for n in (1, 2, 1)])
+    assert stream.seqs() == [51, 52]
+
+
 @pytest.mark.parametrize(
     ("config", "value", "text"),
     [
