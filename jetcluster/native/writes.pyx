@@ -105,7 +105,7 @@ cdef int _write(Item *item) noexcept nogil:
 
 
 cdef class Job:
-    """One job for the thread; it must be queued once at most, and be kept until it has ended."""
+    """One job for the thread. It runs once, and must be kept until it has ended."""
 
     cdef Item item
     cdef readonly object call
@@ -118,6 +118,13 @@ cdef class Job:
         self.item.fd = -1
         self.item.parts = NULL
         self.call = call
+
+    cdef int _begin(self) except -1:
+        """Refuse a second run: the first one's end would count for it."""
+        if self.item.queued:
+            raise ValueError("a job runs once")
+        self.item.queued = _now()
+        return 0
 
     @property
     def ended(self):
@@ -147,15 +154,17 @@ cdef class Write(Job):
     def __init__(self, int fd, list parts not None, long long offset):
         cdef Item *item = &self.item
         cdef bytes part
-        if fd < 0 or offset < 0:
-            raise ValueError("no file or place")
+        if fd < 0 or offset < 0 or item.parts != NULL:
+            raise ValueError("no file or place, or made before")
         self.call = None
-        self.held = parts = list(parts)
+        self.held = parts = list(parts)  # bytes, which nobody can change or free meanwhile
         item.parts = <iovec *>malloc(max(len(parts), 1) * sizeof(iovec))
         if item.parts == NULL:
             raise MemoryError
         item.count = 0
         for part in parts:
+            if part is None:  # which Cython takes for bytes
+                raise TypeError("no bytes")
             if PyBytes_GET_SIZE(part):
                 item.parts[item.count].iov_base = PyBytes_AS_STRING(part)
                 item.parts[item.count].iov_len = PyBytes_GET_SIZE(part)
@@ -165,8 +174,9 @@ cdef class Write(Job):
     def __call__(self):
         """Do it in the calling thread. Raises OSError."""
         cdef Item *item = &self.item
+        self._begin()
         with nogil:
-            item.queued = item.began = _now()
+            item.began = item.queued
             item.error = _write(item)
             item.finished = _now()
             ended_store(&item.ended)
@@ -199,9 +209,9 @@ cdef class WriteQueue:
         pthread_mutex_destroy(&self.lock)
 
     def put(self, Job job not None):
-        """Queue a job."""
+        """Queue a job. Raises ValueError for one that was queued before."""
+        job._begin()
         job.item.next = NULL
-        job.item.queued = _now()
         pthread_mutex_lock(&self.lock)
         if self.last == NULL:
             self.first = &job.item
@@ -248,4 +258,4 @@ cdef class WriteQueue:
     cdef void _end(self, Item *item) noexcept nogil:
         item.finished = _now()
         ended_store(&item.ended)  # from here on the loop may let the job go
-        write(self.wake, b"\0", 1)  # a full pipe wakes the loop as well
+        write(self.wake, b"\0", 1)  # it cannot wait, and a full pipe wakes the loop as well

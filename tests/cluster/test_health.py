@@ -62,7 +62,13 @@ async def leader_at_hand(cluster: ProcessCluster, stream: str, subject: str) -> 
 
 
 async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
-    async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
+    """In the system call: the writer of production must be seen to wait there."""
+    library, cluster = shimmed(tmp_path)
+    files = {node.name: tmp_path / f"hang-{node.name}" for node in cluster.nodes}
+    for node in cluster.nodes:
+        journal = node.store / "jetstream" / "journal"
+        node.env |= {"LD_PRELOAD": str(library), "CHAOS_HANG": str(files[node.name]), "CHAOS_HANG_IN": str(journal)}
+    async with cluster:
         leader, other = await leader_at_hand(cluster, "S", "s")
         async with load(cluster) as ledger, await other.connect() as client:
             await probe_of(cluster, client, leader)

@@ -372,7 +372,7 @@ class Journal(JournalState):
         """Write the last batch and the durable mark, in the writer thread. `flying`: the one before it."""
         if flying is not None and flying.plain is not None and flying.plain.ended and not flying.plain.error:
             self._reached = flying.seq, flying.segment
-        if last is not None and self._reached[0] in (0, last.seq - 1):  # else the previous batch was not written
+        if last is not None and (flying is None or self._reached[0] == flying.seq):  # never over a gap
             self._write(last)
         seq, segment = self._reached
         if seq:
@@ -392,7 +392,7 @@ class Journal(JournalState):
             batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size)
 
     def _written(self, batch: SealedBatch, error: BaseException | None) -> None:
-        if self._closed:
+        if self._closed or self.failed is not None:  # what was at the writer when another job failed proves nothing
             return
         if error is not None:
             self._write_error(batch, error)
@@ -451,6 +451,7 @@ class Journal(JournalState):
 
     def _fail(self, error: BaseException) -> None:
         self.failed = error
+        self._syncs.failed = True
         self._on_fatal(error)
 
     def _retry(self, batch: SealedBatch) -> None:

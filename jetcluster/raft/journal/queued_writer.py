@@ -25,6 +25,7 @@ class QueuedWriter:
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "jc-journal") -> None:
         self.waits = DiskWaits()
         self._loop = loop
+        self._closed = False
         self._ends, self._wake = os.pipe()
         for end in (self._ends, self._wake):
             os.set_blocking(end, False)
@@ -58,22 +59,29 @@ class QueuedWriter:
     def _ended(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._ends, _READ_BYTES)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell of each job that has ended. A callback that raises holds up none behind it, which nothing would wake."""
         waiting = self._waiting
         while waiting and waiting[0][0].ended:
             job, done, late = waiting.popleft()
             self.waits.ended(job.waited_ns if late else 0)
             try:
                 done(OSError(job.error, os.strerror(job.error)) if job.error else job.raised)
-            except BaseException:
-                self._loop.call_soon(self._ended)  # nothing else wakes the loop for those behind it
-                raise
+            except Exception as error:  # noqa: BLE001 - handled as an event loop does
+                text = "Exception in what waited for the journal's writer"
+                self._loop.call_exception_handler({"message": text, "exception": error})
 
     def close(self) -> None:
-        """Finish the submitted jobs."""
+        """Finish the submitted jobs. Another call does nothing: the pipe's numbers may be another file's by then."""
+        if self._closed:
+            return
+        self._closed = True
         self._queue.close()
         self._thread.join()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.remove_reader(self._ends)
-        self._ended()
+        self._tell()
         os.close(self._ends)
         os.close(self._wake)

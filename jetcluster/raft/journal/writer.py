@@ -133,6 +133,8 @@ class Syncs:
         self.segment = 0
         """The segment of batch `written`."""
         self.closed = False
+        self.failed = False
+        """True once a write or a sync has failed: a sync that succeeds then proves nothing."""
         self._disk = disk
         self._writer = writer
         self._timers = timers
@@ -189,7 +191,7 @@ class Syncs:
             self._writer.submit(work, functools.partial(self._returned, self.written))
 
     def _returned(self, seq: int, error: BaseException | None) -> None:
-        if self.closed:
+        if self.closed or self.failed:
             return
         if error is None:
             self.refused = False

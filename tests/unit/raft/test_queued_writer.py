@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ from jetcluster import faults, native
 from jetcluster.raft.journal.disk import FileDisk, FileMark
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.queued_writer import QueuedWriter
+from testkit import shim
+from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, OPTIONS, fill
 
@@ -43,6 +46,10 @@ def result(writer: QueuedWriter, job: Callable[[], Any]) -> asyncio.Future[BaseE
     future: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     writer.submit(job, future.set_result)
     return future
+
+
+def is_open(number: int) -> bool:
+    return Path(f"/proc/self/fd/{number}").exists()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -108,10 +115,41 @@ async def test_a_write_that_stops_early_goes_on_and_says_what_stopped_it(
     assert await result(writer, native.Write(file, [b"y"], 0)) is None
 
 
-@pytest.mark.parametrize("wrong", [(-1, [b"a"], 0), (1, [b"a"], -1), (1, [bytearray(b"a")], 0), (1, ["a"], 0)])
+@pytest.mark.parametrize(
+    "wrong", [(-1, [b"a"], 0), (1, [b"a"], -1), (1, [bytearray(b"a")], 0), (1, ["a"], 0), (1, [b"a", None], 0)]
+)
 def test_what_is_no_write_is_refused(wrong: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         native.Write(*wrong)
+
+
+async def test_a_job_runs_once(writer: QueuedWriter, file: int) -> None:
+    """The end of its first run would be taken for that of the second, before the bytes are on the disk."""
+    job = native.Write(file, [b"a"], 0)
+    assert await result(writer, job) is None
+    with pytest.raises(ValueError, match="once"):
+        writer.submit(job, lambda error: None)
+    with pytest.raises(ValueError, match="once"):
+        job()
+    with pytest.raises(ValueError):
+        job.__init__(file, [b"b"], 0)
+    assert await result(writer, native.Write(file, [b"c"], 1)) is None, "the others are not held up"
+    assert os.pread(file, 10, 0) == b"ac"
+
+
+async def test_what_was_written_is_let_go(writer: QueuedWriter, file: int) -> None:
+    part, folded = os.urandom(100), os.urandom(100)
+    parts = [part, folded]
+    before = sys.getrefcount(part), sys.getrefcount(folded)
+    for n in range(500):
+        ended = result(writer, native.Write(file, parts, n * 200))
+        parts[1:] = [folded]  # the list is the caller's
+        assert await ended is None
+    for wrong in ([part, None], [part, "a"]):
+        with pytest.raises(TypeError):
+            native.Write(file, wrong, 0)
+    del wrong
+    assert (sys.getrefcount(part), sys.getrefcount(folded)) == before
 
 
 async def test_who_waits_for_another_job_is_counted_and_for_how_long(writer: QueuedWriter, file: int) -> None:
@@ -128,8 +166,10 @@ async def test_who_waits_for_another_job_is_counted_and_for_how_long(writer: Que
     assert waits.max_wait_ns >= 20_000_000 and waits.wait_ns >= 60_000_000
 
 
-async def test_a_callback_that_raises_holds_nobody_up(writer: QueuedWriter, file: int) -> None:
+@pytest.mark.parametrize("end", ["loop", "close"])
+async def test_a_callback_that_raises_holds_nobody_up(file: int, end: str) -> None:
     loop = asyncio.get_running_loop()
+    writer = QueuedWriter(loop)
     unhandled: list[Any] = []
     loop.set_exception_handler(lambda _, context: unhandled.append(context["exception"]))
 
@@ -139,9 +179,24 @@ async def test_a_callback_that_raises_holds_nobody_up(writer: QueuedWriter, file
 
     writer.submit(native.Write(file, [b"a"], 0), raises)
     ended = result(writer, native.Write(file, [b"b"], 1))
-    async with asyncio.timeout(5):
-        assert await ended is None
-    assert [type(error) for error in unhandled] == [ValueError]
+    if end == "loop":
+        async with asyncio.timeout(5):
+            assert await ended is None
+    writer.close()
+    assert ended.done() and [type(error) for error in unhandled] == [ValueError]
+
+
+async def test_a_second_close_leaves_the_files_of_others_alone(file: int) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    writer = QueuedWriter(asyncio.get_running_loop())
+    numbers = [int(fd.name) for fd in set(Path("/proc/self/fd").iterdir()) - before]
+    writer.close()
+    others = [os.dup2(file, number) for number in numbers if not is_open(number)]
+    assert len(others) == 2
+    writer.close()
+    for number in others:
+        os.fstat(number)
+        os.close(number)
 
 
 class Opened:
@@ -155,15 +210,21 @@ class Opened:
         self.fatal: list[BaseException] = []
         self.journal = Journal(self.disk, self.writer, loop, SeededRng(1), OPTIONS, self.fatal.append, self.mark)
         self.found = self.journal.open()
-        self.plain: list[int] = []
+        self.plain: list[Any] = []
+        """The jobs of the batches so far, None for those that only the twin could write."""
         plain_write = self.disk.plain_write
 
-        def counted(number: int, offset: int, chunks: list[bytes]) -> Any:
-            job = plain_write(number, offset, chunks)
-            self.plain.append(job is not None)
-            return job
+        def noted(number: int, offset: int, chunks: list[bytes]) -> Any:
+            self.plain.append(plain_write(number, offset, chunks))
+            return self.plain[-1]
 
-        self.disk.plain_write = counted  # type: ignore[method-assign]
+        self.disk.plain_write = noted  # type: ignore[method-assign]
+
+    @property
+    def descriptor(self) -> int:
+        """Of the segment that is written."""
+        name = f"{self.journal.segment:016x}.wal"
+        return next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve().name == name)
 
 
 @pytest.mark.parametrize("end", ["idle", "in flight"])
@@ -174,12 +235,12 @@ async def test_a_journal_on_it_is_whole_after_a_restart(tmp_path: Path, end: str
     for n in range(1, 30):
         fill(log, 5)
         await until(lambda n=n: log.durable_index == 5 * n)  # type: ignore[misc]
-    assert sum(one.plain) >= 25, "all but the first of a segment"
+    assert len([job for job in one.plain if job]) >= 25, "all but the first of a segment"
     assert len(one.journal.sync_latency.fresh) >= 25
     fill(log, 5)
     if end == "in flight":
-        one.journal._kick()  # its end reaches the loop only after the journal was closed
-        await asyncio.to_thread(lambda: None)
+        await asyncio.sleep(0)  # it is at the writer, whose end reaches the loop only after the journal was closed
+        assert one.journal.in_flight
     else:
         await until(lambda: log.durable_index == 150)
     last = one.journal.in_flight or one.journal.synced
@@ -203,12 +264,10 @@ async def test_what_is_not_plain_is_written_by_the_twin(tmp_path: Path) -> None:
         await until(lambda: journal.stuck)
     await until(lambda: log.durable_index == 1)
     assert disk.plain_write(segment + 1, 0, [b""]) is None, "there is no such file"
-    disk._unsynced.add(segment)
+    disk.write(segment, 4000, [b"memory"], False)
     assert disk.plain_write(segment, 0, [b""]) is None, "earlier bytes are not durable yet"
-    disk._unsynced.clear()
-    disk._sync_failed = True
-    assert disk.plain_write(segment, 0, [b""]) is None
-    disk._sync_failed = False
+    disk.sync(segment)
+    assert disk.plain_write(segment, 0, [b""]) is not None
     journal.close()
     relaxed = FileDisk(tmp_path / "relaxed", always_sync=False)
     relaxed.create(1, 4096)
@@ -216,28 +275,118 @@ async def test_what_is_not_plain_is_written_by_the_twin(tmp_path: Path) -> None:
     relaxed.close()
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_after_a_sync_that_failed_no_write_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FileDisk(tmp_path)
+    disk.create(1, 4096)
+    disk.create(2, 4096)
+    assert disk.plain_write(2, 0, [b""]) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", lambda fd: faults.fail(errno.EIO)())
+        with pytest.raises(OSError):
+            disk.sync(1)
+    assert disk.plain_write(2, 0, [b""]) is None
+    disk.close()
+
+
+@pytest.mark.parametrize(("code", "device"), [(errno.EIO, "/proc/self/mem"), (errno.ENOSPC, "/dev/full")])
 async def test_a_plain_write_that_fails_is_fatal_unless_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, code: int, device: str
 ) -> None:
+    """The segment's descriptor leads to a device that answers the system call with the error."""
     one = Opened(tmp_path)
     log = one.journal.create(1, ABC, True)
     await until(lambda: log.durable_gseq == log.gseq)
-    submit = one.writer.submit
-    failing = [True]
-
-    def fails(job: Any, done: Any) -> None:
-        if type(job) is native.Write and failing.pop():
-            done(OSError(code, os.strerror(code)))
-        else:
-            submit(job, done)
-
-    monkeypatch.setattr(one.writer, "submit", fails)
+    fd = one.descriptor
+    kept, other = os.dup(fd), os.open(device, os.O_RDWR)
+    os.dup2(other, fd)
     fill(log, 3)
+    await until(lambda: bool(one.fatal) if code == errno.EIO else one.journal.stuck)
+    os.dup2(kept, fd)
+    assert one.plain[-1] is not None and log.durable_index == 0
     if code == errno.EIO:
-        await until(lambda: bool(one.fatal))
-        assert log.durable_index == 0
+        assert [error.errno for error in one.fatal if isinstance(error, OSError)] == [code]
+        fill(log, 1)
+        await asyncio.sleep(0.02)
+        assert log.durable_index == 0, "the disk works again, which proves nothing"
     else:
         await until(lambda: log.durable_index == 3)
         assert not one.fatal and one.journal.counters.full_episodes == 1
     one.journal.close()
+    os.close(kept)
+    os.close(other)
+    again = Opened(tmp_path)
+    assert again.found.groups[1].last_index == log.durable_index and not again.found.damage
+    again.journal.close()
+
+
+async def test_a_failed_write_is_known_to_a_close_before_its_end_was_told(tmp_path: Path) -> None:
+    one = Opened(tmp_path)
+    log = one.journal.create(1, ABC, True)
+    await until(lambda: log.durable_gseq == log.gseq)
+    before = one.journal.synced
+    fd = one.descriptor
+    kept, other = os.dup(fd), os.open("/proc/self/mem", os.O_RDWR)
+    os.dup2(other, fd)
+    fill(log, 3)
+    await asyncio.sleep(0)
+    deadline = time.monotonic() + 5
+    while not one.plain[-1].ended and time.monotonic() < deadline:
+        pass
+    assert one.plain[-1].ended and one.journal.in_flight
+    os.dup2(kept, fd)
+    fill(log, 2)  # a batch behind it, which must not be written over a gap
+    one.journal.close()
+    assert one.mark.read() == before and log.durable_index == 0
+    os.close(kept)
+    os.close(other)
+    again = Opened(tmp_path)
+    assert again.found.groups[1].last_index == 0 and not again.found.damage
+    again.journal.close()
+
+
+HANGING = """
+import asyncio, sys
+from pathlib import Path
+from tests.unit.raft.journal_rig import ABC, fill
+from tests.unit.raft.test_queued_writer import Opened, until
+
+async def main():
+    one, hang, loop = Opened(Path(sys.argv[1])), Path(sys.argv[2]), asyncio.get_running_loop()
+    log = one.journal.create(1, ABC, True)
+    await until(lambda: log.durable_gseq == log.gseq)
+    hang.touch()
+    fill(log, 3)
+    slowest, end = 0.0, loop.time() + 0.3
+    while (start := loop.time()) < end:
+        await asyncio.sleep(0.001)
+        slowest = max(slowest, loop.time() - start)
+    seen = one.journal.in_flight, one.plain[-1] is not None, log.durable_index, one.journal.synced
+    hang.unlink()
+    await until(lambda: log.durable_index == 3)
+    print(*seen, one.journal.in_flight, max(one.journal.sync_latency.fresh) > 0.25, slowest < 0.2)
+    one.journal.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_write_that_hangs_in_the_kernel_holds_no_loop_and_is_seen(tmp_path: Path) -> None:
+    """`RaftNode` says that the node is not well while the same batch stays in flight."""
+    if why_not := shim.why_not():
+        pytest.skip(why_not)
+    store, hang = tmp_path / "store", tmp_path / "hang"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LD_PRELOAD": str(shim.build(tmp_path))}
+    env |= {"CHAOS_HANG": str(hang), "CHAOS_HANG_IN": str(store)}
+    store.mkdir()
+    child = subprocess.run(
+        [sys.executable, "-c", HANGING, store, hang], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.split() == ["2", "True", "0", "1", "0", "True", "True"]
+
+
+def test_a_disk_of_tests_is_never_passed_by() -> None:
+    """All of its faults are in its own files, which a plain write would not reach."""
+    disk = JournalDisk()
+    disk.create(1, 4096)
+    assert disk.plain_write(1, 0, [b"a"]) is None

@@ -194,6 +194,66 @@ def test_a_barrier_waits_for_a_disk_that_hangs(rig: Rig) -> None:
     assert rig.journal.in_flight
 
 
+def test_a_write_behind_a_sync_that_failed_is_not_called_durable(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have dropped what it held."""
+    rig.log()
+    memory = rig.log(2, durable=False)
+    rig.settle()
+    rig.fill(memory, 5)
+    synced, failing, sync = rig.journal.synced, [True], rig.disk.sync
+
+    def fails_once(number: int) -> None:
+        if failing and failing.pop():
+            raise OSError(errno.EIO, "Input/output error")
+        sync(number)
+
+    monkeypatch.setattr(rig.disk, "sync", fails_once)
+    rig.writer.hold()
+    rig.journal.barrier(lambda: None)
+    fill(rig.log(), 5)
+    rig.settle()
+    rig.writer.release()
+    rig.settle()
+    assert len(rig.fatal) == 1 and (rig.journal.synced, rig.log().durable_index) == (synced, 0)
+
+
+def test_a_sync_behind_a_write_that_failed_makes_nothing_durable() -> None:
+    rig = Rig(sync_interval=120.0, segment_bytes=1 << 16)
+    log = rig.log()
+    rig.settle()
+    rig.fill(log, 5)
+    synced = rig.journal.synced
+    rig.writer.hold()
+    fill(log, 5)
+    rig.settle(121.0)
+    with faults.armed("journal.write", faults.fail(errno.EIO)):
+        rig.writer.release()
+    rig.settle()
+    assert len(rig.fatal) == 1 and rig.journal.synced == synced
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_close_writes_nothing_behind_a_batch_that_failed(rig: Rig, batches: int) -> None:
+    """The loop has not been told yet. `batches`: those that the process has written before."""
+    log = rig.log()
+    if batches:
+        rig.settle()
+    before = rig.journal.synced
+
+    def close() -> None:
+        faults.disarm("journal.write")
+        fill(log, 1)
+        rig.journal.close()
+
+    with faults.armed("journal.write", faults.fail(errno.EIO)):
+        fill(log, 1)
+        rig.time.call_soon(close)  # between the write and its end
+        rig.settle()
+    assert rig.mark.read() == before
+    rig.open()
+    assert not rig.found.damage
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
 def test_a_segment_that_cannot_be_made_is_waited_out_beside_a_barrier(tmp_path: Path, code: int) -> None:
     """Nothing else is to be written, and the file that the barrier would sync is not there yet."""
