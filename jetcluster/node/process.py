@@ -17,10 +17,8 @@ from dataclasses import fields
 
 from jetcluster import logs
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
-from jetcluster.config.runtime_files import write_pid_file
 from jetcluster.logs import Logger
 from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
 from jetcluster.node.node import Monitoring, Node
@@ -69,6 +67,8 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
 
 def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], Options]:
     """Takes over the new options; returns lines for the log, and the options. Raises ConfigError before any change."""
+    from jetcluster.config.changes import changed_fields, described
+
     options = node.options
     if not options.config_file:
         raise ConfigError("can only reload config when a file is provided using -c or --config")
@@ -83,6 +83,8 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
     # The two steps that may fail for a reason outside the file come first.
     try:
         if "pid_file" in changed and new.pid_file:
+            from jetcluster.config.runtime_files import write_pid_file
+
             write_pid_file(new.pid_file)
         if _LOGGING & set(changed):
             logs.configure(new)
