@@ -8,6 +8,14 @@ The twin of a `Write` is `raft.journal.disk.FileDisk.write`. Jobs for Python ret
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.pythread cimport (
+    WAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+)
 from cpython.ref cimport PyObject
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdlib cimport free, malloc
@@ -29,20 +37,6 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t write(int fd, const void *data, size_t size)
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t *lock, void *attributes)
-    int pthread_mutex_lock(pthread_mutex_t *lock)
-    int pthread_mutex_unlock(pthread_mutex_t *lock)
-    int pthread_mutex_destroy(pthread_mutex_t *lock)
-    int pthread_cond_init(pthread_cond_t *cond, void *attributes)
-    int pthread_cond_signal(pthread_cond_t *cond)
-    int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
-    int pthread_cond_destroy(pthread_cond_t *cond)
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -190,8 +184,9 @@ cdef class Write(Job):
 cdef class WriteQueue:
     """One thread serves it. `wake`: a pipe to which a byte is written for each job that has ended."""
 
-    cdef pthread_mutex_t lock
-    cdef pthread_cond_t came
+    cdef PyThread_type_lock lock
+    cdef PyThread_type_lock came  # held, but for a moment when `idle` ends: a condition costs two more system calls
+    cdef bint idle
     cdef Item *first  # of those that wait
     cdef Item *last
     cdef int wake
@@ -200,48 +195,68 @@ cdef class WriteQueue:
     def __cinit__(self, int wake):
         self.wake = wake
         self.first = self.last = NULL
-        self.closed = False
-        pthread_mutex_init(&self.lock, NULL)
-        pthread_cond_init(&self.came, NULL)
+        self.closed = self.idle = False
+        self.lock = PyThread_allocate_lock()
+        self.came = PyThread_allocate_lock()
+        if self.lock == NULL or self.came == NULL:
+            raise MemoryError
+        PyThread_acquire_lock(self.came, WAIT_LOCK)
 
     def __dealloc__(self):
-        pthread_cond_destroy(&self.came)
-        pthread_mutex_destroy(&self.lock)
+        if self.came != NULL:
+            PyThread_free_lock(self.came)
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
 
     def put(self, Job job not None):
         """Queue a job. Raises ValueError for one that was queued before."""
         job._begin()
         job.item.next = NULL
-        pthread_mutex_lock(&self.lock)
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
         if self.last == NULL:
             self.first = &job.item
         else:
             self.last.next = &job.item
         self.last = &job.item
-        pthread_cond_signal(&self.came)
-        pthread_mutex_unlock(&self.lock)
+        self._unlock()
 
     def close(self):
         """Have `serve` return None once all jobs are done."""
-        pthread_mutex_lock(&self.lock)
+        PyThread_acquire_lock(self.lock, WAIT_LOCK)
         self.closed = True
-        pthread_cond_signal(&self.came)
-        pthread_mutex_unlock(&self.lock)
+        self._unlock()
+
+    cdef void _unlock(self) noexcept nogil:
+        """Release the lock, and wake the thread where it waits."""
+        cdef bint wakes = self.idle
+        self.idle = False
+        PyThread_release_lock(self.lock)
+        if wakes:
+            PyThread_release_lock(self.came)
+
+    cdef Item *_next(self) noexcept nogil:
+        """Take the first job. Return NULL when there will be none."""
+        cdef Item *item
+        while True:
+            PyThread_acquire_lock(self.lock, WAIT_LOCK)
+            item = self.first
+            if item != NULL:
+                self.first = item.next
+                if self.first == NULL:
+                    self.last = NULL
+            self.idle = item == NULL and not self.closed
+            if not self.idle:
+                PyThread_release_lock(self.lock)
+                return item
+            PyThread_release_lock(self.lock)
+            PyThread_acquire_lock(self.came, WAIT_LOCK)
 
     def serve(self):
         """Run writes until a job for Python comes; return that. `finished` must be called when it is done."""
         cdef Item *item
         with nogil:
             while True:
-                pthread_mutex_lock(&self.lock)
-                while self.first == NULL and not self.closed:
-                    pthread_cond_wait(&self.came, &self.lock)
-                item = self.first
-                if item != NULL:
-                    self.first = item.next
-                    if self.first == NULL:
-                        self.last = NULL
-                pthread_mutex_unlock(&self.lock)
+                item = self._next()
                 if item == NULL:
                     break
                 item.began = _now()
