@@ -5,10 +5,13 @@ import os
 import threading
 from pathlib import Path
 
+from jetcluster import native
 from jetcluster.config.options import Options
 from jetcluster.logs import get_logger
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform, SystemPlatform
+from jetcluster.raft.journal.queued_writer import QueuedWriter
+from jetcluster.raft.journal.writer import ThreadWriter
 from testkit.twins.time import SeededRng
 
 
@@ -24,6 +27,7 @@ def test_a_node_has_the_operating_system_unless_it_is_given_another_one() -> Non
 async def test_the_journal_is_written_in_a_thread(tmp_path: Path) -> None:
     platform: Platform = SystemPlatform()
     writer = platform.open_writer(asyncio.get_running_loop())
+    assert type(writer) is (ThreadWriter if native.why_pure else QueuedWriter)
     done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     ran: list[int] = []
     writer.submit(lambda: ran.append(threading.get_ident()), done.set_result)
