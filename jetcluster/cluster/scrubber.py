@@ -75,7 +75,7 @@ class Scrubber:
         while self._left:
             replica = self._replicas.get(self._left.pop())
             if replica is not None and replica.sound:
-                self._current = replica, Scrub(self._kv, replica.assignment.gid)
+                self._current = replica, Scrub(self._kv, replica.assignment.gid, replica.store.begin_check)
                 return True
         return False
 

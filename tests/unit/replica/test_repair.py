@@ -74,7 +74,9 @@ async def test_a_follower_with_a_rotten_record_that_nobody_reads_is_found_and_re
 async def test_small_streams_are_verified_a_few_per_second_whatever_their_number() -> None:
     begun: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jetcluster.cluster.scrubber.Scrub", lambda kv, gid: begun.append(gid) or Scrub(kv, gid))
+        patch.setattr(
+            "jetcluster.cluster.scrubber.Scrub", lambda kv, gid, check: begun.append(gid) or Scrub(kv, gid, check)
+        )
         async with Cluster("A", clustered=False) as cluster:
             for number in range(300):
                 await cluster.create(f"S{number}", 1)
