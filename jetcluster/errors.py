@@ -16,14 +16,15 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
-    │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, IdentityError, ListenError, MonitorError,
-    │   PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError, StorageError
+    │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError, IdentityError,
+    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError,
+    │   StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
-    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError (but not a MeshError that is
-    │   the peer's no), RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
+    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError, WorkerAbsentError (but not a
+    │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
         ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotTheArchiveError,
         PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file

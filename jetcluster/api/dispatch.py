@@ -220,7 +220,12 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
-        find = await load_endpoints()
+        try:
+            find = await load_endpoints()
+        except Exception as error:  # noqa: BLE001 - as in `_answer`; the next request tries again
+            self._context.log.error("API requests cannot be loaded", error=repr(error))  # noqa: TRY400
+            self._bus.publish(request.reply, _envelope(SYSTEM_TYPE, by_code(errors.NOT_AVAILABLE), {}))
+            return
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
         if tokens[0] != "$OBJ":

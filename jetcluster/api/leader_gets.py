@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_REQUEST_BYTES: Final = 1024
-STEP_REQUESTS: Final = 8
-"""Requests answered between two looks at the clock."""
+STEP_BYTES: Final = 16 << 10
+REQUEST_BYTES: Final = 2 << 10
+"""Bytes of answers between two looks at the clock, and what a request counts besides its answer."""
 
 
 class _Stream:
@@ -32,8 +33,6 @@ class _Stream:
         self.replica = replica
         self.round: deque[Request] = deque()
         self.next: deque[Request] = deque()
-        self.number = 0
-        """The round's."""
         self.timer: asyncio.TimerHandle | None = None
         """Ends a round that proves nothing; None once it is proven."""
 
@@ -83,27 +82,24 @@ class LeaderGets:
             return
         stream.round, stream.next = stream.next, stream.round
         loop = asyncio.get_running_loop()
-        stream.number += 1
-        number = stream.number
-        stream.timer = loop.call_later(CONFIRM_SECONDS, self._proven, gid, stream, number, False)
+        stream.timer = loop.call_later(CONFIRM_SECONDS, self._proven, gid, stream, False)
 
         def answered(proven: bool) -> None:
-            loop.call_soon(self._proven, gid, stream, number, proven)
+            loop.call_soon(self._proven, gid, stream, proven)
 
         stream.replica.group.read_index(answered)
 
-    def _proven(self, gid: int, stream: _Stream, number: int, proven: bool) -> None:
-        if stream.timer is None or stream.number != number or self._streams.get(gid) is not stream:
+    def _proven(self, gid: int, stream: _Stream, proven: bool) -> None:
+        if stream.timer is None or self._streams.get(gid) is not stream:
             return  # it came too late
         stream.timer.cancel()
         stream.timer = None
-        replica = stream.replica
-        if not proven or not replica.whole or self._context.cluster.replicas.get(gid) is not replica:
+        if not proven or not self._is_whole(gid, stream):
             del self._streams[gid]
             stream.round += stream.next
             self._give_back(stream)
             return
-        account = replica.assignment.account
+        account = stream.replica.assignment.account
         try:
             self._context.budget.start(
                 account,
@@ -124,11 +120,17 @@ class LeaderGets:
         self.waiting -= len(requests)
         self._given_back(requests)
 
+    def _is_whole(self, gid: int, stream: _Stream) -> bool:
+        """True while the replica may be read from, and is the stream's."""
+        return stream.replica.whole and self._context.cluster.replicas.get(gid) is stream.replica
+
     def _steps(self, gid: int, stream: _Stream) -> Work[None]:
-        while stream.round:
-            for _ in range(min(STEP_REQUESTS, len(stream.round))):
-                if self._streams.get(gid) is not stream:
-                    return  # stopped meanwhile
+        while stream.round and self._streams.get(gid) is stream:
+            if not self._is_whole(gid, stream):  # it was in the step before
+                self._give_back(stream)
+                return
+            size = 0
+            while stream.round and size < STEP_BYTES:
                 request = stream.round.popleft()
                 self.waiting -= 1
                 answer = _answer(stream.replica, request)
@@ -136,6 +138,8 @@ class LeaderGets:
                     self._given_back((request,))
                 else:
                     self._answered(request, answer)
+                    size += len(answer)
+                size += REQUEST_BYTES
             yield 0.0
 
 

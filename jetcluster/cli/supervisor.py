@@ -9,6 +9,7 @@ supervisor that is killed leaves no server behind.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -45,20 +46,23 @@ class Plan:
     def __init__(self, options: Options, count: int, secret: Callable[[], str] = lambda: os.urandom(24).hex()) -> None:
         self.count = count
         self.machine = options.server_name or socket.gethostname()
-        self._held: list[HeldPort] = []
+        self._held: list[tuple[str, HeldPort]] = []
+        """Uses and ports."""
         try:
-            ports = {"client": self._hold(options.host, options.port)}
+            ports = {"client": self._hold("clients", options.host, options.port)}
             http = options.http_port or options.https_port
-            ports["http"] = self._hold(options.http_host or options.host, http) if http else 0
+            ports["http"] = self._hold("monitoring", options.http_host or options.host, http) if http else 0
             if options.websocket.port:
-                ports["websocket"] = self._hold(options.websocket.host, options.websocket.port)
+                ports["websocket"] = self._hold("WebSocket", options.websocket.host, options.websocket.port)
             if options.leafnodes.port:
-                ports["leafnodes"] = self._hold(options.leafnodes.host, options.leafnodes.port)
+                ports["leafnodes"] = self._hold("leaf nodes", options.leafnodes.host, options.leafnodes.port)
             cluster = options.cluster
             alone = not options.is_clustered
             host = LOOPBACK if alone else cluster.host
             first = 0 if alone else max(cluster.port, 0)
-            found = [self._hold(host, first + index if first else 0) for index in range(count)]
+            found = [
+                self._hold(f"routes of worker {index}", host, first + index if first else 0) for index in range(count)
+            ]
         except HeldPortError:
             self.close()
             raise
@@ -67,14 +71,21 @@ class Plan:
             secret() if alone else "",
         )  # fmt: skip
 
-    def _hold(self, host: str, port: int) -> int:
-        held = HeldPort(host, max(port, 0))
-        self._held.append(held)
+    def _hold(self, use: str, host: str, port: int) -> int:
+        try:
+            held = HeldPort(host, max(port, 0))
+        except HeldPortError as error:
+            for other, earlier in self._held:
+                if earlier.port == port and error.error.errno == errno.EADDRINUSE:
+                    more = f": it is the port of {other} and of {use}"
+                    raise HeldPortError(host, port, error.error, more) from error
+            raise
+        self._held.append((use, held))
         return held.port
 
     def close(self) -> None:
-        for one in self._held:
-            one.close()
+        for _, held in self._held:
+            held.close()
 
 
 def _reached_at(options: Options, host: str) -> str:
@@ -97,6 +108,9 @@ class Worker:
         """None while none runs."""
         self.ports: dict[str, list[str]] = {}
         """URLs by kind; empty until the worker has served."""
+        self.ready = False
+        """True once the present process has said that it serves: from then on it handles all signals."""
+        self._missed: set[signal.Signals] = set()
         self._pause = FIRST_PAUSE_SECONDS
 
     def pause_after(self, served: float) -> float:
@@ -109,6 +123,30 @@ class Worker:
     def send(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
+
+    def tell(self, number: signal.Signals) -> None:
+        """Sends HUP or USR1, which would end a process without handlers, once the worker is ready: it may have read the
+        files already."""
+        if self.ready:
+            self.send(number)
+        else:
+            self._missed.add(number)
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Sends INT or USR2. A process that has not served yet gets TERM, at which it ends at any time."""
+        self.send(number if self.ready else signal.SIGTERM)
+
+    def begin(self) -> None:
+        """Called before a process is started: it reads the files as they are from now on."""
+        self.process, self.ready = None, False
+        self._missed.clear()
+
+    def served(self, ports: dict[str, list[str]]) -> None:
+        """Called when the process serves, with its URLs."""
+        self.ports, self.ready = ports, True
+        missed, self._missed = self._missed, set()
+        for number in missed:
+            self.send(number)
 
 
 class Supervisor:
@@ -132,10 +170,10 @@ class Supervisor:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number, act in (
-            (signal.SIGINT, self._stop),
+            (signal.SIGINT, self.stop),
             (signal.SIGTERM, self._terminate),
-            (signal.SIGUSR2, self._leave),
-            (signal.SIGUSR1, self._reopen),
+            (signal.SIGUSR2, self.leave),
+            (signal.SIGUSR1, self.reopen),
             (signal.SIGHUP, self.reload),
         ):
             loop.add_signal_handler(number, act)
@@ -160,11 +198,13 @@ class Supervisor:
             began = loop.time()
             code = await self._run(worker)
             worker.process = None
+            if self._ending.is_set() and not worker.ready and code == -signal.SIGTERM:
+                code = 0  # by our order, before it had begun anything
             if self._ending.is_set() or not self._served:
                 self._exit_code = self._exit_code or min(abs(code), 1)
                 if not self._ending.is_set():
                     self._log.fatal(f"Worker {worker.index} could not start")
-                    self._stop()
+                    self.stop()
                 return
             pause = worker.pause_after(loop.time() - began)
             self._log.error(
@@ -182,6 +222,7 @@ class Supervisor:
     async def _run(self, worker: Worker) -> int:
         """Runs one process and returns its exit code."""
         ours, theirs = socket.socketpair()
+        worker.begin()
         place = replace(self._plan.place, index=worker.index, link=theirs.fileno())
         try:
             worker.process = await asyncio.create_subprocess_exec(
@@ -195,6 +236,8 @@ class Supervisor:
             return 1
         finally:
             theirs.close()
+        if self._ending.is_set():  # the order came while the process was started
+            worker.end()
         reader, writer = await asyncio.open_connection(sock=ours)
         listening = asyncio.ensure_future(self._listen(worker, reader))
         try:
@@ -207,7 +250,7 @@ class Supervisor:
         while line := await reader.readline():
             message = json.loads(line)
             if "ready" in message:
-                worker.ports = message["ready"]
+                worker.served(message["ready"])
                 self._look_if_ready()
             elif "reload" in message:
                 self.reload()
@@ -238,28 +281,36 @@ class Supervisor:
 
     # ---- signals
 
-    def _send(self, number: signal.Signals) -> None:
+    def _kill(self) -> None:
         for worker in self.workers:
-            worker.send(number)
+            worker.send(signal.SIGKILL)
 
-    def _stop(self) -> None:
+    def _tell(self, number: signal.Signals) -> None:
+        for worker in self.workers:
+            worker.tell(number)
+
+    def stop(self) -> None:
+        """Ends all workers, and kills those that are left after KILL_SECONDS."""
         self._ending.set()
-        self._send(signal.SIGINT)
-        asyncio.get_running_loop().call_later(KILL_SECONDS, self._send, signal.SIGKILL)
+        for worker in self.workers:
+            worker.end()
+        asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
     def _terminate(self) -> None:
         if not self._lame_duck:  # nats-server ignores TERM while it is a lame duck
-            self._stop()
+            self.stop()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Lame duck mode: each worker sends its clients away and ends."""
         self._lame_duck = True
         self._ending.set()
-        self._send(signal.SIGUSR2)
+        for worker in self.workers:
+            worker.end(signal.SIGUSR2)
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
+        """Opens all logs again."""
         logs.reopen()
-        self._send(signal.SIGUSR1)
+        self._tell(signal.SIGUSR1)
 
     def reload(self) -> None:
         """Has all workers read the configuration again, if it is one that they can take over."""
@@ -279,7 +330,7 @@ class Supervisor:
                 self._write_ports_file()
         for line in lines:
             log.info(f"Reloaded: {line}")
-        self._send(signal.SIGHUP)
+        self._tell(signal.SIGHUP)
 
     def _take(self) -> tuple[Options, list[str]]:
         """Reads the configuration and takes over what may fail. Returns the options and the names of changed ones.

@@ -21,6 +21,8 @@ FLUSH_PAUSE_SECONDS = 1.0
 SAVED_BYTES, LAST_SAVED_BYTES = 1 << 20, 32 << 20
 """Most bytes of subject tables that a flush saves, with the work for them (the loop waits 5 ms for each MB), and most
 bytes that the last one saves."""
+COMPACTED_AT_ONCE = 256
+"""Groups whose logs forget entries before other work gets its turn: about a millisecond."""
 
 
 class Flusher:
@@ -40,6 +42,8 @@ class Flusher:
         self._last = runtime.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
+        self._saved_to = 0
+        """Group of the subject table that was saved last."""
 
     def tick(self) -> None:
         waited = self._runtime.clock.monotonic() - self._last
@@ -77,10 +81,7 @@ class Flusher:
             return
         self._failing = False
         forget_deleted()
-        for group, index in marks:
-            replica = self._replicas.get(group.gid)
-            if replica is None or not replica.installing:
-                group.compact(index)
+        await self._compact(marks)
         now = self._runtime.clock.monotonic()
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
@@ -89,19 +90,33 @@ class Flusher:
             self._commits.erased |= erased
 
     def _save_tables(self, last: bool) -> None:
-        """Saves what fits; a later flush saves others. On a disk that is nearly full the flush itself comes first."""
+        """Saves what fits; a later flush begins with the others. On a disk that is nearly full the flush itself comes
+        first."""
         room = LAST_SAVED_BYTES if last else SAVED_BYTES
         try:
             if self._failing or self._commits.kv.spare_bytes < 2 * room:
                 return
         except KvError:  # the disk does not answer: the flush reports it
             return
-        for replica in self._replicas.values():
+        replicas = list(self._replicas.items())
+        begin = next((at for at, (gid, _) in enumerate(replicas) if gid > self._saved_to), 0)
+        for gid, replica in (*replicas[begin:], *replicas[:begin]):
             try:
-                room -= replica.store.save_table(room, last=last)
+                if size := replica.store.save_table(room, last=last):
+                    room -= size
+                    self._saved_to = gid
             except Exception as error:  # noqa: BLE001 - a defect in one stream must not keep the others from the disk
                 stream = replica.assignment.name
                 self._runtime.log.error("a subject table cannot be saved", stream=stream, error=repr(error))  # noqa: TRY400
+
+    async def _compact(self, marks: list[tuple[RaftGroup, int]]) -> None:
+        groups = self._network.raft.groups
+        for number, (group, index) in enumerate(marks, 1):
+            replica = self._replicas.get(group.gid)
+            if groups.get(group.gid) is group and (replica is None or not replica.installing):
+                group.compact(index)
+            if number % COMPACTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""

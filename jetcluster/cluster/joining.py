@@ -163,6 +163,8 @@ class Joining:
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._without: OrderedSet[str] = OrderedSet()
+        """Linked peers whose meta group does without this node, by their last announcement."""
         self.removed = ""
         """Why this server is no longer a member, once the meta leader has reported it; else ""."""
         network.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
@@ -199,6 +201,8 @@ class Joining:
     def tick(self) -> None:
         if self._boot is not None:
             self._look_for_cluster(self._boot)
+        else:
+            self._ask_again()
 
     def announce(self) -> None:
         """Tells all peers, where the word of this node counts: it is about to found a cluster, or votes."""
@@ -228,6 +232,7 @@ class Joining:
 
     def peer_down(self, info: NodeInfo) -> None:
         self._members.lost(info)
+        self._without.discard(info.peer_id)
         if self._boot is not None:
             self._boot.forget(info.peer_id)
             self.announce()
@@ -256,12 +261,17 @@ class Joining:
             return
         self._roster.told(peer, announced)
         if announced.meta_peers and self._network.me not in (*announced.meta_peers, *announced.followers):
-            self._left_out()
+            self._without.add(peer)
+            self._ask_again()
+        else:
+            self._without.discard(peer)
 
-    def _left_out(self) -> None:
-        """Asks to join again: the cluster runs without this node, which was replaced while away and may not know it."""
+    def _ask_again(self) -> None:
+        """Asks to join where the cluster runs without this node, which was replaced while away and may not know it; and
+        where it still hears the leader that left it out, once it hears it no more: nobody may announce that again."""
         group = self._meta.group
-        if self._clustered and self._joining is None and group is not None and group.leader is None:
+        left_out = self._without and group is not None and group.leader is None
+        if left_out and self._clustered and self._joining is None:
             self._start_to_join()
 
     def _start_to_join(self) -> None:

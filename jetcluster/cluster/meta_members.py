@@ -19,10 +19,12 @@ from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import Node
 from jetcluster.model.advisory import stream_action
 from jetcluster.ordered import OrderedSet
-from jetcluster.raft.api import MembershipError, RaftError
+from jetcluster.raft.api import MembershipError, RaftError, RaftGroup
+from jetcluster.raft.membership import NARROW_MEMBERS
 from jetcluster.replica.members import learners, may_go
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.services import Events, Network, Runtime
+from jetcluster.stream.log.levels import MANY_MEMBERS_LEVEL
 
 MAX_NAMES = 1024
 TAKEN_AFTER_SECONDS = 5.0
@@ -103,7 +105,15 @@ class MetaMembers:
                     self._runtime.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return
+        self._check_levels(group)
         group.add_peer(peer)
+
+    def _check_levels(self, group: RaftGroup) -> None:
+        """Raises MembershipError when a member might not read the configuration with one member more: it would stop."""
+        config = group.members_at(group.last_index)
+        many = len(config.members) >= NARROW_MEMBERS
+        if many and self._network.raft.levels.of(config) < MANY_MEMBERS_LEVEL:
+            raise MembershipError(f"a member may be of a version that knows no more than {NARROW_MEMBERS} members")
 
     def away(self, peer: str) -> float:
         """Returns for how many seconds `peer` has no link; 0 for one that is connected."""

@@ -3,7 +3,8 @@
 Each voter more makes every decision wait for more disks, and five survive the loss of any two machines. Two workers of
 one machine fail together, so a second vote there would protect from nothing. While voters are away for long, workers
 that follow take their places one for one, so that a large cluster survives more losses than its voters alone would.
-Nodes that are no workers all vote.
+Nodes that are no workers all vote, and keep their votes while they are away: they would vote again once they are back,
+beside those that took their places.
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ class MetaVoters:
         return tuple(sorted(peers))[: MAX_VOTERS if workers else len(peers)]
 
     def replace(self, group: RaftGroup, away: Callable[[str], float]) -> None:
-        """Gives the votes of nodes that are away to others. `away` returns for how many seconds a peer is away, 0 for
+        """Gives the votes of workers that are away to others. `away` returns for how many seconds a peer is away, 0 for
         one that is connected."""
         config = group.members_at(group.last_index)
-        gone = [voter for voter in config.voters if away(voter) >= REPLACE_SECONDS]
-        if not gone or config.outgoing:
+        gone = [peer for peer in config.voters if self.machine(peer) != peer and away(peer) >= REPLACE_SECONDS]
+        if not gone:
             return
         followers = [peer.peer for peer in group.status().peers if peer.caught_up and not away(peer.peer)]
         free = [peer for peer in followers if self.machine(peer) != peer and self.may_vote(peer, ())]

@@ -122,7 +122,8 @@ KEYS: Final = {
               "jetcluster only: processes that serve the ports of this machine together, a number or `auto`: one per "
               "core ([workers](mechanisms/workers.md)).", fixed="Workers"),
         value("server_tags", server.as_tags,
-              "Lower case, commas separate. Placement, /varz, filters of `$SYS` requests."),
+              "Lower case, commas separate. Placement, /varz, filters of `$SYS` requests. Those that begin "
+              "with `machine:` or `worker:` are refused."),
         value("server_metadata", as_texts, "/varz and the server block of events."),
         value("no_header_support", as_bool, fixed="NoHeaderSupport"),
         inert("prof_port", as_int, "There is no Go profiler to serve; nothing listens."),

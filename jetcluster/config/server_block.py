@@ -41,6 +41,7 @@ from jetcluster.config.reader import (
 )
 from jetcluster.config.security_block import check_users
 from jetcluster.model import durations
+from jetcluster.model.machines import MACHINE_TAG, WORKER_TAG
 
 NO_GATEWAYS = "gateways are not supported: connect clusters with leafnodes, mirrors or sources"
 NO_OCSP = "ocsp is not supported: certificates are shown without an OCSP response"
@@ -94,8 +95,12 @@ def as_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
 
 
 def as_tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """Returns the tags of a list or of texts with commas, each once, in lower case."""
+    """Returns the tags of a list or of texts with commas, each once, in lower case. Raises FieldError for those by
+    which workers are known (`model.machines`)."""
     words = [part.strip().lower() for text in as_strings(reader, name, node) for part in text.split(",")]
+    for prefix in (MACHINE_TAG, WORKER_TAG):
+        if any(word.startswith(prefix) for word in words):
+            raise FieldError(f'{name} must not begin with "{prefix}", which workers have')
     return list(dict.fromkeys(word for word in words if word))
 
 

@@ -59,7 +59,8 @@ def folder_of(store_dir: str, index: int) -> str:
 
 def problem_of_store(options: Options, count: int) -> str | None:
     """Returns why `count` processes must not use the store as it is; None: they may. Streams of a worker that is not
-    started would be away without anybody being told."""
+    started would be away without anybody being told. In a cluster worker 0 may begin with an empty folder, as any
+    server may: the others know what was agreed on."""
     if not options.jetstream.enabled:
         return None
     root = Path(folder_of(options.jetstream.store_dir, 1)).parent
@@ -76,7 +77,7 @@ def problem_of_store(options: Options, count: int) -> str | None:
             f"{root} has data of worker {over[-1]}, and workers is {count}: set workers to {over[-1] + 1}, or "
             "decommission the workers that are to go and remove their folders"
         )
-    if found and not (root / "jetstream").is_dir():
+    if found and not options.is_clustered and not (root / "jetstream").is_dir():
         return f"{root} has data of worker {found[0]}, and none of worker 0, which holds what the cluster has agreed on"
     return None
 

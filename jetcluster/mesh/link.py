@@ -19,6 +19,7 @@ slowly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -491,7 +492,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         data = b"".join(frames)
         frames.clear()
         self.stats.out_bytes += len(data)
-        transport.write(data)
+        # uvloop raises where the socket has failed, and `connection_lost` is still to come; `is_closing` is False then.
+        with contextlib.suppress(RuntimeError):
+            transport.write(data)
 
     # -- keepalive and close -------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import Steps
 from jetcluster.config.options import WorkerOptions
-from jetcluster.errors import CallerError
+from jetcluster.errors import PassingError
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.codec import encoding
 from jetcluster.model.machines import WORKER_TAG, machine_of
@@ -30,7 +30,7 @@ _ASKER: Final = "http"
 HEALTH, METRICS, STACKS = "healthz", "metrics", "stacksz"
 
 
-class WorkerAbsentError(CallerError):
+class WorkerAbsentError(PassingError):
     """The worker that a query names does not answer."""
 
 

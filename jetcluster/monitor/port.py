@@ -58,10 +58,12 @@ class Monitor:
         """Done on a worker once its pages are imported; never elsewhere."""
         if node.options.worker is not None and node.jetstream is not None:
             node.jetstream.mesh.serve(WORKER_METHOD, self._serve_worker)
+        self._asked = asyncio.Event()
+        """Set when somebody wants a page: then they are imported."""
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
     async def _attach(self) -> None:
-        await _connection(self._listener)
+        await _connection(self._listener, self._asked)
         try:
             await asyncio.to_thread(import_pages)
             from aiohttp import web
@@ -99,7 +101,8 @@ class Monitor:
             log.exception("monitoring does not work")
 
     async def _serve_worker(self, peer: str, payload: bytes) -> bytes:
-        """Answers another worker, which waits for the import."""
+        """Answers another worker, which waits for the import: the kernel may give all connections to that one."""
+        self._asked.set()
         return await (await asyncio.shield(self._machine)).serve(peer, payload)
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
@@ -124,9 +127,9 @@ class Monitor:
         self._listener.close()
 
 
-async def _connection(listener: socket.socket) -> None:
-    """Returns when the first connection waits to be accepted."""
-    loop, came = asyncio.get_running_loop(), asyncio.Event()
+async def _connection(listener: socket.socket, came: asyncio.Event) -> None:
+    """Returns when the first connection waits to be accepted, or `came` is set."""
+    loop = asyncio.get_running_loop()
     loop.add_reader(listener, came.set)
     try:
         await came.wait()

@@ -2,8 +2,9 @@
 connections.
 
 The supervisor holds such a port, bound and not listening: it gets no connections, and the system gives the port to
-nobody else who asks for a free one while no worker listens. Processes of the same user can always share the port, so
-nobody may listen on it at first.
+nobody else while no worker listens, as long as the others do not share it. Processes of the same user can always do
+that, so nobody may hold it or listen on it at first, and each address has a lock between supervisors: the name of a
+Unix socket in the abstract namespace, which belongs to the network namespace as ports do, and ends with its process.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from typing import Final
 
 from jetcluster.errors import OperatorError
 from jetcluster.net.open_port import MAX_ATTEMPTS, addresses
+
+MAX_PORT: Final = 65535
 
 
 class HeldPort:
@@ -22,6 +26,7 @@ class HeldPort:
 
     def __init__(self, host: str, port: int) -> None:
         self._sockets: list[socket.socket] = []
+        self._locks: list[socket.socket] = []
         for attempt in range(MAX_ATTEMPTS):
             try:
                 self._hold(host, port)
@@ -34,29 +39,49 @@ class HeldPort:
         self.port = int(self._sockets[0].getsockname()[1])
 
     def _hold(self, host: str, port: int) -> None:
+        if port > MAX_PORT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         for address in addresses(host):
             family, kind, protocol, _, place = socket.getaddrinfo(
                 address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             if port:
-                _bound(family, kind, protocol, place, shared=False).close()
+                self._locks.append(_lock(place[0], port))
+                with _bound(family, kind, protocol, place, shared=False) as probe:
+                    probe.listen()
             held = _bound(family, kind, protocol, place, shared=True)
             self._sockets.append(held)
-            port = port or int(held.getsockname()[1])
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # it was for connections of the last server
+            if not port:
+                port = int(held.getsockname()[1])
+                self._locks.append(_lock(place[0], port))
 
     def close(self) -> None:
-        for one in self._sockets:
+        for one in (*self._sockets, *self._locks):
             one.close()
         self._sockets.clear()
+        self._locks.clear()
 
 
 class HeldPortError(OperatorError):
     """The port cannot be held: the text says why."""
 
-    def __init__(self, host: str, port: int, error: OSError) -> None:
+    def __init__(self, host: str, port: int, error: OSError, more: str = "") -> None:
+        self.error = error
         why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
         shown = f"[{host}]" if ":" in host else host
-        super().__init__(f"listen tcp {shown}:{port}: bind: {why}")
+        super().__init__(f"listen tcp {shown}:{port}: bind: {why}{more}")
+
+
+def _lock(address: str | int | bytes, port: int) -> socket.socket:
+    """Returns the lock of an address. Raises OSError (EADDRINUSE) while another supervisor has it."""
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.bind(f"\0jetcluster:[{address!s}]:{port}")
+    except OSError:
+        one.close()
+        raise
+    return one
 
 
 def _bound(

@@ -412,5 +412,5 @@ def decode_control(frame: bytes) -> Control:
         count = _DIGEST.unpack_from(frame)[2]
         if len(frame) != _DIGEST.size + count * _LED.size:
             raise CodecError("digest: wrong length")
-        return Digest([_bounded_group(_LED.unpack_from(frame, _DIGEST.size + i * _LED.size)) for i in range(count)])
+        return Digest([_bounded_group(group) for group in _LED.iter_unpack(frame[_DIGEST.size :])])
     raise CodecError(f"unknown kind {frame[1]}")

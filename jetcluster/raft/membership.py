@@ -28,8 +28,8 @@ _WIDE_COUNTS = struct.Struct("<BHHIHH")
 _VERSION, _RESCUED, _JOINT, _WIDE = 1, 2, 3, 4
 """Versions of the format. A configuration has the lowest one that can express it."""
 MAX_MEMBERS = 1024
-_MAX_NARROW = 255
-"""Highest count that the versions before `_WIDE` can express."""
+NARROW_MEMBERS = 255
+"""Highest count of members that the versions before `_WIDE` can express."""
 MAX_PEER_BYTES = 255
 
 
@@ -150,7 +150,7 @@ def decode_members(data: bytes) -> Members:
 
 def encode_config(config: Config) -> bytes:
     parts = config.voters, config.learners, config.fenced, config.outgoing
-    if max(map(len, parts)) > _MAX_NARROW:
+    if max(map(len, parts)) > NARROW_MEMBERS:
         voters, learners, fenced, outgoing = map(len, parts)
         head = _WIDE_COUNTS.pack(_WIDE, voters, learners, config.rescue, fenced, outgoing)
         return head + _encode(config.voters + config.learners + config.fenced + config.outgoing)
@@ -206,7 +206,7 @@ def _counts(data: bytes) -> tuple[int, int, int, int, int, int]:
     """Return (offset of the names, voters, learners, rescue, fenced, outgoing). Raises MembersError, struct.error."""
     if data[0] == _WIDE:
         _, voters, learners, rescue, fenced, outgoing = _WIDE_COUNTS.unpack_from(data)
-        if max(voters, learners, fenced, outgoing) <= _MAX_NARROW:
+        if max(voters, learners, fenced, outgoing) <= NARROW_MEMBERS:
             raise MembersError("an earlier version can express it")
         return _WIDE_COUNTS.size, voters, learners, rescue, fenced, outgoing
     version, voters, learners = _COUNTS.unpack_from(data)

@@ -346,7 +346,9 @@ class RaftNode:
         for gid, term, commit in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
-            if group is not None and self.admission.standing(group, peer) is Standing.VOTER:
+            if group is None or (group.leader == peer and commit <= group.receiver.committed):
+                continue  # nothing is new, as for all groups at rest
+            if self.admission.standing(group, peer) is Standing.VOTER:
                 group.led_by(peer, term, commit)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:

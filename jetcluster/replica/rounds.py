@@ -68,7 +68,7 @@ TICK: Final = 0.25
 """Seconds between two ticks of a node."""
 MAX_REST_SECONDS: Final = 5.0
 """Longest rest while few replicas rest."""
-IDLE_VISITS_PER_SECOND: Final = 200
+IDLE_VISITS_PER_SECOND: Final = 100
 """Most visits of idle replicas on average: where more of them rest, they rest for longer. What makes a replica due also
 wakes it; the end of a rest is for what is not foreseen."""
 VISITS_AT_ONCE: Final = 128

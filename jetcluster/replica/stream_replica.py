@@ -7,6 +7,7 @@ stream is removed. All of it runs on the event loop and never blocks.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
@@ -32,7 +33,6 @@ from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
-from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.replica.services import Services
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
@@ -341,7 +341,7 @@ class StreamReplica(ReplicaState):
         return self._rest()
 
     def _rest(self) -> float:
-        """Seconds for which ticks have no work and nothing to watch."""
+        """Seconds for which ticks have no work and nothing to watch; `Rounds` bounds them."""
         group = self.group
         if not self.leading and (group.role is not Role.FOLLOWER or group.leader is None):
             return 0.0
@@ -351,7 +351,7 @@ class StreamReplica(ReplicaState):
             return 0.0
         if self.reads.unsettled or self.consumers.unsettled:
             return 0.0
-        return self._leaders_rest() if self.leading else MAX_REST_SECONDS
+        return self._leaders_rest() if self.leading else inf
 
     def _leaders_rest(self) -> float:
         if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
@@ -359,7 +359,7 @@ class StreamReplica(ReplicaState):
         uploads = self.objects is not None and self.objects.bucket.uploads is not None
         if uploads or self.mirrors.links.by_key or self.ingest.open_batches:
             return 0.0
-        return min(self.duties.rest(), MAX_REST_SECONDS)
+        return self.duties.rest()
 
     def stop(self, *, deleted: bool = False) -> None:
         """End all subscriptions; the data stays. `deleted`: the stream is gone everywhere."""

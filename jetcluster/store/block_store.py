@@ -363,6 +363,11 @@ class BlockStore:
         for key, value in self._kv.scan(first, keys.side_end(self._stream, table)):
             yield key[keys.SIDE_PREFIX :], value
 
+    @property
+    def compared(self) -> bool:
+        """True when the postings were as many as the subject table has, at the start or since."""
+        return self._index.compared
+
     def begin_check(self) -> PostingCheck:
         """Return the comparison of the postings with the subject table, for a pass that begins now."""
         return PostingCheck(self.blocks, self._index, self.last_seq, lambda: self.removals)

@@ -15,13 +15,7 @@ import pytest
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started]
-
-
-@pytest.fixture(autouse=True)
-def _only_here(server: str) -> None:
-    if server != "jetcluster":
-        pytest.skip("nats-server has no workers")
+pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.ours("nats-server has no workers")]
 
 
 def children(pid: int) -> list[int]:
@@ -135,7 +129,7 @@ async def both_are_members(node: Node) -> None:
         joined = "missing_workers" not in found and meta["cluster_size"] == 2
         if joined and all(replica["current"] for replica in meta.get("replicas", ())):
             return
-        assert asyncio.get_running_loop().time() < end, meta
+        assert asyncio.get_running_loop().time() < end, (found.get("missing_workers"), meta["cluster_size"], meta)
         await asyncio.sleep(0.05)
 
 
@@ -179,6 +173,23 @@ async def test_no_worker_outlives_its_supervisor(tmp_path: Path) -> None:
         await node.wait_ready()
         node.signal(signal.SIGUSR2)
         assert await node.wait_exit(10) == 0
+
+
+async def test_signals_while_workers_start(tmp_path: Path) -> None:
+    async with supervised(tmp_path) as node:
+        for numbers, log in (((signal.SIGHUP, signal.SIGUSR1), "ready"), ((signal.SIGTERM,), "")):
+            assert await node.stop() == 0
+            (tmp_path / "pid").unlink(missing_ok=True)
+            node.spawn()
+            await eventually(lambda: (tmp_path / "pid").exists(), 10, "no pid file")
+            for number in numbers:
+                node.signal(number)
+            if log:
+                await node.wait_ready()
+                await eventually(lambda: node.log().count('Trapped "hangup" signal') == 2, 5, "no reload of both")
+            else:
+                assert await node.wait_exit(10) == 0
+                assert "Traceback" not in node.log()
 
 
 async def test_a_worker_that_cannot_start_ends_all(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+import unittest.mock  # noqa: F401 - a test of theirs uses it without importing it, and fails when it runs alone
 from typing import Any
 
 CLONE_NEWNET = 0x40000000

@@ -112,7 +112,7 @@ def test_nothing_is_compiled_before_it_is_used() -> None:
 
 def named(base: Any) -> Any:
     class Named(base):  # type: ignore[misc]
-        """Of three."""
+        """Three fields."""
 
         first: int
         second: tuple[int, ...] = (3,)

@@ -98,12 +98,12 @@ def following(config: Config, stream: StreamRules) -> Config:
 
 
 def check_new(
-    rules: ConsumerRules, stream: StreamRules, max_consumers: int, others: Iterable[ConsumerState]
+    rules: ConsumerRules, stream: StreamRules, max_consumers: int, public: int, others: Iterable[ConsumerState]
 ) -> ApiError | None:
-    """Return the error of a new consumer beside the existing `others`, None when it can be created."""
-    public = [other for other in others if not other.rules.direct]
+    """Return the error of a new consumer beside the existing `others`, None when it can be created. `public`: the
+    number of those that are not of mirrors and sources. Only a work queue looks at each."""
     bounds = [bound for bound in (stream.max_consumers, max_consumers) if bound > 0]
-    if bounds and len(public) >= min(bounds) and not rules.direct:
+    if bounds and public >= min(bounds) and not rules.direct:
         return errors.by_code(errors.MAX_CONSUMERS)
     if stream.retention != WORKQUEUE or rules.direct:
         return None
@@ -113,7 +113,7 @@ def check_new(
         return errors.by_code(10101)
     if public and not rules.filtered:
         return errors.by_code(10099)
-    if not _unique(rules, public):
+    if not _unique(rules, others):
         return errors.by_code(10100)
     return None
 
@@ -134,9 +134,9 @@ def check_update(
         return _refused("max waiting can not be updated")
     if rules.max_deliver and len(rules.backoff) > rules.max_deliver:
         return errors.by_code(10116)
-    others = [other for other in all_states if other is not state and not other.rules.direct]
-    if stream.retention == WORKQUEUE and not rules.direct and not _unique(rules, others):
-        return errors.by_code(10100)
+    if stream.retention == WORKQUEUE and not rules.direct:
+        others = (other for other in all_states if other is not state)
+        return None if _unique(rules, others) else errors.by_code(10100)
     return None
 
 
@@ -188,9 +188,10 @@ def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError |
 
 
 def _unique(rules: ConsumerRules, others: Iterable[ConsumerState]) -> bool:
-    """Return True when no filter overlaps with one of another consumer."""
+    """Return True when no filter overlaps with one of another consumer; those of mirrors and sources do not count."""
     patterns = Patterns(filter.decode("latin-1") for filter in rules.filters)
-    return not any(patterns.overlap(theirs.decode("latin-1")) for other in others for theirs in other.rules.filters)
+    public = (other for other in others if not other.rules.direct)
+    return not any(patterns.overlap(theirs.decode("latin-1")) for other in public for theirs in other.rules.filters)
 
 
 def _refused(text: str) -> ApiError:

@@ -107,6 +107,8 @@ class ConsumerTable:
         self.observer: TableObserver | None = None
         self.by_name: dict[str, ConsumerState] = {}
         self.by_cid: dict[int, ConsumerState] = {}
+        self.public_count = 0
+        """Number of consumers that are not of mirrors and sources."""
         self._store = store
         self._next_cid = 1
         self._dirty: dict[int, ConsumerState] = {}
@@ -124,10 +126,6 @@ class ConsumerTable:
         """Number of consumers of the stream, including those of mirrors and sources."""
         return len(self.by_cid)
 
-    @property
-    def public_count(self) -> int:
-        return sum(1 for state in self.by_cid.values() if not state.rules.direct)
-
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
         """Return the session of an owner (8 bytes), which its next one must exceed, and its newest applied serial."""
         return self._sessions.of(owner)
@@ -143,6 +141,7 @@ class ConsumerTable:
         self.by_name.clear()
         self.by_cid.clear()
         self._dirty.clear()
+        self.public_count = 0
         self._next_cid = 1
         self._lowest = 0
         self._rules = None
@@ -316,7 +315,7 @@ class ConsumerTable:
         if wish.action == "update":
             return _MISSING
         rules = ConsumerRules(wish.name, wish.config)
-        error = creation.check_new(rules, stream, wish.max_consumers, self.by_cid.values())
+        error = creation.check_new(rules, stream, wish.max_consumers, self.public_count, self.by_cid.values())
         if error is not None:
             return error
         first, upto = creation.start(rules, stream, self._store)
@@ -363,6 +362,7 @@ class ConsumerTable:
         if state is None or cid not in (0, state.cid):
             return _NOT_FOUND
         del self.by_name[name], self.by_cid[state.cid]
+        self.public_count -= not state.rules.direct
         self._dirty.pop(state.cid, None)
         prefix = _CID.pack(state.cid)
         self._store.side_delete(SIDE_CONSUMERS, prefix)
@@ -428,6 +428,7 @@ class ConsumerTable:
 
     def _add(self, state: ConsumerState) -> None:
         self.by_name[state.name] = self.by_cid[state.cid] = state
+        self.public_count += not state.rules.direct
         self._retention.consumers_changed()
 
     def _writers(self, table: int) -> tuple[Callable[[bytes, bytes], None], Callable[[bytes], None]]:

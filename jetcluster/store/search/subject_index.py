@@ -39,6 +39,9 @@ from jetcluster.store.search.table_loader import (
 )
 
 MAX_HINTS = 65_536
+COMPARED_AT_ONCE = 64
+"""A subject of so many messages is compared with its postings within a command: 60 us, also for each of a batch. More
+are left to the scrub, which takes streams that are not compared first."""
 PRUNE_SUBJECTS = 1024
 """Removed subjects after which a part of the sorted subjects is pruned."""
 _COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -356,8 +359,8 @@ class SubjectIndex:
             raise self._differs(self.last_of(subject))
 
     def _compare_once(self, subject: bytes) -> None:
-        """Compare a subject that may never have been, before which messages of it are its oldest is believed."""
-        if self.compared or subject in self._compared:
+        """Compare a small subject that may never have been, before which messages are its oldest is believed."""
+        if self.compared or subject in self._compared or self.count_of(subject) > COMPARED_AT_ONCE:
             return
         self.compare(subject)
         if len(self._compared) >= MAX_HINTS:

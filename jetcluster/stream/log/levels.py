@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LEVEL: Final = 1
+LEVEL: Final = 2
 """This version's level."""
+MANY_MEMBERS_LEVEL: Final = 2
+"""Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 
 Lowering = Callable[[bytes], bytes | None]
 """Returns the command for servers of the previous level; None when there is none, and it must wait."""

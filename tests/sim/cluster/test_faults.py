@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -349,7 +350,7 @@ def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
 
     async def create_again() -> None:
         others = [name for name in deployment.members() if name != machine.name]
-        await churn._create(await churn.session("two", *others), "S", copies)
+        await churn.create_own(await churn.session("two", *others), "S", copies)
 
     again = deployment.spawn(churn.loop, create_again())
     if goes_on:
@@ -358,6 +359,26 @@ def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
         with pytest.raises(Violation, match=f"creating S fails for {SETTLE} s"):
             deployment.run_until_done(again, SETTLE + 10.0)
     assert churn.counts.get("lost before they were created", 0) == int(copies == 1 and wiped)
+
+
+def test_a_creation_that_is_acknowledged_for_a_server_just_lost_is_begun_again(deployment: Deployment) -> None:
+    """The meta group decides it before the others know that the server is gone; nobody would ever take a message."""
+    churn = Churn(deployment, Random(1))
+    lost = next(one.machine for one in replicas(deployment) if one.stream is None and one.group.role is not Role.LEADER)
+    others = [name for name in deployment.members() if name != lost.name]
+
+    async def create() -> None:
+        session = await churn.session("one", *others)
+        lost.lose_power()
+        lost.new_disk()
+        streams = [f"S{number}" for number in range(3)]
+        await asyncio.gather(*(churn.create_own(session, stream, 1) for stream in streams))
+        for stream in streams:
+            await churn.store_logged(churn.logs[stream], session, f"{stream}.x", "0")
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 30.0)
+    assert churn.counts["created"] == 3
+    assert churn.counts["lost before they were created"]
 
 
 @pytest.mark.parametrize("excused", [True, False])

@@ -47,6 +47,21 @@ async def test_a_put_by_the_domain_s_name_reaches_the_bucket() -> None:
     ]
 
 
+async def test_a_request_whose_code_cannot_be_loaded_is_answered(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process has no file descriptors left, for a moment."""
+
+    def fails() -> Any:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(dispatch, "_loaded", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(dispatch, "_import_find", fails)
+        assert (await client.ask("STREAM.NAMES"))["error"]["err_code"] == 10008
+    assert "error" not in await client.ask("STREAM.NAMES")
+
+
 async def test_a_defect_is_answered_and_logged(client: Client) -> None:
 
     async def broken(kind: str, body: dict[str, Any]) -> dict[str, Any]:

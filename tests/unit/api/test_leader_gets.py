@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -215,6 +216,50 @@ async def test_a_long_round_leaves_time_for_others(monkeypatch: pytest.MonkeyPat
     assert not all(task.done() for task in tasks)
     async with asyncio.timeout(5):
         await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("what", ["fails", "is replaced", "stops"])
+async def test_what_ends_between_two_steps_ends_the_round(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    led = Led()
+    monkeypatch.setattr(led.client.context.budget, "has_time", lambda: False)
+    monkeypatch.setattr(LoopBudget, "share", 0.0)  # one step in each turn
+    tasks = led.begin(*[b'{"seq":1}'] * 100)
+    await turns()
+    led.prove(True)
+    while not any(task.done() for task in tasks):
+        await asyncio.sleep(0)
+    if what == "fails":
+        led.replica.whole = False
+    elif what == "is replaced":
+        led.cluster.replicas = {7: object()}
+    else:
+        await led.client.api.stop()
+    await turns(20)
+    answers = [task.result() for task in tasks if task.done() and task.result() != GENERAL]
+    assert 0 < len(answers) < 20
+    if what == "stops":
+        assert led.gets.waiting == 0 and not led.general
+        for task in tasks:
+            task.cancel()
+    else:
+        await asyncio.gather(*tasks)
+        assert len(led.general) == 100 - len(answers)
+
+
+async def test_a_step_is_short_also_of_long_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    led = Led()
+    monkeypatch.setattr(led.client.context.budget, "has_time", lambda: False)
+    monkeypatch.setattr(LoopBudget, "share", 0.0)  # one step in each turn
+    led.store.append(Batch.of([b"long"], [], [bytes(100_000)]), 21, T0)
+    tasks = led.begin(*[b'{"seq":21}'] * 8)
+    await turns()
+    led.prove(True)
+    waiting = [8]
+    while waiting[-1]:
+        await asyncio.sleep(0)
+        waiting.append(led.gets.waiting)
+    assert max(before - after for before, after in pairwise(waiting)) == 1
+    await asyncio.gather(*tasks)
 
 
 async def test_nothing_is_answered_after_the_end() -> None:

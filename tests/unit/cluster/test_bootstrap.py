@@ -11,6 +11,7 @@ from jetcluster.cluster.bootstrap import (
     Announcement,
     Bootstrap,
     Decision,
+    Founding,
     Verdict,
 )
 
@@ -29,6 +30,16 @@ def test_all_agree_creates_after_the_stable_interval() -> None:
     boot = node(B=settled(), C=settled())
     assert boot.decide(settled(), 1.0) == Decision(Verdict.WAIT)
     assert boot.decide(settled(), 1.0 + STABLE_SECONDS) == Decision(Verdict.CREATE, ABC)
+
+
+def test_another_worker_of_a_machine_founds_nothing_and_joins() -> None:
+    boot = node(B=settled(), C=settled())
+    boot.founding = Founding.NEVER
+    for now in (1.0, 2.0, TELL_SECONDS):
+        assert boot.decide(settled(), now) == Decision(Verdict.WAIT)
+    assert boot.complaint(settled(), TELL_SECONDS).startswith("JetStream waits for the first worker of this machine")
+    boot.heard("B", settled(meta=("B", "C")), wall_ns=0)
+    assert boot.decide(settled(), TELL_SECONDS) == Decision(Verdict.JOIN, ("B", "C"), "X")
 
 
 def test_a_peer_that_sees_another_set_blocks_creation() -> None:

@@ -1,4 +1,4 @@
-"""What a flush saves besides what is dirty: the streams' subject tables (`store.search.saved_table`)."""
+"""The subject tables that a flush saves besides what is dirty (cluster/flusher.py, `store.search.saved_table`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Rig:
         commits = SimpleNamespace(kv=self.kv, erased=False)
         self.log = ListLog()
         runtime = SimpleNamespace(clock=ManualTime(), log=self.log)
-        self.flusher = Flusher(runtime, None, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
+        network = SimpleNamespace(raft=SimpleNamespace(groups={}))
+        self.flusher = Flusher(runtime, network, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
 
     def saved(self) -> list[int]:
         """Streams whose table is durable."""
@@ -59,6 +60,16 @@ async def test_what_does_not_fit_into_one_flush_is_saved_by_a_later_one(monkeypa
     for saved in ([1, 2], [1, 2, 3]):
         await rig.flusher.flush(last=True)
         assert rig.saved() == saved
+
+
+async def test_no_busy_stream_keeps_others_from_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.cluster.flusher.LAST_SAVED_BYTES", 300)
+    rig = Rig(1, 2, 3)
+    for saved in ([1], [1, 2], [1, 2, 3]):
+        await rig.flusher.flush(last=True)
+        assert rig.saved() == saved
+        store = rig.replicas[1].store
+        store.append(Batch.of([b"a" * 100, b"b" * 100], [], [b"1", b"2"]), store.last_seq + 1, 20)
 
 
 async def test_a_stream_whose_table_cannot_be_saved_keeps_no_other_from_the_disk(

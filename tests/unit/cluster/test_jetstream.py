@@ -10,6 +10,7 @@ import pytest
 
 from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.errors import ApiError
+from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
@@ -359,6 +360,27 @@ async def test_a_failing_flush_keeps_the_journal_and_is_logged_once() -> None:
         node.kv.broken = False
         await node.js.flusher.flush()
         assert log.compactable == node.replica("S").machine.applied_index
+
+
+@virtual_time
+async def test_a_flush_lets_other_work_run_between_the_logs_of_many_groups() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.cluster.flusher.COMPACTED_AT_ONCE", 3)
+        order: list[str] = []
+        compact = Group.compact
+
+        def spy(group: Group, index: int) -> None:
+            asyncio.get_running_loop().call_soon(order.append, "other")
+            order.append("log")
+            compact(group, index)
+
+        async with Cluster("A", clustered=False) as cluster:
+            for number in range(10):
+                await cluster.create(f"S{number}", 1)
+            patch.setattr(Group, "compact", spy)
+            await cluster["A"].js.flusher.flush()
+            slices = [len(list(some)) for kind, some in itertools.groupby(order) if kind == "log"]
+            assert slices == [3, 3, 3, 2], "ten streams and the meta group"
 
 
 @virtual_time

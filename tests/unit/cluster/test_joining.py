@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.joining import JOIN_RETRY_SECONDS, Joining
+from jetcluster.cluster.bootstrap import Announcement
+from jetcluster.cluster.joining import BOOT_NOTICE, JOIN_RETRY_SECONDS, Joining
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError
 from testkit.sim.nodes import Cluster
@@ -77,3 +78,31 @@ async def test_many_that_join_at_once_do_not_wait_until_they_ask_again() -> None
     began = loop.time()
     async with Cluster("ABC", workers=5):
         assert loop.time() - began < 12 * JOIN_RETRY_SECONDS / 2
+
+
+@virtual_time
+async def test_a_node_that_comes_to_a_cluster_at_rest_is_told_of_it() -> None:
+    """Nobody announces anything else then, and it founds nothing."""
+    async with Cluster() as cluster:
+        await asyncio.sleep(2.0)
+        late = cluster.add("D")
+        await cluster.until(lambda: late.me in cluster["A"].js.meta.group.peers, what="it votes")  # type: ignore[union-attr]
+
+
+@virtual_time
+async def test_a_member_that_hears_too_early_that_it_is_out_asks_once_it_has_no_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One voter's word may come before the leader falls silent, and nobody has to say it again."""
+    async with Cluster("ABCD") as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None and leader.js.meta.group is not None
+        group = leader.js.meta.group
+        out, other = [node for node in cluster if node is not leader][:2]
+        rest = tuple(node.me for node in cluster if node is not out)
+        monkeypatch.setattr(Joining, "announce", lambda joining: None)
+        other.mesh.notify(out.me, BOOT_NOTICE, Announcement(rest, settled=True, meta_peers=rest).encode())
+        await cluster.never(lambda: out.me not in group.peers, 1.0, "a change")
+        group.remove_peer(out.me)
+        await cluster.until(lambda: out.me not in group.members, what="it is out")
+        await cluster.until(lambda: out.me in group.peers, what="it is a member again")

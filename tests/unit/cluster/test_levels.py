@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from jetcluster.cluster import meta_members
 from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LEVEL
+from jetcluster.stream.log.levels import LEVEL, MANY_MEMBERS_LEVEL
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 
@@ -78,3 +79,22 @@ async def test_a_node_that_comes_back_older_is_put_on_record_as_such() -> None:
         await cluster.until(lambda: meta.nodes[node.me].level == LEVEL)
         node.raft.levels.own = 0
         await cluster.until(lambda: meta.nodes[node.me].level == 0)
+
+
+@virtual_time
+async def test_more_members_than_an_older_one_can_read_wait_until_it_is_upgraded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meta_members, "NARROW_MEMBERS", 4)
+    async with Cluster() as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None and leader.js.meta.group is not None
+        group, old = leader.js.meta.group, next(node for node in cluster if node is not leader)
+        old.raft.levels.own = MANY_MEMBERS_LEVEL - 1
+        await cluster.until(lambda: leader.raft.levels.told(old.me) == old.raft.levels.own, what="it is known")
+        within, beyond = cluster.add("D"), cluster.add("E")
+        await cluster.until(lambda: len(group.members) == 4, what="what the older one can read")
+        await cluster.never(lambda: len(group.members) > 4, 5.0, "one more")
+        old.raft.levels.own = MANY_MEMBERS_LEVEL
+        await cluster.until(lambda: {within.me, beyond.me} <= {*group.peers}, what="all are members")
+        assert all(node.fatal == [] for node in cluster)

@@ -1,12 +1,22 @@
-"""Who votes in the meta group: the rules of cluster/meta_voters.py."""
+"""The voters of the meta group among workers and other nodes (cluster/meta_voters.py)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jetcluster.cluster import meta_voters
-from jetcluster.cluster.meta_voters import MAX_VOTERS, has_place, replaced
+from jetcluster.cluster.meta_voters import MAX_VOTERS, REPLACE_SECONDS, MetaVoters, has_place, replaced
+from jetcluster.config.options import WorkerOptions
 from jetcluster.errors import ApiError
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.meta.state import Node
+from jetcluster.model.machines import tags_of
+from jetcluster.raft.api import RaftGroup
+from jetcluster.raft.membership import Config
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 
@@ -48,11 +58,76 @@ def test_as_many_vote_as_before() -> None:
     assert voters == ("c0", "d0", "e0", "f0", "g0")
 
 
-def voters(cluster: Cluster) -> set[str]:
-    """Names of the meta group's voters; empty while they change."""
+class Meta:
+    """A leader and what it knows: workers `a0` to `e0` vote, and whoever `follows` has caught up."""
+
+    def __init__(self, voters: str, follows: str) -> None:
+        self.votes = tuple(voters.split())
+        self.changed: list[tuple[str, ...]] = []
+        self.last_index = 1
+        self._follows = follows.split()
+        self.nodes = {peer: Node(peer, peer, self._tags(peer)) for peer in (*self.votes, *self._follows)}
+        self.removed: dict[str, str] = {}
+        self.peers: dict[str, NodeInfo] = {}
+        self.me = SimpleNamespace(peer_id=self.votes[0], tags=self._tags(self.votes[0]))
+
+    def _tags(self, peer: str) -> tuple[str, ...]:
+        return tuple(tags_of(peer[0], int(peer[1:]))) if peer[-1].isdigit() else ()
+
+    def members_at(self, index: int) -> Config:
+        return Config(self.votes, tuple(self._follows))
+
+    def status(self) -> Any:
+        return SimpleNamespace(peers=[SimpleNamespace(peer=peer, caught_up=True) for peer in self._follows])
+
+    def change_voters(self, voters: tuple[str, ...]) -> int:
+        self.changed.append(voters)
+        return 2
+
+    def chooser(self) -> MetaVoters:
+        return MetaVoters(self, self)  # type: ignore[arg-type]
+
+    def leave(self, how: str, peer: str) -> None:
+        if how == "removed":
+            self.removed[peer] = ""
+        else:
+            self.nodes[peer] = replace(self.nodes[peer], draining=True)
+
+    def lose(self, *gone: str) -> list[tuple[str, ...]]:
+        self.chooser().replace(self, lambda peer: REPLACE_SECONDS if peer in gone else 0.0)  # type: ignore[arg-type]
+        return self.changed
+
+
+def test_the_vote_of_a_node_that_is_no_worker_stays_its_own() -> None:
+    assert Meta("a0 p q", "b0 c0").lose("p") == []
+    assert Meta("a0 p d0", "b0 c0").lose("p", "d0") == [("a0", "p", "b0")]
+
+
+def test_a_node_that_is_no_worker_takes_no_other_vote() -> None:
+    assert Meta("a0 b0 c0", "p").lose("b0") == []
+
+
+@pytest.mark.parametrize("how", ["removed", "draining"])
+def test_a_node_that_leaves_gets_no_vote(how: str) -> None:
+    meta = Meta("a0 b0 c0", "d0 e0 p")
+    for peer in ("d0", "p"):
+        assert meta.chooser().may_vote(peer, meta.votes)
+        meta.leave(how, peer)
+        assert not meta.chooser().may_vote(peer, meta.votes)
+    assert meta.lose("b0") == [("a0", "c0", "e0")]
+
+
+def meta_group(cluster: Cluster) -> RaftGroup:
+    """The leader's."""
     leader = cluster.meta_leader()
     assert leader is not None and leader.js.meta.group is not None
-    config = leader.js.meta.group.members_at(leader.js.meta.group.commit_index)
+    return leader.js.meta.group
+
+
+def voters(cluster: Cluster) -> set[str]:
+    """Names of the meta group's voters; empty while they change."""
+    group = meta_group(cluster)
+    config = group.members_at(group.commit_index)
     return set() if config.outgoing else {node.name for node in cluster.nodes.values() if node.me in config.voters}
 
 
@@ -128,3 +203,24 @@ async def test_a_worker_that_lost_its_vote_while_it_was_cut_off_follows_again(mo
         assert away not in voters(cluster)
         found = await cluster.create("S", 3, ask=away)
         assert len(found.peers) == 3
+
+
+@virtual_time
+async def test_nodes_that_are_no_workers_restart_slowly_and_no_more_vote_than_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They keep their votes while they are away: nobody would ever give up the vote that took the place of one."""
+    monkeypatch.setattr(meta_voters, "REPLACE_SECONDS", 2.0)
+    async with Cluster("PQRST") as cluster:
+        for machine in "AB":
+            cluster.places[f"{machine}0"] = WorkerOptions(0, 1, machine, (), "", {}, secret="")
+            cluster.add(f"{machine}0")
+        members = {node.me for node in cluster}
+        await cluster.until(lambda: {*meta_group(cluster).members} == members, what="the workers are members")
+        before = voters(cluster)
+        away = next(name for name in "PQ" if not cluster[name].js.meta.leading)
+        cluster.crash([away])
+        await cluster.never(lambda: voters(cluster) not in (set(), before), 5.0, "another vote")
+        cluster.restart([away])
+        await cluster.until(lambda: cluster[away].js.meta.group.leader is not None, what="it is back")  # type: ignore[union-attr]
+        assert voters(cluster) == before == set("PQRST")

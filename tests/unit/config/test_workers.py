@@ -67,6 +67,13 @@ def test_the_workers_of_a_single_machine_are_a_cluster_that_nobody_else_can_join
     assert cluster.authorization.password == "hush"
 
 
+@pytest.mark.parametrize("tag", ["machine:big", "Worker:1", " machine:"])
+def test_no_server_is_made_a_worker_by_its_tags(tag: str) -> None:
+    with pytest.raises(ConfigError, match=r'server_tags must not begin with "(machine|worker):", which workers have'):
+        load_text(f'server_tags: ["az:1", "x,{tag}"]', "c.conf", {})
+    assert load_text("server_tags: [machine, workers]", "c.conf", {})[0].server_tags == ["machine", "workers"]
+
+
 def test_files_are_the_supervisors_and_the_store_is_shared_out() -> None:
     options = worker(ALONE, 1)
     assert (options.pid_file, options.ports_file_dir, options.log_file) == ("", "", "l.w1")
@@ -128,6 +135,13 @@ def test_data_of_workers_that_are_not_started_is_not_passed_over(tmp_path: Path)
     assert "has data of worker 2, and workers is 2: set workers to 3, or" in str(problem_of_store(options, 2))
     (tmp_path / "jetstream").rmdir()
     assert "none of worker 0" in str(problem_of_store(options, 3))
+
+
+def test_in_a_cluster_worker_0_may_begin_anew(tmp_path: Path) -> None:
+    options, _ = load_text(f'{CLUSTER} jetstream {{ store_dir: "{tmp_path}" }}', "c.conf", {})
+    (tmp_path / "worker-1" / "jetstream").mkdir(parents=True)
+    assert problem_of_store(options, 2) is None
+    assert "has data of worker 1" in str(problem_of_store(options, 1))
 
 
 @pytest.mark.parametrize(

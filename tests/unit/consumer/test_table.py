@@ -499,3 +499,29 @@ def test_the_oldest_session_is_forgotten_when_there_are_too_many() -> None:
     for either in (sessions, again):
         accept(either, 1, 0, first=True, owner=owners[1])
         assert either.of(owners[2]) is None and either.of(owners[3]) is not None
+
+
+class Walked(dict[int, ConsumerState]):
+    """Counts the walks over all consumers."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1  # runs with the first step of a walk
+        yield from super().values()
+
+
+def test_a_consumer_is_created_updated_and_deleted_without_a_look_at_the_others() -> None:
+    n = Node({"max_consumers": 100})
+    for number in range(20):
+        n.create(f"C{number}", direct=number < 5)
+    n.table.by_cid = walked = Walked(n.table.by_cid)
+    n.create("X")
+    n.create("X", description="y")
+    assert n.table.public_count == n.machine.consumer_count == 16
+    n.delete("X")
+    n.delete("C0")
+    assert walked.walks == 0
+    assert (n.table.public_count, n.table.count) == (15, 19)
+    n.restart()
+    assert (n.table.public_count, n.table.count) == (15, 19)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
@@ -20,60 +19,12 @@ from jetcluster.mesh.link import (
     TcpLink,
 )  # fmt: skip
 from jetcluster.mesh.mesh import NodeMesh
-from jetcluster.mesh.options import MeshOptions
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from jetcluster.raft.config import RaftConfig
 from testkit.raft_frames import encode_raft
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.mesh_support import FakeSwitchboard, admit, info, receive
-
-
-class FakeTransport:
-    """Keeps what is written; full after `HIGH_WATER_BYTES` until `drain`."""
-
-    def __init__(self) -> None:
-        self.protocol: TcpLink | None = None
-        self.written: list[bytes] = []
-        self.buffered = 0
-        self.closed = ""
-        self.reading = True
-
-    def set_write_buffer_limits(self, high: int, low: int) -> None:
-        self.high, self.low = high, low
-
-    def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.9", 999) if name == "peername" else None
-
-    def get_write_buffer_size(self) -> int:
-        return self.buffered
-
-    def is_closing(self) -> bool:
-        return bool(self.closed)
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-        self.buffered += len(data)
-        assert self.protocol is not None
-        if self.buffered > self.high and not self.protocol.congested:
-            self.protocol.pause_writing()
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def drain(self) -> None:
-        self.buffered = 0
-        assert self.protocol is not None
-        if self.protocol.congested:
-            self.protocol.resume_writing()
-
-    def close(self) -> None:
-        self.closed = self.closed or "close"
-
-    def abort(self) -> None:
-        self.closed = "abort"
+from tests.unit.cluster.mesh_support import FakeSwitchboard, admit, receive
+from tests.unit.mesh.link_rig import FakeTransport, up_link, up_mesh
 
 
 def frames_of(transport: FakeTransport) -> list[tuple[int, bytes]]:
@@ -81,31 +32,6 @@ def frames_of(transport: FakeTransport) -> list[tuple[int, bytes]]:
     spans = reader.feed(b"".join(transport.written))
     assert reader.error is None
     return [(kind, reader.buffer[start:end]) for kind, start, end in spans]
-
-
-async def up_link(**options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
-    """A link as it is after handshake and INFO exchange."""
-    return (await up_mesh(**options))[1:]
-
-
-async def up_mesh(*, jetstream: bool = False, **options: Any) -> tuple[NodeMesh, TcpLink, FakeTransport, ManualTime]:
-    """The same, behind the mesh whose link it is."""
-    time = ManualTime()
-    mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c", **options), clock=time)
-    mesh.loop = asyncio.get_running_loop()
-    link = mesh.new_link(b"", dialer=False)
-    transport = FakeTransport()
-    transport.protocol = link
-    link.connection_made(cast(asyncio.BaseTransport, transport))
-    link.advance(ConnectionEvent.CONNECT)
-    link.peer_id = "BBBBBBBB"
-    link._reader.max_frame = mesh.max_frame
-    mesh._choose(link)
-    mesh._came_up(link, info("you", "BBBBBBBB", jetstream=jetstream))
-    await asyncio.sleep(0)
-    transport.written.clear()
-    transport.buffered = 0
-    return mesh, link, transport, time
 
 
 async def test_what_is_over_stays_over() -> None:
@@ -117,6 +43,22 @@ async def test_what_is_over_stays_over() -> None:
         link.advance(ConnectionEvent.CONNECT)
     link.connection_lost(None)
     assert link.state is CLOSED and link.close_reason == "enough"
+
+
+@pytest.mark.parametrize("how", ["close", "flush"])
+async def test_a_socket_that_has_failed_holds_up_no_end(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uvloop says it, before it calls `connection_lost`."""
+    link, transport, _ = await up_link()
+
+    def write(data: bytes) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    monkeypatch.setattr(transport, "write", write)
+    link.send_urgent(encode_raft(1, b"r"))
+    if how == "flush":
+        link.flush()
+    link.close("enough")
+    assert link.state is CLOSED and link.close_reason == "enough" and transport.closed
 
 
 def msg(payload: bytes) -> bytes:

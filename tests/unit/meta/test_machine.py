@@ -532,7 +532,7 @@ def test_what_a_node_understands_is_kept_and_unknown_to_versions_before() -> Non
 
 
 def looked_through(machine: MetaMachine) -> tuple[object, ...]:
-    """What the indexes answer, by a walk over all streams."""
+    """The answers of the indexes, by a walk over all streams."""
     every, nodes = machine.all_assignments(), machine.nodes.keys()
     by_peer = {peer: [a for a in every if peer in a.peers] for peer in ("n1", "n2", "n3", "n4")}
     misplaced = [a for a in every if len(a.peers) < a.replicas or nodes.isdisjoint(a.peers)]

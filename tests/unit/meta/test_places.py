@@ -1,4 +1,4 @@
-"""What is counted and indexed of the assignments (meta/places.py); `test_machine` compares it with a walk."""
+"""Counts and indexes of the assignments (meta/places.py); `test_machine` compares them with a walk."""
 
 from __future__ import annotations
 

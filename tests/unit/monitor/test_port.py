@@ -7,16 +7,20 @@ import json
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
 import jetcluster
 from jetcluster.clock import SystemClock
+from jetcluster.config.options import WorkerOptions
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.model.machines import tags_of
 from jetcluster.monitor.port import Monitor, MonitorError, start_monitor
+from jetcluster.monitor.source import WORKER_METHOD
 from jetcluster.server.server import Server
 from testkit.certificates import make_certificate
 from tests.unit.monitor import fake_node
@@ -34,6 +38,26 @@ async def monitor(server: Server) -> AsyncIterator[Monitor]:
 async def get(monitor: Monitor, path: str) -> tuple[int, str, dict[str, str]]:
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{monitor.port}{path}") as response:
         return response.status, await response.text(), dict(response.headers)
+
+
+async def test_a_worker_that_no_connection_came_to_answers_the_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages are imported with the first request, and the kernel may give all connections to another worker."""
+    served: dict[str, Callable[[str, bytes], Awaitable[bytes]]] = {}
+    mesh = SimpleNamespace(
+        serve=served.__setitem__,
+        me=SimpleNamespace(tags=tags_of("m", 0)),
+        peers={"other": SimpleNamespace(tags=tags_of("m", 1))},
+    )
+    node = fake_node.node(server, SystemClock())
+    monkeypatch.setattr(node.options, "worker", WorkerOptions(0, 2, "m", (), "", {}))
+    monkeypatch.setattr(node, "jetstream", SimpleNamespace(mesh=mesh))
+    node.monitor = await start_monitor(node)
+    async with asyncio.timeout(20):
+        answer = await served[WORKER_METHOD]("other", json.dumps(["stacksz", {}]).encode())
+    assert b"test_port.py" in answer
+    await node.monitor.stop()
 
 
 async def test_pages(monitor: Monitor) -> None:

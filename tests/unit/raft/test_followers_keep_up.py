@@ -73,7 +73,7 @@ class Jittery(Loopback):
 
 
 class Owed(NamedTuple):
-    """What a follower lacks since when, under one leader, over one link."""
+    """The entries that a follower lacks under one leader, over one link, and since when."""
 
     since: float
     commit: int

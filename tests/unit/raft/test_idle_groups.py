@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
+from jetcluster.raft.admission import Admission
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.group import Group
@@ -29,7 +30,7 @@ ROOMY = JournalOptions(segment_bytes=32 << 20, reserve_bytes=0)
 class Calls:
     """Counts calls of methods, whatever group they are of."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[object, str]) -> None:
         self.of: Counter[str] = Counter()
         for owner, name in methods:
             monkeypatch.setattr(owner, name, self._counted(name, getattr(owner, name)))
@@ -88,6 +89,20 @@ def test_digests_name_as_many_groups_per_second_whatever_a_node_leads(monkeypatc
     most = 2 * 6 * 40.0  # two peers
     assert most * 0.7 <= sum(named) <= most * 1.1
     assert set(named) == {0, 60}, "each one names all that are led, or the others would look for leaders"
+
+
+def test_a_digest_without_news_is_compared_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(30)
+    calls = Calls(monkeypatch, (Admission, "standing"), (Group, "led_by"), (codec, "decode_control"))
+    net.run(10.0)
+    assert calls.of.keys() == {"decode_control"}
+    net["A"].group(7).propose(b"x")
+    net.run(0.5)
+    calls.of.clear()
+    net["B"].group(7).engine.forget_leader()
+    net["B"].group(7).sync()
+    net.run(2.5)
+    assert calls.of["led_by"] == 1 and net["B"].group(7).leader == "A"
 
 
 def test_elections_of_very_many_groups_leave_most_of_the_loop_to_other_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,22 @@ async def test_idle_streams_are_hardly_looked_at() -> None:
 
 
 @virtual_time
+async def test_many_idle_streams_get_as_many_visits_as_few() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetcluster.replica.rounds.IDLE_VISITS_PER_SECOND", 1)
+        counted = ticks(patch)
+        async with Cluster() as cluster:
+            names = [f"S{number}" for number in range(25)]
+            for name in names:
+                await cluster.create(name, 3)
+            await resting(cluster, *names)
+            await asyncio.sleep(30.0)
+            counted.clear()
+            await asyncio.sleep(100.0)
+            assert 3 * 25 * 3 <= counted.total() <= 3 * 1.4 * 100, "leaders and followers of three nodes"
+
+
+@virtual_time
 async def test_all_of_many_replicas_are_visited_within_a_tick() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jetcluster.replica.rounds.VISITS_AT_ONCE", 3)

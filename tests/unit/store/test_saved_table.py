@@ -187,7 +187,7 @@ def test_a_stream_that_loses_messages_all_the_time_is_left_to_the_last_flush(rem
 
 
 def test_a_long_stream_is_left_to_the_last_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a flush takes counts blocks and gaps between them, and is known before anything is computed."""
+    """The work of a save counts blocks and gaps between them, and is known before anything is computed."""
     store = filled(Kv(), 40)
     digests: list[int] = []
     real = BlockTable.rows_to

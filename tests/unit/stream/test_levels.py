@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.stream.log.levels import LEVEL, LOWERINGS, lowered
+from jetcluster.stream.log.levels import LEVEL, LOWERINGS, MANY_MEMBERS_LEVEL, lowered
 
 
 def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -> None:
@@ -14,6 +14,6 @@ def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -
     assert lowered(b"w", 1, lowerings) is None, "it waits for the last server"
 
 
-def test_the_first_level_has_nothing_to_lower() -> None:
-    assert LEVEL == 1 and not LOWERINGS
+def test_no_level_has_a_command_to_lower_yet() -> None:
+    assert LEVEL == MANY_MEMBERS_LEVEL and not LOWERINGS
     assert lowered(b"c", 0) == b"c"
