@@ -347,8 +347,27 @@ async def test_what_concerns_the_whole_node_wakes_all() -> None:
             journal: Any = node.journal
             number, journal.in_flight = journal.in_flight, 77
             await asyncio.sleep(TICK)
-            assert await all_in(4), "the disk hangs: who lags is to be seen"
+            assert await all_in(1), "the disk hangs"
+            assert not await all_in(1)
             journal.in_flight = number
+            assert await all_in(1), "it is over"
+
+
+@virtual_time
+async def test_who_falls_behind_while_the_disk_hangs_is_watched_and_nobody_else() -> None:
+    async with Cluster() as cluster:
+        for name in "ST":
+            await cluster.create(name, 3)
+        await resting(cluster, "S", "T")
+        node = cluster.followers("S")[0]
+        node.writer.hold()
+        assert (await cluster.leader("S").publish_again(b"s", b"x"))["seq"] == 1
+        await asyncio.sleep(2.5 * TICK)
+        replica = node.replica("S")
+        assert replica.group.told_index > replica.group.applied_index and node.raft.health.may_answer
+        watched = not replica.resting, not node.replica("T").resting
+        node.writer.release()
+        assert watched == (True, False)
 
 
 @virtual_time
