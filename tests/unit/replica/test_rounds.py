@@ -356,15 +356,19 @@ async def test_what_concerns_the_whole_node_wakes_all() -> None:
 @virtual_time
 async def test_who_falls_behind_while_the_disk_hangs_is_watched_and_nobody_else() -> None:
     async with Cluster() as cluster:
-        for name in "ST":
+        for name in "STU":
             await cluster.create(name, 3)
-        await resting(cluster, "S", "T")
+        await resting(cluster, "S", "T", "U")
         node = cluster.followers("S")[0]
+        leader = cluster.leader("S")
         node.writer.hold()
-        assert (await cluster.leader("S").publish_again(b"s", b"x"))["seq"] == 1
-        await asyncio.sleep(2.5 * TICK)
+        await leader.publish_again(b"u", b"x")
+        await asyncio.sleep(2.2 * TICK)  # all have been woken, and rest again
+        await leader.publish_again(b"s", b"x")
         replica = node.replica("S")
-        assert replica.group.told_index > replica.group.applied_index and node.raft.health.may_answer
+        await cluster.until(lambda: replica.group.told_index > replica.group.applied_index, what="news", seconds=0.1)
+        assert replica.resting and node.raft.health.may_answer
+        await asyncio.sleep(1.1 * TICK)
         watched = not replica.resting, not node.replica("T").resting
         node.writer.release()
         assert watched == (True, False)
