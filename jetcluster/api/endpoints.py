@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from jetcluster import API_LEVEL
-from jetcluster.api import consumers, models, restore, snapshot, streams
+from jetcluster.api import consumers, models, streams
 from jetcluster.api.request import ApiContext, Request, RequestCounters
 from jetcluster.api.streams import on_leader
 from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, OBJECT_DELIVER_SUBJECT, STREAM_NOT_FOUND, ApiError, by_code
@@ -183,6 +183,18 @@ async def _delete_streams(context: ApiContext, account: str) -> None:
             end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
 
 
+async def _snapshot(context: ApiContext, request: Request) -> Fields:
+    from jetcluster.api.snapshot import snapshot  # few servers are ever asked for an archive
+
+    return await snapshot(context, request)
+
+
+async def _restore(context: ApiContext, request: Request) -> Fields:
+    from jetcluster.api.restore import restore
+
+    return await restore(context, request)
+
+
 def _server(context: ApiContext, request: Request) -> Fields:
     _check_clustered(context)
     wanted = models.ServerRequest.from_fields(request.fields, strict=request.strict)
@@ -262,8 +274,8 @@ ALL: Final = (
     _plain(_endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get)),
     _endpoint("STREAM.MSG.DELETE", 1, "stream_msg_delete_response", streams.msg_delete),
     _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),
-    _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", snapshot.snapshot),
-    _endpoint("STREAM.RESTORE", 1, "stream_restore_response", restore.restore, deliver_subject=""),
+    _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", _snapshot),
+    _endpoint("STREAM.RESTORE", 1, "stream_restore_response", _restore, deliver_subject=""),
     _endpoint("STREAM.PEER.REMOVE", 1, "stream_remove_peer_response", streams.peer_remove),
     _endpoint("STREAM.CANCEL_MOVE", 1, "stream_cancel_move_response", streams.cancel_move),
     _endpoint("CONSUMER.NAMES", 1, "consumer_names_response", consumers.names, **_NO_PAGE, consumers=[]),
