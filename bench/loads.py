@@ -115,7 +115,7 @@ def _core(
         sub.send(b"SUB %b 2\r\n" % subject.encode())
         sub.flush()
         time.sleep(0.3)  # interest has to cross the routes when the URLs are two nodes
-        frame = render_publish(subject, payload_of(size))
+        frame = b"PUB %b %d\r\n%b\r\n" % (subject.encode(), size, payload_of(size))
         each = len(b"MSG %b 2 %d\r\n" % (subject.encode(), size)) + size + 2
         reader = _Reader(sub, each)
         cpu = CpuWatch(pids)

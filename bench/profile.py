@@ -20,10 +20,13 @@ from testkit.harness import HarnessError, Node
 TOP_LINES = 12
 RATE = 250
 """Samples per second."""
-STARTED = 2.0
+STARTED = 2
 """Seconds of a start that are profiled."""
 _ATTACHED = 1.5
 _LINE = re.compile(r":\d+\)$")
+_ADDRESS = re.compile(r"^0x[0-9a-f]+ ")
+_WAITS = re.compile(r"PyThread_acquire_lock_timed|(?:;|^)(?:epoll_p?wait|poll|select) \([^;]*$")
+"""Stacks of threads that wait: py-spy takes some of them for busy when it reads native frames."""
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _HEAD = """# Profiles
 
@@ -46,8 +49,8 @@ class Profile:
         found: Counter[str] = Counter()
         for line in raw.splitlines():
             stack, _, count = line.rpartition(" ")
-            if stack:
-                found[_LINE.sub(")", stack.rpartition(";")[2])] += int(count)
+            if stack and not _WAITS.search(stack):
+                found[_ADDRESS.sub("", _LINE.sub(")", stack.rpartition(";")[2]))] += int(count)
         return cls(found.total(), found.most_common(TOP_LINES))
 
     def table(self) -> str:
@@ -97,13 +100,13 @@ class Profiler:
         if node is not None:
             await node.start()
         if not self._output.exists() or not (raw := self._output.read_text()):
-            raise HarnessError(f"py-spy: {told.decode(errors='replace')[-300:]}")
+            raise HarnessError(f"py-spy: {told.decode(errors='replace').strip()[-300:]}")
         self._output.unlink()
         self.found |= dict.fromkeys(rows, Profile.parse(raw))
 
     def _py_spy(self, *args: str) -> subprocess.Popen[bytes]:
         program = str(Path(sys.executable).with_name("py-spy"))
-        command = [program, "record", "--rate", str(RATE), "--native", "--threads", "--format", "raw",
+        command = [program, "record", "--rate", str(RATE), "--native", "--format", "raw",
                    "--output", str(self._output), *args]  # fmt: skip
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
