@@ -111,6 +111,7 @@ bench: install ## jetcluster and nats-server in turns, an hour; writes docs/benc
 	$(BIN)/python -m bench page $(BENCH) --out docs/benchmarks.md --quote README.md
 	$(BIN)/python -m bench page --profile
 	$(BIN)/python -m bench page --render --out docs/benchmarks.md
+	$(BIN)/python -m bench sizes --out docs/benchmarks/sizes.md
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)

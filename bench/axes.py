@@ -137,7 +137,7 @@ async def connections(stand: Stand, before: int, size: int) -> dict[str, float]:
     await held[-1].flush()
     cpu = (stand.spent() - used) / (size - before) * 1e6
     core = await loads.core_pubsub(node.url, node.url, "core", seconds=stand.seconds / 2, pids=stand.pids)
-    return {"connect": each, "connect, CPU": cpu, "core message": core.server_us} | await _rests(stand)
+    return {"connect": each, "connection": cpu, "core message": core.server_us} | await _rests(stand)
 
 
 def disconnect() -> None:
@@ -155,7 +155,7 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(_FILES, hard), hard))
 
 
-US, SECONDS, MEGABYTES, SHARE, MS = "CPU µs", "s", "MB", "% of a core", "ms"
+US, SECONDS, MEGABYTES, SHARE, MS = "µs of CPU", "s", "MB", "% of a core", "ms"
 AXES = (
     Axis("messages", "Messages of 128 B in one R1 stream.", 1, (1000, 10_000, 100_000, 1_000_000, 3_000_000),
          {"publish": US, "Direct Get": US, "restart": SECONDS, "memory": MEGABYTES}, messages),
@@ -166,5 +166,5 @@ AXES = (
     Axis("consumers", "Idle durable pull consumers of one R1 stream.", 1, (10, 100, 1000, 10_000, 30_000),
          {"create": MS, "at rest": SHARE, "memory": MEGABYTES}, consumers),
     Axis("connections", "Idle clients with one subscription each, at one node.", 1, (10, 100, 1000, 10_000),
-         {"connect": MS, "connect, CPU": US, "core message": US, "at rest": SHARE, "memory": MEGABYTES}, connections),
+         {"connect": MS, "connection": US, "core message": US, "at rest": SHARE, "memory": MEGABYTES}, connections),
 )  # fmt: skip

@@ -65,7 +65,7 @@ def _told(name: str) -> str:
 
 class Profiler:
     """Attached by a measurement to a node (`watch`), or told of a node whose start is the row (`watch_start`);
-    `found` has a profile for each row."""
+    `found` has a profile for each measurement, by its first row."""
 
     def __init__(self) -> None:
         self.found: dict[str, Profile] = {}
@@ -83,8 +83,16 @@ class Profiler:
     def watch_start(self, node: Node) -> None:
         self._node = node
 
-    async def finish(self, rows: Sequence[str]) -> None:
-        """Ends it; the profile is that of each of `rows`. Raises HarnessError when py-spy has nothing to say."""
+    def drop(self) -> None:
+        """Ends it without a profile: the measurement has failed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._process = self._node = None
+        self._output.unlink(missing_ok=True)
+
+    async def finish(self, row: str) -> None:
+        """Ends it; the profile is that of `row`. Raises HarnessError when py-spy has nothing to say."""
         if (node := self._node) is not None:
             await node.stop()
             # py-spy ends what it has started when the time is over.
@@ -102,7 +110,7 @@ class Profiler:
         if not self._output.exists() or not (raw := self._output.read_text()):
             raise HarnessError(f"py-spy: {told.decode(errors='replace').strip()[-300:]}")
         self._output.unlink()
-        self.found |= dict.fromkeys(rows, Profile.parse(raw))
+        self.found[row] = Profile.parse(raw)
 
     def _py_spy(self, *args: str) -> subprocess.Popen[bytes]:
         program = str(Path(sys.executable).with_name("py-spy"))

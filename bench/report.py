@@ -49,7 +49,8 @@ def below(samples: Samples, groups: Sequence[Group], limit: float = PROFILED) ->
 
 
 def page(samples: Samples, groups: Sequence[Group], profiled: Collection[str] = ()) -> str:
-    """The Markdown page. Rows in `profiled` are linked to their profile where they are below PROFILED."""
+    """The Markdown page. Rows below PROFILED are linked to their profile, if their measurement's first row is in
+    `profiled`."""
     lines = ["# Benchmarks", "", *_head(samples, groups)]
     for group in groups:
         if any(samples.values(one.name, row.name) or samples.errors(one.name, row.name) for row in group.rows
@@ -99,6 +100,7 @@ def _table(samples: Samples, group: Group, profiled: Collection[str]) -> list[st
         "| CPU µs per message | note |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
+    heads = {row.name: one.rows[0].name for one in group.measurements for row in one.rows}
     for row in group.rows:
         cells = [
             row.name,
@@ -106,7 +108,7 @@ def _table(samples: Samples, group: Group, profiled: Collection[str]) -> list[st
             *(_span(samples.values(one.name, row.name)) for one in ALL),
             *(_ratio(ratio(samples, row, peer)) for peer in (LAZY, ALWAYS)),
             _cpu(samples, row),
-            _notes(samples, row, profiled),
+            _notes(samples, row, heads[row.name] if heads[row.name] in profiled else ""),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -134,7 +136,8 @@ def _cpu(samples: Samples, row: Row) -> str:
     return "" if not any(each) else " / ".join(number(one) for one in each)
 
 
-def _notes(samples: Samples, row: Row, profiled: Collection[str]) -> str:
+def _notes(samples: Samples, row: Row, profile: str) -> str:
+    """What there is to say of a row; `profile` is the heading of its profile, "" for none."""
     notes = [row.note] if row.note else []
     busy = [
         f"{one.name} {100 * share:.0f} %" for one in ALL if (share := samples.client(one.name, row.name) or 0) >= BUSY
@@ -147,8 +150,8 @@ def _notes(samples: Samples, row: Row, profiled: Collection[str]) -> str:
         if (errors := samples.errors(one.name, row.name))
     ]
     found = ratio(samples, row, LAZY)
-    if row.name in profiled and found is not None and found < PROFILED:
-        notes.append(f"[profile](benchmarks/profiles.md#{anchor(row.name)})")
+    if profile and found is not None and found < PROFILED:
+        notes.append(f"[profile](benchmarks/profiles.md#{anchor(profile)})")
     return "; ".join(notes)
 
 

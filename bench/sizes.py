@@ -152,10 +152,12 @@ def _table(axis: Axis, points: Points) -> list[str]:
 
 def svg(axis: Axis, points: Points) -> str:
     """The plots of an axis."""
-    return plots(axis.name, {
-        figure: (unit, {text: line for name, text in NAMES.items() if (line := points.line(axis.name, name, figure))})
-        for figure, unit in axis.figures.items()
-    })  # fmt: skip
+    figures = {}
+    for figure, unit in axis.figures.items():
+        lines = {text: line for name, text in NAMES.items() if (line := points.line(axis.name, name, figure))}
+        if lines:
+            figures[figure] = unit, lines
+    return plots(axis.name, figures)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -91,8 +91,10 @@ class Turns:
         try:
             found = await asyncio.wait_for(one.run(stand), one.within)
             if self.profiler is not None:
-                await self.profiler.finish([row.name for row in one.rows][:1])
+                await self.profiler.finish(one.rows[0].name)
         except FAILURES as error:
+            if self.profiler is not None:
+                self.profiler.drop()
             self._note(number, one, stand.contender, _told(error), what)
         else:
             self._note(number, one, stand.contender, found, what)

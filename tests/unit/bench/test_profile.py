@@ -16,7 +16,9 @@ def test_samples_count_for_the_function_that_ran_whatever_its_line() -> None:
     found = Profile.parse(RAW)
     assert (found.total, found.functions[0]) == (100, ("feed (parser.py)", 50))
     assert "| 50.0 % | `feed (parser.py)` |" in found.table() and "| 25.0 % | `send (libc.so.6)` |" in found.table()
-    waiting = "run (t.py:1);PyThread_acquire_lock_timed (libpython);0x7f12 (libc.so.6) 9\nrun (t.py:1);poll (libc.so.6) 9\n"
+    waiting = (
+        "run (t.py:1);PyThread_acquire_lock_timed (libpython);0x7f12 (libc.so.6) 9\nrun (t.py:1);poll (libc.so.6) 9\n"
+    )
     busy = "run (t.py:1);epoll_pwait (libc.so.6);wake (core.c:3) 1\nrun (t.py:1);0x7f12 (libc.so.6) 2\n"
     assert Profile.parse(waiting + busy).functions == [("(libc.so.6)", 2), ("wake (core.c)", 1)]
     many = Profile.parse("".join(f"a;f{n} (x.py:1) 1\n" for n in range(50)))
