@@ -45,41 +45,37 @@ async def _restarted(stand: Stand, messages: int) -> float:
     return time.monotonic() - start
 
 
-async def _stored(stand: Stand) -> int:
-    async with await stand.nodes[0].connect() as client:
-        return int((await client.api("STREAM.INFO.S"))["state"]["messages"])
-
-
 async def messages(stand: Stand, before: int, size: int) -> dict[str, float]:
-    """Messages of one stream."""
+    """Messages of one stream. The cost of a publish is that of those by which it has grown."""
     if not before:
         await stand.stream("S")
     url = stand.nodes[0].url
-    if (missing := size - (await _stored(stand))) > 0:
-        await loads.js_publish(url, "s", window=1000, count=missing)
-    stored = await _stored(stand)
-    gets = await loads.direct_get([url], "S", 1, stored, window=256, seconds=stand.seconds, pids=stand.pids)
-    restart = await _restarted(stand, stored)
-    published = await loads.js_publish(url, "s", seconds=stand.seconds / 4, pids=stand.pids)
+    published = await loads.js_publish(url, "s", window=500, count=size - before, pids=stand.pids)
+    await asyncio.sleep(QUIET)
+    gets = await loads.direct_get([url], "S", 1, size, window=256, seconds=stand.seconds, pids=stand.pids)
+    memory = resident(stand.nodes[0].pid) / MB
     return {
         "publish": published.server_us,
         "Direct Get": gets.server_us,
-        "restart": restart,
-        "memory": resident(stand.nodes[0].pid) / MB,
+        "memory": memory,
+        "restart": await _restarted(stand, size),
     }
 
 
 async def subjects(stand: Stand, before: int, size: int) -> dict[str, float]:
-    """Subjects of one stream, a message on each."""
+    """Subjects of one stream, a message on each. The cost of a publish is that of more on one of them."""
     if not before:
         await stand.stream("S", ["s.>"])
     url = stand.nodes[0].url
     await reads.publish_many(url, lambda n: b"s.%d.%d" % ((before + n) % 1000, before + n), size - before, size=32)
+    await asyncio.sleep(QUIET)
     some = [f"s.{n % 1000}.{n}" for n in range(0, size, max(1, size // 10_000))]
     gets = await loads.direct_get_last([url], "S", some, window=256, seconds=stand.seconds, pids=stand.pids)
+    published = await loads.js_publish(url, "s.0.0", seconds=stand.seconds / 2, pids=stand.pids)
     memory = resident(stand.nodes[0].pid) / MB
-    restart = await _restarted(stand, await _stored(stand))
-    published = await loads.js_publish(url, "s.0.0", seconds=stand.seconds / 4, pids=stand.pids)
+    async with await stand.nodes[0].connect() as client:
+        stored = int((await client.api("STREAM.INFO.S"))["state"]["messages"])
+    restart = await _restarted(stand, stored)
     return {"publish": published.server_us, "last by subject": gets.server_us, "memory": memory, "restart": restart}
 
 

@@ -13,14 +13,13 @@ import re
 import time
 from collections.abc import Sequence
 
-from bench.loads import ACK, MARK, payload_of
+from bench.loads import ACK, SIGN, payload_of
 from bench.result import CpuWatch, LoadResult
 from bench.window import Window, cycle, open_wires, run_windows
 from bench.wire import Wire
 from testkit.client import Client, ClientError
 
 SECOND = 1_000_000_000
-_MESSAGE = MARK + b"\r\n"
 _ACK_REPLIES = re.compile(rb"\$JS\.ACK\.[^ ]+")
 _FLOW_REPLIES = re.compile(rb"\$JS\.FC\.[^ \r]+")
 _STATUS = re.compile(rb"NATS/1\.0 [45]\d\d[^\r]*")
@@ -56,7 +55,7 @@ class _Feed:
             whole = data[:cut] if rest else data
             if not self.got and b'"error"' in whole:
                 raise ClientError(f"error answer: {whole[-300:]!r}")
-            self.got += whole.count(_MESSAGE)
+            self.got += whole.count(SIGN)
             if (found := whole.find(b"NATS/1.0 ")) >= 0 and (status := _STATUS.search(whole, found)) is not None:
                 raise ClientError(f"after {self.got} messages: {status[0].decode()}")
             self.react(whole)
@@ -188,7 +187,7 @@ async def kv_get(
     [wire] = await open_wires([url])
     api = b"PUB $JS.API.DIRECT.GET.KV_%b.$KV.%b.key" % (bucket.encode(), bucket.encode())
     frames = [b"%b%d %b.a 0\r\n\r\n" % (api, n * _STRIDE % keys, wire.inbox) for n in range(keys)]
-    return await run_windows("kv get", [Window(wire, window, _MESSAGE, cycle(frames))], seconds=seconds, pids=pids)
+    return await run_windows("kv get", [Window(wire, window, SIGN, cycle(frames))], seconds=seconds, pids=pids)
 
 
 async def idle_durables(
