@@ -137,7 +137,7 @@ def _cpu(samples: Samples, row: Row) -> str:
 
 
 def _notes(samples: Samples, row: Row, profile: str) -> str:
-    """What there is to say of a row; `profile` is the heading of its profile, "" for none."""
+    """Notes of a row; `profile` is the heading of its profile, "" for none."""
     notes = [row.note] if row.note else []
     busy = [
         f"{one.name} {100 * share:.0f} %" for one in ALL if (share := samples.client(one.name, row.name) or 0) >= BUSY
