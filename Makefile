@@ -20,6 +20,7 @@ UNIT_WORKERS ?= 3
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
 FILES ?= 3
 CHAOS ?=
+BENCH ?=
 
 .PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench chaos docs image wheel clean
 
@@ -105,8 +106,12 @@ oracle: install tools ## the same process tests against the real nats-server: pr
 demo: install ## 336,776 real flights, the leader killed half-way, every replica read back
 	@$(BIN)/python -m scripts.demo
 
-bench: install tools ## jetcluster and nats-server in turns; writes docs/benchmarks.md
-	$(BIN)/python -m bench page --out docs/benchmarks.md
+bench: install ## jetcluster and nats-server in turns, an hour; writes docs/benchmarks.md; more with BENCH="--resume"
+	@scripts/tools.sh peer
+	$(BIN)/python -m bench page $(BENCH) --out docs/benchmarks.md --quote README.md
+	$(BIN)/python -m bench page --profile
+	$(BIN)/python -m bench page --render --out docs/benchmarks.md
+	$(BIN)/python -m bench sizes --out docs/benchmarks/sizes.md
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)

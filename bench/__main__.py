@@ -8,6 +8,7 @@ import sys
 
 FIGURES = {
     "page": "jetcluster and nats-server in turns: docs/benchmarks.md",
+    "sizes": "cost against size, with plots: docs/benchmarks/sizes.md",
     "attack": "what a client notices of attacks on its server",
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
@@ -23,6 +24,9 @@ FIGURES = {
     "subscriptions": "very many subscriptions of one client",
 }
 
+PAGES = ("page", "sizes")
+"""Those that write pages of docs/ of their own."""
+
 
 def main(words: list[str]) -> int:
     """The exit code: 0 where the figure has met its goal, or has none."""
@@ -30,7 +34,7 @@ def main(words: list[str]) -> int:
     if name not in FIGURES:
         print(__doc__, *(f"  {one:14} {text}" for one, text in FIGURES.items()), sep="\n")
         return int(name != "--help")
-    module = importlib.import_module("bench.page" if name == "page" else f"bench.scenarios.{name}")
+    module = importlib.import_module(f"bench.{name}" if name in PAGES else f"bench.scenarios.{name}")
     parser = argparse.ArgumentParser(
         prog=f"python -m bench {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-from bench.loads import _run_windows, _Window, payload_of
-from bench.result import CpuWatch, LoadResult
-from testkit.client import Client
+from bench.loads import payload_of
+from bench.result import LoadResult
+from bench.window import Render, Window, open_wires, run_windows
 
 _ID_DIGITS = 10
 _PLACE = b"\0" * _ID_DIGITS
@@ -21,22 +18,14 @@ async def atomic_publish(
     """Batches of `batch` messages, only the commit with a reply subject; `window` batches in flight, `count` in all
     (None: for `seconds`). `LoadResult.messages` counts messages, latencies are those of whole batches. The stream must
     allow atomic batches."""
-    async with await Client.connect(url) as client:
-        load = _Window(client, window, b'"count":', _renderer(client.inbox, subject.encode(), batch, payload_of(size)))
-        cpu = CpuWatch(pids or {})
-        start = time.perf_counter()
-        if count is None:
-            load.stop_at = start + seconds
-        else:
-            load.limit = count
-        await _run_windows([load])
-        spent = time.perf_counter() - start
-        return LoadResult(
-            f"js-batch {batch} window={window}", load.answered * batch, spent, load.latencies_ms, cpu.read()
-        )
+    [wire] = await open_wires([url])
+    load = Window(wire, window, b'"count":', _renderer(wire.inbox, subject.encode(), batch, payload_of(size)), count)
+    return await run_windows(
+        f"js-batch {batch} window={window}", [load], seconds=seconds if count is None else None, pids=pids, each=batch
+    )
 
 
-def _renderer(inbox: bytes, subject: bytes, batch: int, body: bytes) -> Callable[[int, int], bytes]:
+def _renderer(inbox: bytes, subject: bytes, batch: int, body: bytes) -> Render:
     frames = []
     for sequence in range(1, batch + 1):
         last = sequence == batch

@@ -7,62 +7,59 @@ They run against any server with the JetStream API. Streams must hold payloads t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from bench.loads import MARK, STALL, _run_windows, _Window, payload_of
+from bench.loads import ACK, SIGN, payload_of
 from bench.result import CpuWatch, LoadResult
+from bench.window import Window, cycle, open_wires, run_windows
+from bench.wire import Wire
 from testkit.client import Client, ClientError
 
 SECOND = 1_000_000_000
-_MESSAGE = MARK + b"\r\n"
 _ACK_REPLIES = re.compile(rb"\$JS\.ACK\.[^ ]+")
 _FLOW_REPLIES = re.compile(rb"\$JS\.FC\.[^ \r]+")
 _STATUS = re.compile(rb"NATS/1\.0 [45]\d\d[^\r]*")
+_STRIDE = 7919
 BUCKET = "BENCH"
+_runs = itertools.count(1)
 
 
 class _Feed:
-    """Counts the messages that a client is sent, up to `limit`."""
+    """Counts the messages that a connection is sent, up to `limit`."""
 
-    def __init__(self, client: Client, limit: int) -> None:
-        self.client = client
+    def __init__(self, wire: Wire, limit: int) -> None:
+        self.wire = wire
         self.limit = limit
         self.got = 0
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def take(self, data: bytes) -> None:
-        self.got += data.count(_MESSAGE)
-        if (status := _STATUS.search(data)) is not None:
-            self.fail(ClientError(f"after {self.got} messages: {status[0].decode()}"))
-            return
-        self.react(data)
-        if self.got >= self.limit and not self.done.done():
-            self.done.set_result(None)
 
     def react(self, data: bytes) -> None:
-        """For the subclass: what a client does with what came."""
+        """For the subclass: what a client does with whole lines that came."""
 
-    def fail(self, error: ClientError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-    async def run(self) -> float:
+    def run(self) -> float:
         """Seconds until all came. Raises ClientError when nothing more does."""
         start = time.perf_counter()
-        seen = -1
-        try:
-            while not self.done.done():
-                await asyncio.wait({self.done}, timeout=STALL)
-                if not self.done.done() and self.got == seen:
-                    raise ClientError(f"nothing for {STALL:.0f} s after {self.got} of {self.limit} messages")
-                seen = self.got
-            self.done.result()
-            return time.perf_counter() - start
-        finally:
-            self.client.bulk = None
+        rest = b""
+        while self.got < self.limit:
+            data = self.wire.read()
+            if rest:
+                data = rest + data
+            cut = data.rfind(b"\r\n") + 2
+            if cut < 2:
+                rest = data
+                continue
+            rest = data[cut:]
+            whole = data[:cut] if rest else data
+            if not self.got and b'"error"' in whole:
+                raise ClientError(f"error answer: {whole[-300:]!r}")
+            self.got += whole.count(SIGN)
+            if (found := whole.find(b"NATS/1.0 ")) >= 0 and (status := _STATUS.search(whole, found)) is not None:
+                raise ClientError(f"after {self.got} messages: {status[0].decode()}")
+            self.react(whole)
+        return time.perf_counter() - start
 
 
 class _Ordered(_Feed):
@@ -71,85 +68,92 @@ class _Ordered(_Feed):
     def react(self, data: bytes) -> None:
         if b"$JS.FC." in data:
             for reply in _FLOW_REPLIES.findall(data):
-                self.client.write(b"PUB %b 0\r\n\r\n" % reply)
+                self.wire.send(b"PUB %b 0\r\n\r\n" % reply)
 
 
 class _Fetches(_Feed):
-    """Asks for `batch` messages, acknowledges each one, asks again."""
+    """Asks for `batch` messages, acknowledges each one, asks again; `ahead` fetches are under way at any time."""
 
-    def __init__(self, client: Client, limit: int, batch: int, next_subject: bytes) -> None:
-        super().__init__(client, limit)
+    def __init__(self, wire: Wire, limit: int, batch: int, ahead: int, next_subject: bytes) -> None:
+        super().__init__(wire, limit)
         body = b'{"batch":%d,"expires":%d}' % (batch, 30 * SECOND)
-        self._request = b"PUB %b %b.fetch %d\r\n%b\r\n" % (next_subject, client.inbox, len(body), body)
+        self._request = b"PUB %b %b.fetch %d\r\n%b\r\n" % (next_subject, wire.inbox, len(body), body)
         self._batch = batch
-        self._asked_at = 0.0
-        self._due = 0
-        self.latencies_ms: list[float] = []
+        self._ahead = ahead
+        self._asked = 0
 
     def ask(self) -> None:
-        self._due += self._batch
-        self._asked_at = time.perf_counter()
-        self.client.write(self._request)
+        while self._asked < self.limit and self._asked - self.got <= (self._ahead - 1) * self._batch:
+            self._asked += self._batch
+            self.wire.send(self._request)
 
     def react(self, data: bytes) -> None:
         acks = [b"PUB %b 4\r\n+ACK\r\n" % reply for reply in _ACK_REPLIES.findall(data)]
         if acks:
-            self.client.write(b"".join(acks))
-        if self.got >= self._due:
-            self.latencies_ms.append((time.perf_counter() - self._asked_at) * 1e3)
-            if self.got < self.limit:
-                self.ask()
+            self.wire.send(b"".join(acks))
+        self.ask()
 
 
 async def ordered(url: str, stream: str, count: int, *, pids: dict[str, int] | None = None) -> LoadResult:
     """Reads messages 1..`count` as the ordered consumer of a client library does: push, no acks, flow control."""
+    name = f"bench_ordered{next(_runs)}"
+
+    def work() -> LoadResult:
+        with Wire(url) as wire:
+            feed = _Ordered(wire, count)
+            inbox = wire.inbox + b"_ordered"
+            wire.send(b"SUB %b 2\r\n" % inbox)  # nats-server sees no interest in a wildcard here
+            wire.flush()
+            config = {
+                "deliver_subject": inbox.decode(), "deliver_policy": "all", "ack_policy": "none",
+                "max_deliver": 1, "ack_wait": 22 * 3600 * SECOND, "flow_control": True, "idle_heartbeat": 5 * SECOND,
+                "mem_storage": True, "num_replicas": 1, "replay_policy": "instant",
+            }  # fmt: skip
+            body = json.dumps({"stream_name": stream, "config": config}).encode()
+            cpu = CpuWatch(pids or {})
+            # The answer to the request and the first messages come together: all is counted in bulk from here on.
+            subject = f"$JS.API.CONSUMER.CREATE.{stream}.{name}".encode()
+            wire.send(b"PUB %b %b.api %d\r\n%b\r\n" % (subject, wire.inbox, len(body), body))
+            seconds = feed.run()
+            result = LoadResult("ordered consumer", feed.got, seconds, [], cpu.read())
+            if feed.got != count:
+                raise ClientError(f"{feed.got} messages where there are {count}")
+            return result
+
+    result = await asyncio.to_thread(work)
     async with await Client.connect(url) as client:
-        inbox = client.inbox + b"_ordered"
-        feed = _Ordered(client, count)
-        client.subscribe(inbox.decode(), lambda _msg: None)
-        await client.flush()
-        config = {
-            "deliver_subject": inbox.decode(), "deliver_policy": "all", "ack_policy": "none", "max_deliver": 1,
-            "ack_wait": 22 * 3600 * SECOND, "flow_control": True, "idle_heartbeat": 5 * SECOND, "mem_storage": True,
-            "num_replicas": 1, "replay_policy": "instant",
-        }  # fmt: skip
-        cpu = CpuWatch(pids or {})
-        # The answer to the request and the first messages come together: all is counted in bulk from here on.
-        client.bulk = feed.take
-        body = json.dumps({"stream_name": stream, "config": config}).encode()
-        client.request_soon(f"$JS.API.CONSUMER.CREATE.{stream}.bench_ordered", body)
-        seconds = await feed.run()
-        result = LoadResult("ordered consumer", feed.got, seconds, [], cpu.read())
-        if feed.got != count:
-            raise ClientError(f"{feed.got} messages where there are {count}")
-    async with await Client.connect(url) as client:
-        await client.api(f"CONSUMER.DELETE.{stream}.bench_ordered")
+        await client.api(f"CONSUMER.DELETE.{stream}.{name}")
     return result
 
 
 async def fetch(
-    url: str, stream: str, count: int, *, batch: int = 500, pids: dict[str, int] | None = None
+    url: str, stream: str, count: int, *, batch: int = 500, ahead: int = 1, pids: dict[str, int] | None = None
 ) -> LoadResult:  # fmt: skip
-    """One durable pull consumer: fetches of `batch`, one after the other, and an ack for every message; at the end the
-    consumer must know of all the acks."""
+    """One durable pull consumer: fetches of `batch`, `ahead` of them under way, and an ack for every message; at the
+    end the consumer must know of all the acks."""
+    name = f"bench_fetch{next(_runs)}"
+    limit = count - count % batch
     async with await Client.connect(url) as client:
-        name = "bench_fetch"
         config = {"durable_name": name, "ack_policy": "explicit", "max_ack_pending": 20 * batch}
         await client.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
-        feed = _Fetches(client, count - count % batch, batch, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode())
-        cpu = CpuWatch(pids or {})
-        client.bulk = feed.take
-        feed.ask()
-        seconds = await feed.run()
-        used = cpu.read()
-        await client.flush()
+
+        def work() -> LoadResult:
+            with Wire(url) as wire:
+                feed = _Fetches(wire, limit, batch, ahead, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode())
+                cpu = CpuWatch(pids or {})
+                feed.ask()
+                seconds = feed.run()
+                wire.flush()
+                return LoadResult(f"fetch {batch} + acks", feed.got, seconds, [], cpu.read())
+
+        result = await asyncio.to_thread(work)
         deadline = time.monotonic() + 10
-        while (info := await client.api(f"CONSUMER.INFO.{stream}.{name}"))["ack_floor"]["stream_seq"] < feed.limit:
+        while (info := await client.api(f"CONSUMER.INFO.{stream}.{name}"))["ack_floor"]["stream_seq"] < limit:
             if time.monotonic() > deadline:
                 raise ClientError(f"acks missing: {info['ack_floor']}, {info['num_ack_pending']} pending")
             await asyncio.sleep(0.05)
         await client.api(f"CONSUMER.DELETE.{stream}.{name}")
-        return LoadResult(f"fetch {batch} + acks", feed.got, seconds, feed.latencies_ms, used)
+        return result
 
 
 async def create_bucket(url: str, replicas: int = 1, bucket: str = BUCKET) -> None:
@@ -170,43 +174,20 @@ async def kv_put(
 ) -> LoadResult:  # fmt: skip
     """Puts without waiting for each, `window` without their answer at any time, over `keys` keys in turn."""
     body = payload_of(size)
-    async with await Client.connect(url) as client:
-        heads = [b"PUB $KV.%b.key%d %b." % (bucket.encode(), n, client.inbox) for n in range(keys)]
-        tail = b" %d\r\n%b\r\n" % (len(body), body)
-
-        def render(first: int, last: int) -> bytes:
-            return b"".join([b"%b%d%b" % (heads[n % keys], n, tail) for n in range(first, last)])
-
-        return await _window("kv put", client, window, b'"seq":', render, seconds, pids)
+    [wire] = await open_wires([url])
+    frames = [b"PUB $KV.%b.key%d %b.a %d\r\n%b\r\n" % (bucket.encode(), n, wire.inbox, size, body) for n in range(keys)]
+    return await run_windows("kv put", [Window(wire, window, ACK, cycle(frames))], seconds=seconds, pids=pids)
 
 
 async def kv_get(
-    url: str, *, keys: int = 1000, window: int = 64, seconds: float = 3.0, bucket: str = BUCKET,
+    url: str, *, keys: int = 1000, window: int = 256, seconds: float = 3.0, bucket: str = BUCKET,
     pids: dict[str, int] | None = None,
 ) -> LoadResult:  # fmt: skip
     """Gets of the `keys` that `kv_put` wrote, `window` at a time, by Direct Get of the last message of a subject."""
-    async with await Client.connect(url) as client:
-        stride = 7919
-        api = b"PUB $JS.API.DIRECT.GET.KV_%b.$KV.%b.key" % (bucket.encode(), bucket.encode())
-
-        def render(first: int, last: int) -> bytes:
-            return b"".join(
-                [b"%b%d %b.%d 0\r\n\r\n" % (api, n * stride % keys, client.inbox, n) for n in range(first, last)]
-            )
-
-        return await _window("kv get", client, window, _MESSAGE, render, seconds, pids)
-
-
-async def _window(
-    name: str, client: Client, window: int, mark: bytes, render: Callable[[int, int], bytes], seconds: float,
-    pids: dict[str, int] | None,
-) -> LoadResult:  # fmt: skip
-    load = _Window(client, window, mark, render)
-    cpu = CpuWatch(pids or {})
-    start = time.perf_counter()
-    load.stop_at = start + seconds
-    await _run_windows([load])
-    return LoadResult(name, load.answered, time.perf_counter() - start, load.latencies_ms, cpu.read())
+    [wire] = await open_wires([url])
+    api = b"PUB $JS.API.DIRECT.GET.KV_%b.$KV.%b.key" % (bucket.encode(), bucket.encode())
+    frames = [b"%b%d %b.a 0\r\n\r\n" % (api, n * _STRIDE % keys, wire.inbox) for n in range(keys)]
+    return await run_windows("kv get", [Window(wire, window, SIGN, cycle(frames))], seconds=seconds, pids=pids)
 
 
 async def idle_durables(

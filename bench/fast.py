@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import time
 
-from bench.loads import STALL, payload_of
+from bench.loads import payload_of
 from bench.result import CpuWatch, LoadResult
+from bench.wire import STALL
 from testkit.client import Client, ClientError, Msg
 
 _ids = itertools.count(1)

@@ -1,4 +1,4 @@
-"""The loads of the pages of figures: publish, Direct Get, core, create.
+"""The loads without consumers: publishes, Direct Gets and MSG.GETs, core messages, creation of streams.
 
 Each one runs for a time or a count and returns a `LoadResult`.
 """
@@ -7,111 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from bench.result import CpuWatch, LoadResult
+from bench.result import CLIENT, CpuWatch, LoadResult
+from bench.window import Window, cycle, open_wires, run_windows
+from bench.wire import READ_SIZE, Wire
 from testkit.client import Client, ClientError, create_stream, render_publish
 
 MARK = b"~END"
-"""Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, wherever it is cut."""
-_TROUBLE = (b'"error"', b"\r\nNATS/1.0 4", b"\r\nNATS/1.0 5", b"-ERR")
-STALL = 30.0
-"""Seconds without one answer after which a load gives up."""
+"""Every benched payload ends with it."""
+SIGN = MARK[:1]
+"""A byte that nothing else of a message has: counting it counts messages in a read, wherever that is cut, and one byte
+is counted at the speed of memory."""
+ACK = b'"seq":'
+PIECE = 1 << 16
+"""Bytes per write of a core publisher."""
+_RENDERED = 10_000
+"""Requests that are rendered before a load begins."""
+_STRIDE = 7919
+"""A prime: spreads reads over a stream instead of walking one block."""
 
 
 def payload_of(size: int) -> bytes:
     return os.urandom(size // 2).hex().encode()[: max(0, size - len(MARK))].ljust(max(0, size - len(MARK)), b"x") + MARK
-
-
-class _Window:
-    """Keeps `window` requests in flight on one connection until `limit` or `stop_at`; counts answers in bulk."""
-
-    def __init__(self, client: Client, window: int, mark: bytes, render: Callable[[int, int], bytes]) -> None:
-        self.client = client
-        self.window = window
-        self.sent = 0
-        self.answered = 0
-        self.latencies_ms: list[float] = []
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._mark = mark
-        self._render = render
-        self._samples: list[tuple[int, float]] = []
-        self._sampled = 0
-        self.stop_at = float("inf")
-        self.limit = 1 << 62
-
-    def start(self) -> None:
-        self.client.bulk = self._take
-        self._fill()
-
-    def _fill(self) -> None:
-        room = min(self.window - (self.sent - self.answered), self.limit - self.sent)
-        if room <= 0:
-            return
-        # One timestamp per write: its last message is the sample, so a sample never flatters.
-        self.client.write(self._render(self.sent, self.sent + room))
-        self.sent += room
-        self._samples.append((self.sent, time.perf_counter()))
-
-    def _take(self, data: bytes) -> None:
-        self.answered += data.count(self._mark)
-        for sign in _TROUBLE:
-            if (found := data.find(sign)) >= 0:
-                self._fail(ClientError(f"error answer: {data[max(0, found - 80) : found + 220]!r}"))
-                return
-        now = time.perf_counter()
-        samples, at = self._samples, self._sampled
-        while at < len(samples) and samples[at][0] <= self.answered:
-            self.latencies_ms.append((now - samples[at][1]) * 1e3)
-            at += 1
-        self._sampled = at
-        if now < self.stop_at:
-            self._fill()
-        if self.answered >= self.sent:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.client.bulk = None
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def _fail(self, error: Exception) -> None:
-        self.client.bulk = None
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
-async def _run_windows(windows: Sequence[_Window]) -> None:
-    """Waits for all; raises ClientError when one stalls or its connection goes."""
-    for window in windows:
-        window.start()
-    waiting = {w.done for w in windows} | {asyncio.ensure_future(w.client.closed.wait()) for w in windows}
-    dones = {w.done for w in windows}
-    progress = -1
-    try:
-        while not all(d.done() for d in dones):
-            await asyncio.wait({w for w in waiting if not w.done()}, timeout=STALL, return_when="FIRST_COMPLETED")
-            for window in windows:
-                if window.client.closed.is_set() and not window.done.done():
-                    raise window.client.error or ClientError("connection lost")
-            if not any(d.done() for d in dones):
-                answered = sum(w.answered for w in windows)
-                if answered == progress:
-                    raise ClientError(f"no answer for {STALL:.0f} s after {answered} answers")
-                progress = answered
-        for window in windows:
-            window.done.result()
-    finally:
-        for extra in waiting - dones:
-            extra.cancel()
-        for window in windows:
-            window.client.bulk = None
-
-
-def _result(name: str, windows: Sequence[_Window], seconds: float, cpu: CpuWatch) -> LoadResult:
-    latencies = [x for w in windows for x in w.latencies_ms]
-    return LoadResult(name, sum(w.answered for w in windows), seconds, latencies, cpu.read())
 
 
 async def js_publish(
@@ -119,24 +39,23 @@ async def js_publish(
     pids: dict[str, int] | None = None,
 ) -> LoadResult:  # fmt: skip
     """One publisher, `window` messages without their ack at any time (1 = synchronous). Every ack is counted."""
+    return await publishers([(url, subject)], size=size, window=window, seconds=seconds, count=count, pids=pids)
+
+
+async def publishers(
+    targets: Sequence[tuple[str, str]], *, size: int = 128, window: int = 500, seconds: float = 3.0,
+    count: int | None = None, pids: dict[str, int] | None = None,
+) -> LoadResult:  # fmt: skip
+    """One publisher for each URL and subject, all at once, `window` in flight and `count` messages for each."""
     body = payload_of(size)
-    async with await Client.connect(url) as client:
-        head = b"PUB %b %b." % (subject.encode(), client.inbox)
-        tail = b" %d\r\n%b\r\n" % (len(body), body)
-        step = tail + head
-
-        def render(first: int, last: int) -> bytes:
-            return head + step.join([b"%d" % n for n in range(first, last)]) + tail
-
-        load = _Window(client, window, b'"seq":', render)
-        cpu = CpuWatch(pids or {})
-        start = time.perf_counter()
-        if count is None:
-            load.stop_at = start + seconds
-        else:
-            load.limit = count
-        await _run_windows([load])
-        return _result(f"js-pub window={window}", [load], time.perf_counter() - start, cpu)
+    wires = await open_wires([url for url, _ in targets])
+    windows = []
+    for wire, (_, subject) in zip(wires, targets, strict=True):
+        frame = render_publish(subject, body, wire.inbox + b".a")
+        windows.append(Window(wire, window, ACK, cycle([frame]), count))
+    return await run_windows(
+        f"js-pub window={window}", windows, seconds=seconds if count is None else None, pids=pids
+    )  # fmt: skip
 
 
 async def direct_get(
@@ -147,89 +66,122 @@ async def direct_get(
 
     The stream's payloads must end with `MARK` (what `js_publish` writes does).
     """
-    clients = [await Client.connect(url) for url in urls]
-    try:
-        span = last - first + 1
-        loads = []
-        for at, client in enumerate(clients):
-            share = window // len(clients) + (at < window % len(clients))
-            if share:
-                loads.append(_Window(client, share, MARK + b"\r\n", _get_renderer(client, stream, first, span, at)))
-        cpu = CpuWatch(pids or {})
-        start = time.perf_counter()
-        for load in loads:
-            load.stop_at = start + seconds
-        await _run_windows(loads)
-        return _result(f"direct-get window={window}", loads, time.perf_counter() - start, cpu)
-    finally:
-        for client in clients:
-            client.close()
+    span = last - first + 1
+    bodies = [b'{"seq":%d}' % (first + n * _STRIDE % span) for n in range(_RENDERED)]
+    return await _gets("direct-get", urls, f"$JS.API.DIRECT.GET.{stream}", bodies, window, seconds, pids)
 
 
-def _get_renderer(client: Client, stream: str, first: int, span: int, offset: int) -> Callable[[int, int], bytes]:
-    head = b"PUB $JS.API.DIRECT.GET.%b %b." % (stream.encode(), client.inbox)
-    stride = 7919  # a prime: spreads the reads over the stream instead of walking one block
+async def direct_get_last(
+    urls: Sequence[str], stream: str, subjects: Sequence[str], *, window: int = 1, seconds: float = 3.0,
+    pids: dict[str, int] | None = None,
+) -> LoadResult:  # fmt: skip
+    """Direct Get of the last message of each subject in turn, otherwise as `direct_get`."""
+    bodies = [b'{"last_by_subj":"%b"}' % subjects[n * _STRIDE % len(subjects)].encode() for n in range(_RENDERED)]
+    return await _gets("direct-get last", urls, f"$JS.API.DIRECT.GET.{stream}", bodies, window, seconds, pids)
 
-    def render(lo: int, hi: int) -> bytes:
-        parts = []
-        for n in range(lo, hi):
-            body = b'{"seq":%d}' % (first + (n * stride + offset) % span)
-            parts.append(b"%b%d %d\r\n%b\r\n" % (head, n, len(body), body))
-        return b"".join(parts)
 
-    return render
+async def msg_get(
+    url: str, stream: str, last: int, *, window: int = 1, seconds: float = 3.0, pids: dict[str, int] | None = None
+) -> LoadResult:
+    """STREAM.MSG.GET by sequence in 1..`last`, `window` requests in flight."""
+    bodies = [b'{"seq":%d}' % (1 + n * _STRIDE % last) for n in range(_RENDERED)]
+    subject = f"$JS.API.STREAM.MSG.GET.{stream}"
+    return await _gets("msg-get", [url], subject, bodies, window, seconds, pids, b'"message":')
+
+
+async def _gets(
+    name: str, urls: Sequence[str], subject: str, bodies: Sequence[bytes], window: int, seconds: float,
+    pids: dict[str, int] | None, mark: bytes = SIGN,
+) -> LoadResult:  # fmt: skip
+    windows = []
+    wires = await open_wires(urls[:window])
+    for at, wire in enumerate(wires):
+        share = window // len(wires) + (at < window % len(wires))
+        frames = [render_publish(subject, body, wire.inbox + b".a") for body in bodies[at:]]
+        windows.append(Window(wire, share, mark, cycle(frames)))
+    return await run_windows(f"{name} window={window}", windows, seconds=seconds, pids=pids)
 
 
 async def core_pubsub(
-    pub_url: str,
-    sub_url: str,
-    subject: str,
-    *,
-    size: int = 128,
-    count: int = 200_000,
+    pub_url: str, sub_url: str, subject: str, *, size: int = 128, count: int | None = None, seconds: float = 3.0,
     pids: dict[str, int] | None = None,
+) -> LoadResult:  # fmt: skip
+    """One core publisher, one subscriber, a thread for each; ends when the subscriber has all of `count` messages
+    (None: of what was published in `seconds`). Raises ClientError."""
+    return await asyncio.to_thread(_core, pub_url, sub_url, subject, size, count, seconds, pids or {})
+
+
+def _core(
+    pub_url: str, sub_url: str, subject: str, size: int, count: int | None, seconds: float, pids: dict[str, int]
 ) -> LoadResult:
-    """One core publisher, one subscriber; ends when the subscriber has all of them."""
-    body = payload_of(size)
-    async with await Client.connect(pub_url) as pub, await Client.connect(sub_url) as sub:
-        load = _Window(sub, 0, MARK + b"\r\n", lambda _lo, _hi: b"")
-        sub.subscribe(subject, lambda _msg: None)
-        await sub.flush()
-        await asyncio.sleep(0.1)  # interest has to cross the routes when the URLs are two nodes
-        one = render_publish(subject, body)
-        step = 256
-        load.sent = count
-        cpu = CpuWatch(pids or {})
+    with Wire(pub_url) as pub, Wire(sub_url) as sub:
+        sub.send(b"SUB %b 2\r\n" % subject.encode())
+        sub.flush()
+        time.sleep(0.3)  # interest has to cross the routes when the URLs are two nodes
+        frame = b"PUB %b %d\r\n%b\r\n" % (subject.encode(), size, payload_of(size))
+        each = len(b"MSG %b 2 %d\r\n" % (subject.encode(), size)) + size + 2
+        reader = _Reader(sub, each)
+        cpu = CpuWatch(pids)
         start = time.perf_counter()
+        reader.start()
+        sent, block = 0, max(1, PIECE // len(frame))
+        piece = frame * block
+        while sent < count if count is not None else time.perf_counter() - start < seconds:
+            some = block if count is None else min(block, count - sent)
+            pub.send(piece if some == block else frame * some)
+            sent += some
+        pub.flush()  # all of it has left for the subscriber's node
+        reader.wait(sent)
+        result = LoadResult("core pub/sub", sent, time.perf_counter() - start, [], cpu.read())
+        result.cpu[CLIENT] = max(result.cpu[CLIENT], reader.used)
+        return result
 
-        async def send() -> None:
-            for at in range(0, count, step):
-                pub.write(one * min(step, count - at))
-                await pub.drain()
-                await asyncio.sleep(0)
 
-        sender = asyncio.ensure_future(send())
+class _Reader(threading.Thread):
+    """Counts the bytes that a subscriber is sent: all messages have one length."""
+
+    def __init__(self, wire: Wire, each: int) -> None:
+        super().__init__(daemon=True)
+        self._socket = wire.socket
+        self._each = each
+        self._got = 0
+        self._expected: int | None = None
+        self._error = ""
+        self.used = 0.0
+        """CPU seconds of this thread."""
+
+    def run(self) -> None:
+        buffer = bytearray(4 * READ_SIZE)
         try:
-            await _run_windows([load])
-        finally:
-            sender.cancel()
-        return _result("core pub/sub", [load], time.perf_counter() - start, cpu)
+            while self._expected is None or self._got < self._expected:
+                if not (some := self._socket.recv_into(buffer)):
+                    self._error = "connection lost"
+                    return
+                self._got += some
+                self.used = time.thread_time()
+        except OSError as error:
+            self._error = str(error)
+
+    def wait(self, messages: int) -> None:
+        """Returns when so many have come. Raises ClientError."""
+        self._expected = messages * self._each
+        if self._got >= self._expected:
+            return  # its thread may wait for bytes that never come
+        self.join()
+        if self._error:
+            raise ClientError(f"{self._got // self._each} of {messages} messages came: {self._error}")
 
 
-async def create_streams(url: str, count: int, replicas: int, prefix: str = "BENCH_C") -> LoadResult:
+async def create_streams(
+    url: str, count: int, replicas: int, prefix: str = "BENCH_C", *, pids: dict[str, int] | None = None
+) -> LoadResult:
     """Creates `count` streams one after the other (the way an application does); leaves them there."""
     async with await Client.connect(url) as client:
         latencies = []
-        cpu = CpuWatch({})
+        cpu = CpuWatch(pids or {})
         start = time.perf_counter()
         for n in range(count):
             one = time.perf_counter()
             await create_stream(client, f"{prefix}{n}", [f"{prefix.lower()}.{n}"], replicas)
             latencies.append((time.perf_counter() - one) * 1e3)
         return LoadResult(f"create R{replicas}", count, time.perf_counter() - start, latencies, cpu.read())
-
-
-async def delete_streams(url: str, names: Sequence[str]) -> None:
-    async with await Client.connect(url) as client:
-        for name in names:
-            await client.api(f"STREAM.DELETE.{name}")

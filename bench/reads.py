@@ -5,25 +5,26 @@ Every load asks for what must be there and counts what came, so a reply that is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from bench.loads import MARK, _run_windows, _Window, payload_of
-from bench.result import CpuWatch, LoadResult
-from testkit.client import Client, ClientError
+from bench.loads import ACK, SIGN, payload_of
+from bench.result import LoadResult
+from bench.window import Render, Window, open_wires, run_windows
+from bench.wire import Wire
+from testkit.client import ClientError
 
 EOB = b"NATS/1.0 204 EOB"
 
 
-class _Replies(_Window):
+class Replies(Window):
     """A window of requests whose answers end with an EOB; counts the messages too."""
 
     messages = 0
 
-    def _take(self, data: bytes) -> None:
-        self.messages += data.count(MARK + b"\r\n")
-        super()._take(data)
+    def count(self, data: bytes) -> None:
+        self.messages += data.count(SIGN)
+        super().count(data)
 
 
 async def publish_many(
@@ -31,19 +32,14 @@ async def publish_many(
 ) -> LoadResult:
     """Message n = 0, 1, ... on `subject_of(n)`, with payloads that end with MARK; `window` without their ack at any
     time (1: each one becomes a block of its own)."""
-    body = payload_of(size)
-    async with await Client.connect(url) as client:
-        tail = b" %d\r\n%b\r\n" % (len(body), body)
+    [wire] = await open_wires([url])
+    tail = b" %b.a %d\r\n%b\r\n" % (wire.inbox, size, payload_of(size))
 
-        def render(first: int, last: int) -> bytes:
-            return b"".join([b"PUB %b %b.%d%b" % (subject_of(n), client.inbox, n, tail) for n in range(first, last)])
+    def render(first: int, last: int) -> bytes:
+        return b"".join([b"PUB %b%b" % (subject_of(n), tail) for n in range(first, last)])
 
-        load = _Window(client, window, b'"seq":', render)
-        load.limit = messages
-        cpu = CpuWatch({})
-        start = time.perf_counter()
-        await _run_windows([load])
-        return LoadResult(f"publish window={window}", load.answered, time.perf_counter() - start, [], cpu.read())
+    load = Window(wire, window, ACK, render, messages)
+    return await run_windows(f"publish window={window}", [load], seconds=None)
 
 
 async def batched_gets(
@@ -93,36 +89,24 @@ async def replies(
 ) -> LoadResult:  # fmt: skip
     """Requests `body(0)`, `body(1)`, ... over one connection per element of `urls`, each of which must be answered by
     `expected` messages. Raises ClientError when not."""
-    clients = [await Client.connect(url) for url in urls]
     numbers = count()
-    try:
-        loads = [_Replies(client, window, EOB, _renderer(client, stream, body, numbers)) for client in clients]
-        cpu = CpuWatch(pids or {})
-        start = time.perf_counter()
-        for load in loads:
-            load.stop_at = start + seconds
-        await _run_windows(loads)
-        spent = time.perf_counter() - start
-        messages, answered = sum(load.messages for load in loads), sum(load.answered for load in loads)
-        if messages != answered * expected:
-            raise ClientError(f"{messages} messages in {answered} replies, {expected} each were expected")
-        latencies = [ms for load in loads for ms in load.latencies_ms]
-        return LoadResult(name, messages, spent, latencies, cpu.read())
-    finally:
-        for client in clients:
-            client.close()
+    loads = [Replies(wire, window, EOB, _renderer(wire, stream, body, numbers)) for wire in await open_wires(urls)]
+    result = await run_windows(name, loads, seconds=seconds, pids=pids)
+    messages, answered = sum(load.messages for load in loads), result.messages
+    if messages != answered * expected:
+        raise ClientError(f"{messages} messages in {answered} replies, {expected} each were expected")
+    result.messages = messages
+    return result
 
 
-def _renderer(
-    client: Client, stream: str, body: Callable[[int], bytes], numbers: count[int]
-) -> Callable[[int, int], bytes]:
-    head = b"PUB $JS.API.DIRECT.GET.%b %b." % (stream.encode(), client.inbox)
+def _renderer(wire: Wire, stream: str, body: Callable[[int], bytes], numbers: count[int]) -> Render:
+    head = b"PUB $JS.API.DIRECT.GET.%b %b.a" % (stream.encode(), wire.inbox)
 
     def render(first: int, last: int) -> bytes:
         parts = []
-        for number in range(first, last):
+        for _ in range(first, last):
             text = body(next(numbers))
-            parts.append(b"%b%d %d\r\n%b\r\n" % (head, number, len(text), text))
+            parts.append(b"%b %d\r\n%b\r\n" % (head, len(text), text))
         return b"".join(parts)
 
     return render

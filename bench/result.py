@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+CLIENT = "client"
 
 
 @dataclass(slots=True)
@@ -18,11 +21,21 @@ class LoadResult:
     seconds: float
     latencies_ms: list[float] = field(default_factory=list, repr=False)
     cpu: dict[str, float] = field(default_factory=dict)
-    """CPU-seconds spent by each watched process (and by the client: "client") during the load."""
+    """CPU-seconds spent by each watched process during the load, and by the client's busiest thread (CLIENT)."""
 
     @property
     def rate(self) -> float:
         return self.messages / self.seconds if self.seconds else 0.0
+
+    @property
+    def server_us(self) -> float:
+        """Microseconds of CPU per message, of all watched processes but the client."""
+        return sum(used for name, used in self.cpu.items() if name != CLIENT) / max(1, self.messages) * 1e6
+
+    @property
+    def client_share(self) -> float:
+        """The share of one core that the client's busiest thread took: near 1 it is the limit."""
+        return self.cpu.get(CLIENT, 0.0) / self.seconds if self.seconds else 0.0
 
     def summary(self) -> dict[str, object]:
         return {
@@ -37,14 +50,16 @@ class LoadResult:
 
 
 class CpuWatch:
-    """CPU seconds of processes since it was made, by name, from `/proc`."""
+    """CPU seconds since it was made: of processes, by name, from `/proc`; of the thread that made it as CLIENT."""
 
     def __init__(self, pids: dict[str, int]) -> None:
-        self._pids = {**pids, "client": os.getpid()}
-        self._start = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._pids = pids
+        self._start = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        self._thread = time.thread_time()
 
     def read(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) - self._start[name] for name, pid in self._pids.items()}
+        used = {CLIENT: time.thread_time() - self._thread}
+        return used | {name: cpu_seconds(pid) - self._start[name] for name, pid in self._pids.items()}
 
 
 def cpu_seconds(pid: int) -> float:

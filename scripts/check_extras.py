@@ -58,6 +58,11 @@ async def main(url):
 
 asyncio.run(main(sys.argv[1]))
 """
+PLOT = """
+from bench.plot import plots
+
+assert "<svg" in plots("messages", {"restart": ("s", {"jetcluster": [(1, 2), (10, 3)]})})
+"""
 SPARK = """
 import sys
 from jetcluster.pipeline import environment, main, session
@@ -188,6 +193,8 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     elif extra == "spark":
         here.run("-c", CREATE_SPARK, url)
         here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
+    elif extra == "bench":
+        here.run("-c", PLOT, PYTHONPATH=str(TOP))
     elif extra == "dev":
         here.run("-c", f"import {TOOLS}")
         here.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(TOP / "tests/unit/protocol/test_headers.py"))

@@ -2,11 +2,13 @@
 # Installs the peers we test against into .tools/bin: the real `nats-server` and the `nats` CLI, built with Go.
 # And helm, which renders the chart in deploy/helm, and toxiproxy-server, the links of `make chaos`. None is needed to run
 # jetcluster. Where one cannot be had, one line says why and the script goes on. `tools.sh helm` installs that one only.
+# `tools.sh peer` installs the nats-server that `make bench` compares with into .tools/peer: the newest one.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin="$top/.tools/bin"
 # The one that the recorded tables of the tests are of: a newer one is taken along with them.
 NATS_SERVER_VERSION=${NATS_SERVER_VERSION:-v2.15.2}
+PEER_VERSION=${PEER_VERSION:-v2.15.3}
 NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.5.1}
 LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
 wanted=${*:-nats-server nats toxiproxy-server helm}
@@ -48,6 +50,11 @@ install() {
   if [ -n "$found" ]; then echo "tools: $1 found at $found"; else build "$@"; fi
 }
 
+if [[ " $wanted " == *" peer "* ]]; then
+  bin="$top/.tools/peer" && mkdir -p "$bin"
+  build nats-server github.com/nats-io/nats-server/v2 "$PEER_VERSION" github.com/nats-io/nats-server/v2
+  exit 0
+fi
 install nats-server github.com/nats-io/nats-server/v2 "$NATS_SERVER_VERSION" github.com/nats-io/nats-server/v2
 install nats github.com/nats-io/natscli "$NATS_CLI_VERSION" github.com/nats-io/natscli/nats
 install toxiproxy-server github.com/Shopify/toxiproxy/v2 "${TOXIPROXY_VERSION:-v2.12.0}" github.com/Shopify/toxiproxy/v2/cmd/server

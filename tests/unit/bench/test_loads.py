@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bench import loads
+from bench import loads, wire
 from testkit.client import ClientError
 from tests.unit.bench.fake_server import FakeServer, msg
 
@@ -62,7 +62,7 @@ async def test_an_error_answer_ends_the_load(fake: FakeJetStream) -> None:
 
 
 async def test_silence_ends_the_load(fake: FakeJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "STALL", 0.05)
+    monkeypatch.setattr(wire, "STALL", 0.05)
     fake.silent = True
     with pytest.raises(ClientError, match="no answer"):
         await loads.js_publish(fake.url, "s", window=10, count=1000)

@@ -7,10 +7,10 @@ import importlib
 
 import pytest
 
-from bench.__main__ import FIGURES, main
+from bench.__main__ import FIGURES, PAGES, main
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("page", "spark")])
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in (*PAGES, "spark")])
 def test_each_figure_has_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = importlib.import_module(f"bench.scenarios.{name}")
     parser = argparse.ArgumentParser()

@@ -36,6 +36,16 @@ class FakeDirectGet(FakeServer):
         return one * (int(request.get("batch", 5)) - self.missing) + end
 
 
+class Pieces:
+    """A connection whose reads are given."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    def read(self) -> bytes:
+        return self._pieces.pop(0)
+
+
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeDirectGet]:
     one = FakeDirectGet()
@@ -75,3 +85,14 @@ async def test_publish_many_takes_the_subjects_given(fake: FakeDirectGet) -> Non
     result = await reads.publish_many(fake.url, lambda n: b"s.%d" % (n % 7), 100, window=9)
     assert result.messages == 100
     assert fake.subjects == [b"s.%d" % (n % 7) for n in range(100)]
+
+
+@pytest.mark.parametrize("cut", range(1, 90))
+def test_messages_and_ends_are_counted_wherever_a_read_is_cut(cut: int) -> None:
+    one = msg(b"r", b"payload" + MARK, b"NATS/1.0\r\nNats-Num-Pending: 1\r\n\r\n")
+    data = one + msg(b"r", b"", reads.EOB + b"\r\n\r\n")
+    wire = Pieces([data[:cut], data[cut:]])
+    window = reads.Replies(wire, 1, reads.EOB, lambda _lo, _hi: b"")  # type: ignore[arg-type]
+    window.take(0.0)
+    window.take(0.0)
+    assert (window.messages, window.answered) == (1, 1)
