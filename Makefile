@@ -21,7 +21,7 @@ UNIT_WORKERS ?= 3
 FILES ?= 3
 CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench chaos docs image wheel clean
+.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench counts chaos docs image wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ demo: install ## 336,776 real flights, the leader killed half-way, every replica
 
 bench: install tools ## jetcluster and nats-server in turns; writes docs/benchmarks.md
 	$(BIN)/python -m bench page --out docs/benchmarks.md
+
+counts: install ## instructions of the servers per message beside bench/counts.toml, or beside the commit before (needs valgrind)
+	@$(BIN)/python -m bench counts
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)
