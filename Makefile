@@ -63,11 +63,12 @@ test: install ## every test this machine can run; says which groups it cannot an
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \
 	  || missed "processes and real clients"; \
-	echo "== processes, one at a time, and behind them the simulation"; \
-	mkdir -p build; $(BEHIND) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 1200 tests/sim > build/simulation.txt 2>&1 & \
-	behind=$$!; trap 'kill $$behind 2>/dev/null || true' EXIT; \
+	echo "== processes, one at a time, and behind them the simulation and the counts"; mkdir -p build; \
+	(failed=0; $(BEHIND) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 1200 tests/sim > build/simulation.txt 2>&1 || missed "simulation"; \
+	  $(BEHIND) $(BIN)/python -m bench counts > build/counts.txt 2>&1 || missed "instructions per message (make counts)"; exit $$failed) & \
+	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
-	wait $$behind || missed "simulation"; echo "== simulation"; cat build/simulation.txt; \
+	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
 	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
