@@ -24,6 +24,9 @@ bytes that the last one saves."""
 COMPACTED_AT_ONCE = 256
 """Groups whose logs forget entries before other work gets its turn: about a millisecond."""
 
+ENCODED_AT_ONCE = 128
+"""Streams whose assignments are encoded at a tick for the next flush: 3 ms at most, after a start with very many."""
+
 
 class Flusher:
     """Flushes periodically, or when the journal or the store asks for it."""
@@ -46,6 +49,7 @@ class Flusher:
         """Group of the subject table that was saved last."""
 
     def tick(self) -> None:
+        self._meta.machine.prepare_snapshot(ENCODED_AT_ONCE)
         waited = self._runtime.clock.monotonic() - self._last
         kv = self._commits.kv
         asked = self._network.raft.wants_compaction or kv.wants_flush or kv.due or self._failing

@@ -88,9 +88,11 @@ class NodeWatch:
         self._stops = 0
         self._offset = 0
         self._writing = 0
+        self._slow = False
 
     def changed(self) -> bool:
-        """True when a node came or went silent, this process stood still, the wall clock leapt, or the disk is slow."""
+        """True when a node came or went silent, this process stood still, the wall clock leapt, or the disk became slow
+        or quick again."""
         now, journal = self._clock.monotonic(), self._raft.journal
         self._pulse.beat(now)
         stops, self._stops = self._stops, self._pulse.stops(now)
@@ -98,8 +100,15 @@ class NodeWatch:
         offset, self._offset = self._offset, self._clock.time_ns() - int(now * 1e9)
         writing, self._writing = self._writing, journal.in_flight
         leapt = abs(self._offset - offset) > CLOCK_LEAP_NS
-        slow = journal.full or (writing != 0 and writing == self._writing)
-        return stops != self._stops or heard != self._heard or leapt or slow
+        slow, self._slow = self._slow, journal.full or (writing != 0 and writing == self._writing)
+        return stops != self._stops or heard != self._heard or leapt or slow != self._slow
+
+    def held(self) -> list[int]:
+        """Groups that may lag too far to answer reads, and apply nothing that would wake them: those whose commands
+        wait for room, and while the disk is slow those behind their leader."""
+        groups = self._raft.groups.items() if self._slow else ()
+        behind = [gid for gid, group in groups if group.told_index > group.applied_index]
+        return [*self._raft.turns.held, *behind]
 
     def _hears(self, now: float) -> frozenset[str]:
         """Returns the peers heard lately, as `ConsumerBalancer` judges it."""

@@ -243,8 +243,8 @@ class JetStream:
         self.local.lone.tick()
         if self.parts.watch.changed():
             self.runtime.rounds.wake_all()
-        for gid in self.network.raft.turns.held:
-            self.runtime.rounds.wake(gid)  # it may lag too far to answer reads, and applies nothing that would wake it
+        for gid in self.parts.watch.held():
+            self.runtime.rounds.wake(gid)
         self._visit()
         self._guarded(self.local.tick, "assignments")
         self._guarded(self.drift.tick, "drift check")

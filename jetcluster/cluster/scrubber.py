@@ -65,17 +65,22 @@ class Scrubber:
         elif now >= self._next_pass:
             self.passes += bool(self._next_pass)
             self._next_pass = now + PASS_SECONDS
-            self._left = list(self._replicas)
+            self._left = sorted(self._replicas, key=self._is_unproven)
         else:
             pause = self._next_pass - now
         self._timer = self._timers.call_later(pause, self._step)
+
+    def _is_unproven(self, gid: int) -> bool:
+        """True for those that come first, from the end: their postings were not compared when the node started."""
+        replica = self._replicas[gid]
+        return replica.sound and not replica.store.compared
 
     def _choose(self) -> bool:
         """Selects the next replica that is sound, as far as is known."""
         while self._left:
             replica = self._replicas.get(self._left.pop())
             if replica is not None and replica.sound:
-                self._current = replica, Scrub(self._kv, replica.assignment.gid)
+                self._current = replica, Scrub(self._kv, replica.assignment.gid, replica.store.begin_check)
                 return True
         return False
 

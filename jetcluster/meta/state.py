@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jetcluster.config.nkeys import is_key
 from jetcluster.model.subjects import Patterns
 from jetcluster.model.times import rfc3339
 from jetcluster.records import NamedTuple, dataclass
@@ -189,6 +190,13 @@ class Node:
         level = int(data.get("level", 0))
         key = str(data.get("key", ""))
         return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level, key)
+
+
+def node_key(text: object) -> str:
+    """Return a node's public key of a command, or "" where it has none. Raises ValueError for anything else."""
+    if text != "" and not (isinstance(text, str) and is_key("N", text)):
+        raise ValueError("key")
+    return str(text)
 
 
 @dataclass(slots=True, frozen=True)

@@ -26,6 +26,7 @@ from jetcluster.store.blocks import (
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.matches import Matches, kept_of
+from jetcluster.store.search.posting_check import PostingCheck
 from jetcluster.store.search.queries import Queries
 from jetcluster.store.search.saved_table import BLOCK_WORK, GAP_WORK, GROWTH_PER_REMOVAL, MIN_MESSAGES, SUBJECT_WORK
 from jetcluster.store.search.subject_index import SubjectIndex
@@ -361,6 +362,15 @@ class BlockStore:
         first = keys.side(self._stream, table, start)
         for key, value in self._kv.scan(first, keys.side_end(self._stream, table)):
             yield key[keys.SIDE_PREFIX :], value
+
+    @property
+    def compared(self) -> bool:
+        """True when the postings were as many as the subject table has, at the start or since."""
+        return self._index.compared
+
+    def begin_check(self) -> PostingCheck:
+        """Return the comparison of the postings with the subject table, for a pass that begins now."""
+        return PostingCheck(self.blocks, self._index, self.last_seq, lambda: self.removals)
 
     # -- catch-up -------------------------------------------------------------------------------------------------
 

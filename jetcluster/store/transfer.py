@@ -13,15 +13,15 @@ and the receiver deletes them with it.
 A range as bytes is `u32 length of key | u32 length of value | key | value` for each pair. Its digest is SHA-256 cut to
 128 bits: it has no accidental collisions and, with the processor's instructions for it, costs no more than reading.
 
-`Scrub` reads all records of a stream from disk, piece by piece, and verifies every checksum. Without it, records that
-no request reads could decay unnoticed until the replica is needed.
+`Scrub` reads all records of a stream from disk, piece by piece, verifies every checksum and compares the postings with
+the subject table. Without it, records that no request reads could decay unnoticed until the replica is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from jetcluster.records import NamedTuple
 from jetcluster.store import keys
@@ -30,6 +30,7 @@ from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search.posting_check import PostingCheck
 from jetcluster.store.search.table_loader import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
@@ -37,13 +38,17 @@ KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
 
 
 class Scrub:
-    """One pass over stream `stream` of `kv`. It may or may not see concurrent writes and removals."""
+    """One pass over stream `stream` of `kv`. It may or may not see concurrent writes and removals. `begin_check` begins
+    the comparison of its postings."""
 
-    def __init__(self, kv: RocksKv, stream: int) -> None:
+    def __init__(self, kv: RocksKv, stream: int, begin_check: Callable[[], PostingCheck]) -> None:
         self._kv = kv
         self._stream = stream
         self._kind = 0
         self._next = keys.stream_prefix(KINDS[0], stream)
+        self._begin_check = begin_check
+        self._check: PostingCheck | None = None
+        self._comparing = False
 
     @property
     def done(self) -> bool:
@@ -53,23 +58,47 @@ class Scrub:
         """Verify about `max_bytes` more, at least one record, and return the bytes verified. Raises DamagedError."""
         total = 0
         while not self.done and total < max_bytes:
-            kind = KINDS[self._kind]
-            end = keys.stream_end(kind, self._stream)
-            key = b""
-            try:
-                for key, value in self._kv.scan(self._next, end):
-                    verify(kind, key, value)
-                    total += len(key) + len(value)
-                    if total >= max_bytes:
-                        self._next = key + b"\0"
-                        return total
-            except KvDamagedError as error:
-                seq = keys.seq_of(key) if key and kind <= keys.POSTING else 0
-                raise DamagedError(seq, keys.MAX_SEQ) from error
-            self._kind += 1
-            if not self.done:
-                self._next = keys.stream_prefix(KINDS[self._kind], self._stream)
+            total += self._compare(max_bytes - total) if self._comparing else self._read(max_bytes - total)
         return total
+
+    def _read(self, max_bytes: int) -> int:
+        """Verify about `max_bytes` of one kind."""
+        kind = KINDS[self._kind]
+        if kind == keys.POSTING and self._check is None:
+            self._check = self._begin_check()
+        check = self._check if kind == keys.POSTING else None
+        total = 0
+        key = b""
+        try:
+            for key, value in self._kv.scan(self._next, keys.stream_end(kind, self._stream)):
+                verify(kind, key, value)
+                if check is not None:
+                    check.count(key, value)
+                total += len(key) + len(value)
+                if total >= max_bytes:
+                    self._next = key + b"\0"
+                    return total
+        except KvDamagedError as error:
+            seq = keys.seq_of(key) if key and kind <= keys.POSTING else 0
+            raise DamagedError(seq, keys.MAX_SEQ) from error
+        if check is not None and not check.counted():
+            self._comparing = True
+        else:
+            self._next_kind()
+        return total
+
+    def _compare(self, max_bytes: int) -> int:
+        assert self._check is not None
+        work = self._check.step(max_bytes)
+        if not work:
+            self._comparing = False
+            self._next_kind()
+        return work
+
+    def _next_kind(self) -> None:
+        self._kind += 1
+        if not self.done:
+            self._next = keys.stream_prefix(KINDS[self._kind], self._stream)
 
 
 def verify(kind: int, key: bytes, value: bytes) -> None:

@@ -82,7 +82,7 @@ class SharedPlatform(SystemPlatform):
         return lambda: ""
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> Any:
-        return InlineWriter(self._node.cluster.loop)
+        return self._node.writer
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
         return self._node.cluster.options
@@ -143,6 +143,7 @@ class Node:
         )
         if (place := cluster.places.get(name)) is not None:
             options.worker, options.server_tags = place, tags_of(place.machine, place.index)
+        self.writer = InlineWriter(loop)
         server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
         server.budget = LoopBudget(Strides(), loop)
         self.part = SharedJetStream(self, options, server, platform)

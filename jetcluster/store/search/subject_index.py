@@ -39,6 +39,9 @@ from jetcluster.store.search.table_loader import (
 )
 
 MAX_HINTS = 65_536
+COMPARED_AT_ONCE = 64
+"""A subject of so many messages is compared with its postings within a command: 60 us, also for each of a batch. More
+are left to the scrub, which takes streams that are not compared first."""
 PRUNE_SUBJECTS = 1024
 """Removed subjects after which a part of the sorted subjects is pruned."""
 _COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -71,6 +74,10 @@ class SubjectIndex:
         self.lasts = LastOfEach(self.table, self._sorted)
         self._saved_width = saved_table.LEAST_WIDTH
         """Bytes for each subject in the saved table, as far as is known."""
+        self.compared = True
+        """True when the postings were as many as the table has, at the start or later (`PostingCheck`)."""
+        self._compared: set[bytes] = set()
+        """Subjects of which that is known, if it is not of all."""
         self._forgotten = 0
         """Subjects removed since `_sorted` was last pruned."""
         self._first_hints: dict[bytes, int] = {}
@@ -133,8 +140,9 @@ class SubjectIndex:
         """Take `count` messages, the highest at `removed_last`, off the subject; postings are up to date."""
         packed = self.table[subject]
         left = (packed & _COUNT_MASK) - count
-        assert left >= 0
         last = packed >> COUNT_BITS
+        if left < 0:
+            raise self._differs(last)
         if not left:
             del self.table[subject]
             self._first_hints.pop(subject, None)
@@ -152,7 +160,8 @@ class SubjectIndex:
             self._first_hints.pop(subject, None)
         if removed_last == last:
             found = self._seek_last(subject, last - 1)
-            assert found is not None
+            if found is None:
+                raise self._differs(last)
             last = found
         self.table[subject] = last << COUNT_BITS | left
 
@@ -162,6 +171,8 @@ class SubjectIndex:
         self.kept.restart()
         self.lasts.forget()
         self._first_hints.clear()
+        self.compared = True
+        self._compared.clear()
 
     # -- blocks come and go ---------------------------------------------------------------------------------------
 
@@ -270,7 +281,7 @@ class SubjectIndex:
                 if count:
                     gone.append((current, count, last))
                 current, count = subject, 0
-            seqs = self._posting_seqs(key, value)
+            seqs = self.posting_seqs(key, value)
             below = bisect_left(seqs, target)
             if below:
                 count += below
@@ -279,6 +290,8 @@ class SubjectIndex:
                 self._kv.delete(key)
         if count:
             gone.append((current, count, last))
+        if sum([count for _, count, _ in gone]) != self._blocks.messages - self._blocks.live_at_or_above(target):
+            raise self._differs(target)
         for subject, count, last in gone:
             self.remove(subject, count, last)
 
@@ -331,11 +344,31 @@ class SubjectIndex:
         """Rebuild the table, piece by piece, as `TableLoader.steps` does. Raises DamagedError."""
         self.clear()
         found = yield from TableLoader(
-            self._kv, self._stream, self._blocks, self.table, self._posting_seqs, batch_at
+            self._kv, self._stream, self._blocks, self.table, self.posting_seqs, batch_at
         ).steps()
         self.kept.restart()
         self._sorted.rebuild(list(self.table))
+        self.compared = not found[1]
         return found
+
+    # -- damage ---------------------------------------------------------------------------------------------------
+
+    def compare(self, subject: bytes) -> None:
+        """Raise DamagedError unless the subject's postings are as many messages as the table has."""
+        if sum(map(len, self.walk(subject, 0))) != self.count_of(subject):
+            raise self._differs(self.last_of(subject))
+
+    def _compare_once(self, subject: bytes) -> None:
+        """Compare a small subject that may never have been, before which messages are its oldest is believed."""
+        if self.compared or subject in self._compared or self.count_of(subject) > COMPARED_AT_ONCE:
+            return
+        self.compare(subject)
+        if len(self._compared) >= MAX_HINTS:
+            self._compared.clear()
+        self._compared.add(subject)
+
+    def _differs(self, last: int) -> DamagedError:
+        return DamagedError(self._blocks.first_seq, last)
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
@@ -377,18 +410,25 @@ class SubjectIndex:
         self._first_hints[subject] = seq
 
     def oldest(self, subject: bytes, n: int) -> Sequence[int]:
-        """Return the lowest `n` live sequences of the subject, or all if it has fewer."""
+        """Return the lowest `n` live sequences of the subject, which has as many. Raises DamagedError when postings are
+        known to be lost: its oldest messages are to be the same on every replica."""
+        self._compare_once(subject)
         if n == 1:
             first = self.first_of(subject)
-            return [] if first is None else [first]
+            if first is None:
+                raise self._differs(self.last_of(subject))
+            return [first]
         hint = max(self._first_hints.get(subject, 0), self._blocks.first_seq)
         found = self.seqs(subject, hint, keys.MAX_SEQ, n)[:n]
+        if len(found) < n:
+            raise self._differs(self.last_of(subject))
         if len(found) > 1:
             self._keep_hint(subject, found[0])
         return found
 
     def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
-        """Return live sequences within start..end-1, ascending: whole postings until there are `limit` or more."""
+        """Return live sequences within start..end-1, ascending: whole postings until there are `limit` or more. Raises
+        DamagedError when they should be all of the subject, and are fewer or more."""
         packed = self.table.get(subject, 0)
         last = packed >> COUNT_BITS
         if last < start or not packed:
@@ -402,7 +442,9 @@ class SubjectIndex:
                 break
             found += part
             if len(found) >= limit:
-                break
+                return found
+        if start <= self._blocks.first_seq and last < end and len(found) != packed & _COUNT_MASK:
+            raise self._differs(last)
         return found
 
     def count_from(self, subject: bytes, seq: int) -> int:
@@ -427,7 +469,7 @@ class SubjectIndex:
         at = self._blocks.containing(seq)
         start = self._blocks.firsts[at] if at >= 0 else seq
         for key, value in self._kv.scan(prefix + keys.seq_suffix(start), prefix + keys.seq_suffix(end)):
-            part = self._posting_seqs(key, value)
+            part = self.posting_seqs(key, value)
             if part and part[0] < seq:
                 part = part[bisect_left(part, seq) :]
             if part:
@@ -445,14 +487,14 @@ class SubjectIndex:
             found = self._kv.floor(prefix + keys.seq_suffix(seq), low)
             if found is None:
                 return None
-            part = self._posting_seqs(*found)
+            part = self.posting_seqs(*found)
             at = bisect_right(part, seq)
             if at:
                 return part[at - 1]
             seq = keys.seq_of(found[0]) - 1
         return None
 
-    def _posting_seqs(self, key: bytes, value: bytes) -> list[int] | range:
+    def posting_seqs(self, key: bytes, value: bytes) -> list[int] | range:
         """Return the live sequences of a posting, ascending."""
         seq = keys.seq_of(key)
         first_seq = self._blocks.first_seq

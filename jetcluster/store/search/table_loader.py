@@ -126,7 +126,7 @@ class TableLoader:
                     total += count
                 current, count, last = subject, 0, 0
             if len(value) >= 6:
-                # The count and the last of `_posting_seqs`, without making the list.
+                # The count and the last of `posting_seqs`, without making the list.
                 (seq,) = seq_at(key, end)
                 if seq >= first_seq:
                     check_posting(key, value)

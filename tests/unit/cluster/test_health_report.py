@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from jetcluster.cluster.health_report import Durability, said
+from jetcluster.cluster.health_report import Durability, NodeWatch, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
-from jetcluster.replica.rounds import SLICE_PAUSE
+from jetcluster.replica.rounds import SLICE_PAUSE, Pulse
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvError
 from testkit.sim.nodes import ACCOUNT, Cluster, Node
@@ -291,3 +293,40 @@ def test_servers_that_differ_are_logged_once() -> None:
     time.advance(1.0)
     assert durability.differing == []
     assert (said(None), said(0.0), said(10.0)) == ("always", "always", "10s")
+
+
+def test_a_slow_disk_wakes_all_replicas_when_it_begins_and_when_it_ends() -> None:
+    """Not at each tick: visits of ten thousand replicas took a third of a core for as long as a disk hung."""
+    journal = SimpleNamespace(full=False, in_flight=0)
+    raft: Any = SimpleNamespace(journal=journal, peers=SimpleNamespace(last_seen=lambda peer: 0.0))
+    mesh: Any = SimpleNamespace(peers={})
+    clock: Any = SimpleNamespace(monotonic=lambda: 1.0, time_ns=lambda: 1_000_000_000)
+    watch = NodeWatch(mesh, raft, clock, Pulse())
+
+    def ticks(*states: tuple[int, bool]) -> list[bool]:
+        found = []
+        for journal.in_flight, journal.full in states:
+            found.append(watch.changed())
+        return found
+
+    assert not any(ticks((0, False), (1, False), (2, False), (0, False)))
+    assert ticks((3, False), (3, False), (3, False), (3, False), (4, False), (5, False)) == [
+        False, True, False, False, True, False,
+    ]  # fmt: skip
+    assert ticks((6, True), (6, True), (6, False), (7, False)) == [True, False, False, True]
+
+
+def test_only_replicas_behind_their_leader_are_watched_while_the_disk_is_slow() -> None:
+    groups = {gid: SimpleNamespace(told_index=9, applied_index=9 - gid % 2) for gid in (1, 2, 3, 4)}
+    journal = SimpleNamespace(full=False, in_flight=3)
+    peers = SimpleNamespace(last_seen=lambda peer: 0.0)
+    raft: Any = SimpleNamespace(journal=journal, peers=peers, groups=groups, turns=SimpleNamespace(held={7: None}))
+    mesh: Any = SimpleNamespace(peers={})
+    clock: Any = SimpleNamespace(monotonic=lambda: 1.0, time_ns=lambda: 1_000_000_000)
+    watch = NodeWatch(mesh, raft, clock, Pulse())
+    watch.changed()
+    assert watch.held() == [7]
+    watch.changed()
+    assert watch.held() == [7, 1, 3]
+    groups[1].applied_index = 9
+    assert watch.held() == [7, 3]

@@ -13,6 +13,7 @@ import pytest
 from jetcluster.cluster.scrubber import BYTES_PER_SECOND, PASS_SECONDS, STREAM_BYTES
 from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.transfer import Scrub
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
@@ -74,7 +75,9 @@ async def test_a_follower_with_a_rotten_record_that_nobody_reads_is_found_and_re
 async def test_small_streams_are_verified_a_few_per_second_whatever_their_number() -> None:
     begun: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jetcluster.cluster.scrubber.Scrub", lambda kv, gid: begun.append(gid) or Scrub(kv, gid))
+        patch.setattr(
+            "jetcluster.cluster.scrubber.Scrub", lambda kv, gid, check: begun.append(gid) or Scrub(kv, gid, check)
+        )
         async with Cluster("A", clustered=False) as cluster:
             for number in range(300):
                 await cluster.create(f"S{number}", 1)
@@ -86,6 +89,23 @@ async def test_small_streams_are_verified_a_few_per_second_whatever_their_number
             assert 100 <= len(begun) <= 10.0 * BYTES_PER_SECOND / STREAM_BYTES + 1
             assert scrubber.passes == passes
             await cluster.until(lambda: scrubber.passes > passes, PASS_SECONDS, what="the end of it")
+
+
+@virtual_time
+async def test_streams_whose_postings_were_not_compared_at_the_start_are_verified_first() -> None:
+    begun: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "jetcluster.cluster.scrubber.Scrub", lambda kv, gid, check: begun.append(gid) or Scrub(kv, gid, check)
+        )
+        async with Cluster("A", clustered=False) as cluster:
+            for number in range(30):
+                await cluster.create(f"S{number}", 1)
+            node = cluster["A"]
+            unproven = [node.replica(f"S{number}").store for number in (3, 17)]
+            patch.setattr(BlockStore, "compared", property(lambda store: store not in unproven))
+            await cluster.until(lambda: len(begun) >= 30, 2 * PASS_SECONDS, what="a pass")
+            assert set(begun[:2]) == {node.replica(f"S{number}").assignment.gid for number in (3, 17)}
 
 
 @virtual_time

@@ -347,8 +347,31 @@ async def test_what_concerns_the_whole_node_wakes_all() -> None:
             journal: Any = node.journal
             number, journal.in_flight = journal.in_flight, 77
             await asyncio.sleep(TICK)
-            assert await all_in(4), "the disk hangs: who lags is to be seen"
+            assert await all_in(1), "the disk hangs"
+            assert not await all_in(1)
             journal.in_flight = number
+            assert await all_in(1), "it is over"
+
+
+@virtual_time
+async def test_who_falls_behind_while_the_disk_hangs_is_watched_and_nobody_else() -> None:
+    async with Cluster() as cluster:
+        for name in "STU":
+            await cluster.create(name, 3)
+        await resting(cluster, "S", "T", "U")
+        node = cluster.followers("S")[0]
+        leader = cluster.leader("S")
+        node.writer.hold()
+        await leader.publish_again(b"u", b"x")
+        await asyncio.sleep(2.2 * TICK)  # all have been woken, and rest again
+        await leader.publish_again(b"s", b"x")
+        replica = node.replica("S")
+        await cluster.until(lambda: replica.group.told_index > replica.group.applied_index, what="news", seconds=0.1)
+        assert replica.resting and node.raft.health.may_answer
+        await asyncio.sleep(1.1 * TICK)
+        watched = not replica.resting, not node.replica("T").resting
+        node.writer.release()
+        assert watched == (True, False)
 
 
 @virtual_time
