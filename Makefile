@@ -21,8 +21,10 @@ UNIT_WORKERS ?= 3
 FILES ?= 3
 CHAOS ?=
 BENCH ?=
+# What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
+BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench chaos docs image wheel clean
+.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench counts chaos docs image wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -59,11 +61,15 @@ test: install ## every test this machine can run; says which groups it cannot an
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== without compiled loops"; JETCLUSTER_PURE=1 $(BIN)/pytest -q -n $(WORKERS) \
 	  tests/unit/native tests/unit/protocol tests/unit/server tests/transcripts || missed "without compiled loops"; \
-	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \
 	  || missed "processes and real clients"; \
-	echo "== processes, one at a time"; $(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
+	echo "== processes, one at a time, and behind them the simulation and the counts"; mkdir -p build; \
+	(failed=0; $(BEHIND) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 1200 tests/sim > build/simulation.txt 2>&1 || missed "simulation"; \
+	  $(BEHIND) $(BIN)/python -m bench counts > build/counts.txt 2>&1 || missed "instructions per message (make counts)"; exit $$failed) & \
+	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
+	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
+	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
 	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
@@ -112,6 +118,9 @@ bench: install ## jetcluster and nats-server in turns, an hour; writes docs/benc
 	$(BIN)/python -m bench page --profile
 	$(BIN)/python -m bench page --render --out docs/benchmarks.md
 	$(BIN)/python -m bench sizes --out docs/benchmarks/sizes.md
+
+counts: install ## instructions of the servers per message beside bench/counts.toml, or beside the commit before (needs valgrind)
+	@$(BIN)/python -m bench counts
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)

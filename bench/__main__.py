@@ -12,6 +12,7 @@ FIGURES = {
     "attack": "what a client notices of attacks on its server",
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
+    "counts": "instructions of the servers per message of fixed loads, beside the committed figures",
     "crossing": "processor time per message that stays on a node, and that crosses to another one",
     "fleet": "large clusters of workers in a simulation",
     "flood": "connections that publish without waiting, beside publishers that wait for their acks",

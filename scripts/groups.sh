@@ -14,6 +14,7 @@ docker info >/dev/null 2>&1 || say "tests/deploy/test_containers.py: no docker d
   say "chaos on links between nodes: no toxiproxy-server ($go)"
 [ -n "$(ls "$top"/jetcluster/native/*.so 2>/dev/null)" ] ||
   say "tests/unit/native: no compiled loops (they need a C compiler and Python's headers; run \`make install\` again then)"
+command -v valgrind >/dev/null 2>&1 || say "make counts: no valgrind (Debian: apt-get install valgrind)"
 command -v cc >/dev/null 2>&1 || say "chaos with clocks and power cuts: no C compiler (cc)"
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 "$java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' ||

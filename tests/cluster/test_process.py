@@ -19,7 +19,7 @@ from testkit.forks import die_with_parent
 from testkit.harness import TOP, Node, ProcessCluster, eventually, find_server, free_ports
 from testkit.ledger import publish_all
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.started]
 
 
 def run(server: str, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -100,6 +100,7 @@ async def test_pid_file_ports_file_and_random_ports(server: str, tmp_path: Path)
         node.kill9()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signals_end_it_promptly(server: str, number: signal.Signals) -> None:
     async with ProcessCluster(1, server) as single:
@@ -107,6 +108,7 @@ async def test_signals_end_it_promptly(server: str, number: signal.Signals) -> N
         assert await single[0].wait_exit(3) in (0, 1)
 
 
+@pytest.mark.alone
 async def test_signal_command_by_pid_and_pid_file(server: str, tmp_path: Path) -> None:
     async with ProcessCluster(1, server, flags=["-P", str(tmp_path / "pid")]) as single:
         done = await asyncio.to_thread(run, server, "--signal", f"quit={tmp_path / 'pid'}")
@@ -204,6 +206,7 @@ async def test_flags_win_over_the_config_file(server: str, tmp_path: Path) -> No
         node.kill9()
 
 
+@pytest.mark.alone
 async def test_cold_start_and_meta_leader_in_time(server: str) -> None:
     """Harnesses wait at most 2 s for the port and 2 s for the meta leader of a fresh cluster. Other
     processes can only make it slower, so the best of three counts."""
@@ -220,6 +223,7 @@ async def test_cold_start_and_meta_leader_in_time(server: str) -> None:
         assert left, "too slow three times"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("given", ["flags", "file"])
 async def test_it_listens_long_before_it_is_ready(server: str, tmp_path: Path, given: str) -> None:
     """Runners of clients' tests try to connect once, 0.1 s after the start; INFO may take as long as a start does.
