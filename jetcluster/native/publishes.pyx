@@ -110,7 +110,9 @@ cdef bint _read(const Input *source, Py_ssize_t at, Line *line) noexcept nogil:
         return False
     if data[end - 1] == 13:
         end -= 1
-    while True:  # tokens, with one blank between two of them
+    while True:  # tokens; nats-py leaves two blanks where there is no reply subject
+        while begin < end and data[begin] == 32:
+            begin += 1
         token = _token(data, begin, end)
         if token == begin or count == 4:
             return False
@@ -120,7 +122,7 @@ cdef bint _read(const Input *source, Py_ssize_t at, Line *line) noexcept nogil:
             break
         if data[token] != 32:
             return False
-        begin = token + 1
+        begin = token
     if not 1 + sizes <= count <= 2 + sizes or (headed and not source.headers):
         return False
     line.subject, line.subject_size = starts[0], ends[0] - starts[0]

@@ -98,6 +98,21 @@ def test_a_taker_that_takes_nothing_is_not_asked_for_ever() -> None:
     assert offered == [5, 1, 1, 1, 1] and client.connection.in_msgs == 5
 
 
+@pytest.mark.parametrize("lines", [(b"PUB a 0", b""), (b"PUB a  0", b"")])
+def test_lines_of_clients_that_leave_an_empty_reply_subject_are_taken_together(lines: tuple[bytes, bytes]) -> None:
+    """nats-py writes them so."""
+    rig, offered = ServerRig(), []
+
+    def take(messages: list[Outgoing], origin: Origin) -> int:
+        offered.append(len(messages))
+        return len(messages)
+
+    rig.router.subscribe(b"a", lambda *message: offered.append(1), bulk=take)
+    client = rig.client()
+    client.send(*lines * 9)
+    assert sum(offered) == 9 and max(offered) > 1
+
+
 def test_a_taker_elsewhere_that_was_full_once_gets_runs_again() -> None:
     rig, node = ServerRig(), FakePeer("node")
     runs: list[int] = []
