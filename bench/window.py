@@ -86,6 +86,8 @@ class Window:
         head = data if len(data) <= _LOOKED_AT else data[:_LOOKED_AT]
         for sign in _TROUBLE:
             if (found := head.find(sign)) >= 0:
+                if b"\r\n" not in data[found:]:  # the rest of its text is still to come
+                    data += self.wire.read()
                 raise ClientError(f"error answer: {data[max(0, found - 80) : found + 220]!r}")
         self.answered += data.count(self._mark)
         self._tail = self._rest(data, self._mark)

@@ -21,7 +21,7 @@ WAYS: Final = (
         "publish-r1",
         "Publish to a stream with one replica",
         64,
-        28,
+        29,
         "A client publishes one message with a reply subject. The PubAck leaves once the entry is on the disk.",
     ),
     Way(
@@ -35,21 +35,21 @@ WAYS: Final = (
         "batch-r1",
         "Atomic batch of two",
         114,
-        31,
+        32,
         "Two messages of a batch, the second of which commits it: one PubAck for both.",
     ),
     Way(
         "ack-r1",
         "Double ack",
         105,
-        34,
+        35,
         "A client acks a message of a pull consumer and asks for a confirmation, which leaves once the ack is on disk.",
     ),
     Way(
         "pull-r1",
         "Pull of the next message",
         160,
-        44,
+        45,
         "A pull for one message, and the message. That it was delivered is in the log before it leaves.",
     ),
     Way(
