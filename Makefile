@@ -65,7 +65,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \
 	  || missed "processes and real clients"; \
 	echo "== processes, one at a time, and behind them the simulation and the counts"; mkdir -p build; \
-	(failed=0; $(BEHIND) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 1200 tests/sim > build/simulation.txt 2>&1 || missed "simulation"; \
+	(failed=0; $(BEHIND) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 600 tests/sim > build/simulation.txt 2>&1 || missed "simulation"; \
 	  $(BEHIND) $(BIN)/python -m bench counts > build/counts.txt 2>&1 || missed "instructions per message (make counts)"; exit $$failed) & \
 	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \

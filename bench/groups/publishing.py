@@ -28,18 +28,19 @@ def _latencies(result: LoadResult) -> tuple[Measured, Measured]:
 
 
 @R1.prepares
-async def prepare_r1(stand: Stand) -> None:
+@R3.prepares
+async def prepare(stand: Stand) -> None:
     await stand.stream("P")
 
 
-@R1.measure(Row("R1 async w500", "msgs/s", durable=True))
-async def r1_500(stand: Stand) -> Measured:
-    return Measured.rate(await _publish(stand, stand.leader("P"), "p"))
+def _at_leader(group: Group, name: str, window: int, size: int = 128) -> None:
+    @group.measure(Row(f"{name} w{window}", "msgs/s", durable=True))
+    async def measure(stand: Stand) -> Measured:
+        return Measured.rate(await _publish(stand, stand.leader("P"), "p", window, size))
 
 
-@R1.measure(Row("R1 async w1000", "msgs/s", durable=True))
-async def r1_1000(stand: Stand) -> Measured:
-    return Measured.rate(await _publish(stand, stand.leader("P"), "p", 1000))
+_at_leader(R1, "R1 async", 500)
+_at_leader(R1, "R1 async", 1000)
 
 
 @R1.measure(Row("R1 sync pub", "ms, p50", LOWER, durable=True), Row("R1 sync pub, p99", "ms", LOWER, durable=True))
@@ -47,24 +48,9 @@ async def r1_sync(stand: Stand) -> tuple[Measured, ...]:
     return _latencies(await _publish(stand, stand.leader("P"), "p", 1))
 
 
-@R3.prepares
-async def prepare_r3(stand: Stand) -> None:
-    await stand.stream("P")
-
-
-@R3.measure(Row("R3 async leader w500", "msgs/s", durable=True))
-async def r3_500(stand: Stand) -> Measured:
-    return Measured.rate(await _publish(stand, stand.leader("P"), "p"))
-
-
-@R3.measure(Row("R3 async leader w1000", "msgs/s", durable=True))
-async def r3_1000(stand: Stand) -> Measured:
-    return Measured.rate(await _publish(stand, stand.leader("P"), "p", 1000))
-
-
-@R3.measure(Row("R3 async 1KiB w500", "msgs/s", durable=True))
-async def r3_large(stand: Stand) -> Measured:
-    return Measured.rate(await _publish(stand, stand.leader("P"), "p", size=1024))
+_at_leader(R3, "R3 async leader", 500)
+_at_leader(R3, "R3 async leader", 1000)
+_at_leader(R3, "R3 async 1KiB", 500, 1024)
 
 
 @R3.measure(Row("R3 async follower w500", "msgs/s", durable=True))

@@ -457,6 +457,7 @@ class Journal(JournalState):
     def _retry(self, batch: SealedBatch) -> None:
         if not self._closed and self.failed is None:
             batch.plain = None
+            self.in_flight = batch.seq
             self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def barrier(self, done: Callable[[], None]) -> None:

@@ -222,7 +222,7 @@ class Opened:
 
     @property
     def descriptor(self) -> int:
-        """Of the segment that is written."""
+        """The descriptor of the segment that is written."""
         name = f"{self.journal.segment:016x}.wal"
         return next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve().name == name)
 

@@ -160,6 +160,23 @@ def test_a_barrier_does_not_wait_for_a_full_disk(rig: Rig) -> None:
         assert called == [1, 2]
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_repeated_write_that_hangs_is_seen(rig: Rig, code: int) -> None:
+    """`RaftNode` sees by `in_flight` that a disk hangs, also when it had refused the write before."""
+    log = rig.log()
+    rig.settle()
+    with faults.armed("journal.write", faults.fail(code)):
+        fill(log, 5)
+        rig.settle(0.01)
+    assert log.durable_index == 0 and rig.journal.in_flight == 0
+    rig.writer.hold()
+    rig.settle(2.0)
+    assert rig.journal.in_flight == rig.journal.seq - 1
+    rig.writer.release()
+    rig.settle()
+    assert log.durable_index == 5 and rig.journal.in_flight == 0
+
+
 def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
     """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
     rig, log = filled(5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,8 @@ from jetcluster.cluster.scrubber import BYTES_PER_SECOND, PASS_SECONDS, STREAM_B
 from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search.posting_check import PostingCheck
 from jetcluster.store.transfer import Scrub
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
@@ -41,6 +44,18 @@ async def filled(cluster: Cluster) -> None:
         await cluster["A"].publish(b"s", b"%d" % number)
     await cluster.equal("S")
     await cluster.all_read("S")
+
+
+def scrubs(patch: pytest.MonkeyPatch) -> list[int]:
+    """The groups whose replicas are scrubbed from now on, in their order."""
+    begun: list[int] = []
+
+    def begin(kv: RocksKv, gid: int, begin_check: Callable[[], PostingCheck]) -> Scrub:
+        begun.append(gid)
+        return Scrub(kv, gid, begin_check)
+
+    patch.setattr("jetcluster.cluster.scrubber.Scrub", begin)
+    return begun
 
 
 async def whole(cluster: Cluster, node: Node) -> None:
@@ -73,11 +88,8 @@ async def test_a_follower_with_a_rotten_record_that_nobody_reads_is_found_and_re
 
 @virtual_time
 async def test_small_streams_are_verified_a_few_per_second_whatever_their_number() -> None:
-    begun: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "jetcluster.cluster.scrubber.Scrub", lambda kv, gid, check: begun.append(gid) or Scrub(kv, gid, check)
-        )
+        begun = scrubs(patch)
         async with Cluster("A", clustered=False) as cluster:
             for number in range(300):
                 await cluster.create(f"S{number}", 1)
@@ -93,11 +105,8 @@ async def test_small_streams_are_verified_a_few_per_second_whatever_their_number
 
 @virtual_time
 async def test_streams_whose_postings_were_not_compared_at_the_start_are_verified_first() -> None:
-    begun: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "jetcluster.cluster.scrubber.Scrub", lambda kv, gid, check: begun.append(gid) or Scrub(kv, gid, check)
-        )
+        begun = scrubs(patch)
         async with Cluster("A", clustered=False) as cluster:
             for number in range(30):
                 await cluster.create(f"S{number}", 1)
