@@ -390,6 +390,8 @@ def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str
         out.gauge("jetcluster_upstream_lag_messages", "Messages a mirror or source lacks", link["lag"], labels)
         seconds = link["lag_seconds"]
         out.gauge("jetcluster_upstream_lag_seconds", "How old the newest one here is meanwhile", seconds, labels)
+        silent = link["silent_seconds"]
+        out.gauge("jetcluster_upstream_silent_seconds", "Time since the upstream was heard", silent, labels)
 
 
 MAX_ACCOUNTS = 10_000

@@ -169,18 +169,22 @@ async def test_a_sick_node(node: Any) -> None:
 async def test_upstreams(node: Any) -> None:
     links = node.jetstream.jetstream.replicas[7].mirrors.links
     links.info = lambda **_: {
-        "sources": [{"name": "A", "lag": 4, "lag_seconds": 1.5}, {"name": "B", "lag": 0, "lag_seconds": 0}]
+        "sources": [
+            {"name": "A", "lag": 4, "lag_seconds": 1.5, "silent_seconds": 0.5},
+            {"name": "B", "lag": 0, "lag_seconds": 0, "silent_seconds": 9.0},
+        ]
     }
     found = await scrape(node)
     assert [(s.labels["upstream"], s.value) for s in found["jetcluster_upstream_lag_messages"].samples] == [
         ("A", 4),
         ("B", 0),
     ]
+    assert [s.value for s in found["jetcluster_upstream_silent_seconds"].samples] == [0.5, 9.0]
 
 
 async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
     links = node.jetstream.jetstream.replicas[7].mirrors.links
-    links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5}}
+    links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5, "silent_seconds": 0.5}}
     exported = set(labels_by_name(await scrape(node)))
     exported |= set(json.loads(EXPORTER.read_text()))
     used = dashboard_metrics()
