@@ -19,6 +19,7 @@ Usage: jetcluster <command> [options]
 Commands:
     serve    Run one server; takes nats-server's flags (jetcluster serve --help). The default when a flag comes first
     up       Start a local cluster in one command and watch it
+    demo     Show in some seconds what a cluster does when its leader is killed, and prove it
     decommission  Empty a server and remove it from the cluster
     rescue   Show what is left of streams that lost their majority for good, and go on with one replica
     mirror   Mirror a stream of another JetStream domain here
