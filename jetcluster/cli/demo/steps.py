@@ -87,8 +87,8 @@ class Demo:
         new = self._leader()
         say(f"{leader.name} died with orders under way. {state.resumed - killed_at:.2f} s later came the next ack; "
             f"{new.name} leads.")  # fmt: skip
-        say(f"{len(state.resent)} orders without an ack were sent again under their ids; {state.duplicates} were stored "
-            "already, and are not a second time.")  # fmt: skip
+        say(f"{len(state.resent)} orders without an ack were sent again; {state.duplicates} of them were stored "
+            "already, and are not there twice.")  # fmt: skip
 
     def start_again(self, say: Say) -> None:
         assert self._killed is not None
