@@ -15,9 +15,8 @@ from jetcluster.pipeline import manifest
 from jetcluster.pipeline.folder import open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream.apply import restoring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +75,7 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
 
     for batch in batches:
         for seq, ns, subject, block, payload, held, place in checked(batch):
-            entry = restoring.encode(subject, ns, seq, block, payload)
+            entry = stream_archive.encode(subject, ns, seq, block, payload)
             entries.append(entry)
             size += len(entry)
             totals = totals.plus(RowTotals(1, len(subject) + len(block) + len(payload), held, place))
@@ -129,12 +128,12 @@ def with_source_seq(block: bytes, seq: int) -> bytes:
 
 def head(state: bytes, ts: int) -> bytes:
     """Returns the beginning of an archive; `state` is its state.json."""
-    opening = restoring.MAGIC + restoring.encode(restoring.STATE_NAME, ts, 0, b"", state)
+    opening = stream_archive.MAGIC + stream_archive.encode(stream_archive.STATE_NAME, ts, 0, b"", state)
     return s2.STREAM_ID + b"".join(s2.encode(opening))
 
 
 def tail() -> bytes:
-    return b"".join(s2.encode(restoring.END))
+    return b"".join(s2.encode(stream_archive.END))
 
 
 PADDING: Final = b"\xfe\x00\x00\x00"

@@ -9,9 +9,8 @@ import pytest
 
 from jetcluster.pipeline import restore_plan
 from jetcluster.pipeline.restore_plan import ArchiveDamagedError, RowTotals
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream.apply import restoring
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
@@ -39,8 +38,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
     return found
 
 
-def read_back(data: bytes) -> list[restoring.ArchiveEntry]:
-    frames, reader = s2.Decoder(), restoring.ArchiveReader()
+def read_back(data: bytes) -> list[stream_archive.ArchiveEntry]:
+    frames, reader = s2.Decoder(), stream_archive.ArchiveReader()
     found = [entry for content in frames.feed(data) for entry in reader.feed(content)]
     assert reader.finished
     assert frames.between_chunks

@@ -16,9 +16,8 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.pipeline import restore_exact, restore_plan
 from jetcluster.pipeline.restore_exact import NotTheArchiveError, RestoreTransfer, with_pauses
 from jetcluster.pipeline.restore_plan import RowTotals
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.spark.connection import Connection
-from jetcluster.stream.apply import restoring
 from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}
@@ -55,7 +54,7 @@ def transfer(server: Server) -> Iterator[RestoreTransfer]:
 
 
 def blob(number: int, size: int = 300_000) -> tuple[bytes, RowTotals]:
-    entry = restoring.encode(b"s.x", number, number, b"", bytes(size))
+    entry = stream_archive.encode(b"s.x", number, number, b"", bytes(size))
     return b"".join(s2.encode(entry)), RowTotals(1, size, number, 8)
 
 
@@ -65,7 +64,7 @@ def test_everything_arrives_in_order() -> None:
         answer = one.send([blob(4), blob(9)], lambda totals: "" if totals.rows == 2 else "wrong")
     assert answer["config"] == {"name": "S"}
     assert server.asked == {"config": CONFIG, "state": {"last_seq": 9}}
-    frames, reader = s2.Decoder(), restoring.ArchiveReader()
+    frames, reader = s2.Decoder(), stream_archive.ArchiveReader()
     found = [entry for content in frames.feed(server.data) for entry in reader.feed(content)]
     assert [entry.seq for entry in found] == [0, 4, 9]
     assert reader.finished
@@ -75,7 +74,7 @@ def test_an_archive_that_is_not_what_it_should_be_is_not_completed() -> None:
     server = Server()
     with transfer(server) as one, pytest.raises(NotTheArchiveError, match="other rows"):
         one.send([blob(4)], lambda totals: "other rows")
-    reader = restoring.ArchiveReader()
+    reader = stream_archive.ArchiveReader()
     entries = [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)]
     assert entries in ([0], [0, 4])  # what was not sent yet never is
     assert not reader.finished
@@ -102,7 +101,7 @@ def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: 
     with transfer(server) as one:
         one.send(slow(), lambda totals: "")
     assert restore_plan.PADDING in server.data
-    reader = restoring.ArchiveReader()
+    reader = stream_archive.ArchiveReader()
     assert [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)] == [0, 4, 9]
 
 
