@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from jetcluster.client.servers import ServerOptions
 
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -86,6 +89,85 @@ def mirror(
     from jetcluster.cli.streams import run_mirror
 
     raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
+
+
+Servers = Annotated[
+    str, typer.Option("-s", "--server", help="URLs of the servers, with the account's user, by commas.")
+]
+Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
+Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
+PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def backup(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[list|verify|prune] DEST",
+            help="A folder or s3://bucket/prefix; list, verify and prune look at it.",
+        ),
+    ],
+    server: Servers = "nats://127.0.0.1:4222",
+    stream: Streams = None,
+    keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    point: PointName = "",
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: AsJson = False,
+    creds: Credentials = "",
+) -> None:
+    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points."""
+    from jetcluster.cli import backup as work
+
+    if not 1 <= len(words) <= 2 or (len(words) == 2 and words[0] not in work.WORDS):
+        raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
+    place = work.Destination(words[-1], endpoint, region)
+    if len(words) == 2:
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
+    raise typer.Exit(
+        work.run_backup(_servers(server, creds), place, stream or [], keep, verify=verify, as_json=as_json)
+    )
+
+
+@app.command()
+def restore(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder or s3://bucket/prefix with backups.")],
+    server: Servers = "nats://127.0.0.1:4222",
+    point: PointName = "",
+    stream: Streams = None,
+    name: Annotated[str, typer.Option("--as", help="Another name, for one stream.")] = "",
+    subject: Annotated[list[str] | None, typer.Option("--subject", help="With --as: its subjects; repeat it.")] = None,
+    replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: AsJson = False,
+    creds: Credentials = "",
+) -> None:
+    """Restore an account's streams, with sequences, times and consumers, from a restore point."""
+    from jetcluster.backup.restore import RestoreOptions
+    from jetcluster.cli import backup as work
+
+    options = RestoreOptions(
+        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+    )
+    place = work.Destination(source, endpoint, region)
+    raise typer.Exit(work.run_restore(_servers(server, creds), place, point, options, dry=dry_run, as_json=as_json))
+
+
+def _servers(server: str, creds: str) -> ServerOptions:
+    from jetcluster.cli.common import urls_of
+    from jetcluster.client.credentials import Credentials as UserCredentials
+    from jetcluster.client.servers import ServerOptions
+
+    return ServerOptions(tuple(urls_of(server)), UserCredentials(creds_file=creds))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
