@@ -13,7 +13,7 @@ from jetcluster.backup.segment import StoredMessage
 from jetcluster.backup.sequences import Sequences
 from jetcluster.backup.snapshot_reader import consumers_in, entries
 from jetcluster.client.connection import Connection, Gather
-from jetcluster.client.reply import NoRespondersError, Reply, api_error
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, ServerError, api_error
 from jetcluster.client.servers import PATIENCE_SECONDS, ServerOptions
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.model.times import parse_rfc3339
@@ -71,6 +71,7 @@ class AccountReader:
         self._patience = patience
         self._connection: Connection | None = None
         self._tried = 0
+        self._reached = False
         self._closed_bytes = 0
 
     def __enter__(self) -> AccountReader:
@@ -85,9 +86,15 @@ class AccountReader:
         return self._closed_bytes + (self._connection.received_bytes if self._connection is not None else 0)
 
     def connection(self) -> Connection:
-        """Raises as `Connection`."""
+        """Raises as `Connection`; ServerError when no server was ever reached."""
         if self._connection is None:
-            self._connection = self._options.connect(self._tried)
+            try:
+                self._connection = self._options.connect(self._tried)
+            except ConnectionLostError as error:
+                if not self._reached:
+                    raise ServerError(str(error)) from error  # most likely the URL is wrong: no patience
+                raise
+            self._reached = True
         return self._connection
 
     def drop(self) -> None:

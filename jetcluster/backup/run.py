@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from jetcluster.backup import plan, segment
 from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import BackupLock
-from jetcluster.backup.plan import StreamProgress, ReadPlan
+from jetcluster.backup.plan import ReadPlan, StreamProgress
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.retention import PointCatalog
 from jetcluster.backup.segment import SEGMENT_BYTES, StoredMessage
@@ -145,7 +145,9 @@ class BackupRun:
             consumers=self.put(zlib.compress(json.dumps(consumers, sort_keys=True).encode())) if consumers else None,
         )  # fmt: skip
 
-    def _to_read(self, seen: StreamSeen, base: StreamProgress) -> tuple[tuple[Segment, ...], Sequences, Sequences | None]:
+    def _to_read(
+        self, seen: StreamSeen, base: StreamProgress
+    ) -> tuple[tuple[Segment, ...], Sequences, Sequences | None]:
         """(segments that stay, sequences to read, sequences that are stored)."""
         if seen.live is None:
             return base.segments, Sequences(), None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from jetcluster.client.servers import ServerOptions
+from jetcluster.cli.options import connects
+from jetcluster.client.servers import ServerOptions
 
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -18,9 +18,6 @@ app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False,
 def _root() -> None:
     """A clustered JetStream server that stock NATS clients use unchanged."""
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
-
-
-Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]
 
 
 @app.command()
@@ -39,20 +36,21 @@ def up(
 
 
 @app.command()
+@connects
 def decommission(
+    servers: ServerOptions,
     node: Annotated[str, typer.Argument(help="The server's name, or its peer id.")],
-    server: Annotated[
-        str,
-        typer.Option("-s", "--server", help="URLs of any servers, with a user of the system account, by commas."),
-    ] = "nats://127.0.0.1:4222",
     within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
-    creds: Credentials = "",
 ) -> None:
-    """Move everything away from a server, remove it from the cluster, and verify that."""
+    """Move everything away from a server, remove it from the cluster, and verify that. Needs a user of the system
+    account.
+
+    Exit codes: 0 done, 1 refused, 2 no server reached or the user is refused, 3 not done in time.
+    """
     from jetcluster.cli.decommission import run_decommission
 
-    raise typer.Exit(run_decommission(server, node, within, cancel=cancel, credentials=creds))
+    raise typer.Exit(run_decommission(servers, node, within, cancel=cancel))
 
 
 @app.command()
@@ -74,26 +72,24 @@ def rescue(
 
 
 @app.command()
+@connects
 def mirror(
+    servers: ServerOptions,
     stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers that are to have the mirror, by commas.")
-    ] = "nats://127.0.0.1:4222",
     domain: Annotated[str, typer.Option(help="JetStream domain of the stream, behind a leaf link.")] = "",
     name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
     within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
-    creds: Credentials = "",
 ) -> None:
-    """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
+    """See to it that a stream of another domain is mirrored here; nothing happens if it is already.
+
+    Exit codes: 0 the mirror is there, 1 refused, 2 no server answered in time or the user is refused.
+    """
     from jetcluster.cli.streams import run_mirror
 
-    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
+    raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
 
 
-Servers = Annotated[
-    str, typer.Option("-s", "--server", help="URLs of the servers, with the account's user, by commas.")
-]
 Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
 Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
 Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
@@ -102,7 +98,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
+@connects
 def backup(
+    servers: ServerOptions,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -110,7 +108,6 @@ def backup(
             help="A folder or s3://bucket/prefix; list, verify and prune look at it.",
         ),
     ],
-    server: Servers = "nats://127.0.0.1:4222",
     stream: Streams = None,
     keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
     verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
@@ -118,9 +115,11 @@ def backup(
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
-    creds: Credentials = "",
 ) -> None:
-    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points."""
+    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged.
+    """
     from jetcluster.cli import backup as work
 
     if not 1 <= len(words) <= 2 or (len(words) == 2 and words[0] not in work.WORDS):
@@ -128,15 +127,14 @@ def backup(
     place = work.Destination(words[-1], endpoint, region)
     if len(words) == 2:
         raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
-    raise typer.Exit(
-        work.run_backup(_servers(server, creds), place, stream or [], keep, verify=verify, as_json=as_json)
-    )
+    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
 
 
 @app.command()
+@connects
 def restore(
+    servers: ServerOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help="A folder or s3://bucket/prefix with backups.")],
-    server: Servers = "nats://127.0.0.1:4222",
     point: PointName = "",
     stream: Streams = None,
     name: Annotated[str, typer.Option("--as", help="Another name, for one stream.")] = "",
@@ -149,9 +147,11 @@ def restore(
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
-    creds: Credentials = "",
 ) -> None:
-    """Restore an account's streams, with sequences, times and consumers, from a restore point."""
+    """Restore an account's streams, with sequences, times and consumers, from a restore point.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged or the result differs.
+    """
     from jetcluster.backup.restore import RestoreOptions
     from jetcluster.cli import backup as work
 
@@ -159,15 +159,7 @@ def restore(
         tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
     )
     place = work.Destination(source, endpoint, region)
-    raise typer.Exit(work.run_restore(_servers(server, creds), place, point, options, dry=dry_run, as_json=as_json))
-
-
-def _servers(server: str, creds: str) -> ServerOptions:
-    from jetcluster.cli.common import urls_of
-    from jetcluster.client.credentials import Credentials as UserCredentials
-    from jetcluster.client.servers import ServerOptions
-
-    return ServerOptions(tuple(urls_of(server)), UserCredentials(creds_file=creds))
+    raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
@@ -180,22 +172,23 @@ def _objects() -> None:
 
 
 @objects.command("add")
-def add_bucket(
+@connects
+def object_add(
+    servers: ServerOptions,
     bucket: Annotated[str, typer.Argument(help="The bucket; its stream is OBJ_<bucket>.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers, by commas.")
-    ] = "nats://127.0.0.1:4222",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the bucket.")] = 1,
     storage: Annotated[str, typer.Option(help="file or memory.")] = "file",
     max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
     ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
     description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
-    creds: Credentials = "",
 ) -> None:
-    """Create a bucket for stock clients and the object service alike."""
+    """Create a bucket for stock clients and the object service alike.
+
+    Exit codes: 0 the bucket is there, 1 refused, 2 no server answered or the user is refused.
+    """
     from jetcluster.cli.streams import Wish, run_add
 
-    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
+    raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
 
 
 def run_command(words: Sequence[str]) -> int:
