@@ -44,7 +44,8 @@ class PointCatalog:
         return [self.point(name) for name in self.names()]
 
     def progress(self, stream: str) -> StreamProgress | None:
-        """The segments that an interrupted run has written; None also for a file that is not readable: then it is read again."""
+        """The segments that an interrupted run has written; None also for a file that is not readable: the run begins
+        again then."""
         data = self._storage.read(_partial(stream))
         try:
             found = json.loads(data or b"")
