@@ -59,10 +59,12 @@ def unpack(data: bytes) -> Iterator[StoredMessage]:
     """Yields the messages of a segment. Raises DamagedBackupError."""
     inflate, reader = zlib.decompressobj(), ArchiveReader()
     size = before = 0
-    while data and not inflate.eof:
+    while not inflate.eof:
         try:
             plain = inflate.decompress(data, _STEP_BYTES)
             data = inflate.unconsumed_tail
+            if not plain and not inflate.eof:
+                raise DamagedBackupError("a segment is cut off")
             size += len(plain)
             if size > MAX_SEGMENT_BYTES:
                 raise DamagedBackupError("a segment is larger than any that is written")
