@@ -142,6 +142,9 @@ class RestoreRun:
                 continue
             told = ("messages", "last_seq")
             equal = all(seen.state[key] == one.state[key] for key in told) and not self._compare(one, seen)
+            if equal and not same_config(seen.config, self._options.config(one)):
+                equal = not self._options.overwrite
+                self._say(f"{seen.name}: its messages are those of the backup, its configuration is not")
             found[one.name] = seen, equal
             if not equal:
                 different.append(seen.name)
@@ -301,6 +304,17 @@ def _may_pass(error: JetclusterError) -> bool:
     """Returns whether a new attempt may succeed. An ApiError without an error code is a status in place of an answer:
     the server that took the restore is gone."""
     return error.retriable or (isinstance(error, ApiError) and error.err_code == 0)
+
+
+def same_config(one: Fields, other: Fields) -> bool:
+    """Compares configurations, without the metadata that servers add."""
+
+    def told(config: Fields) -> Fields:
+        metadata = config.get("metadata") or {}
+        own = {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
+        return {**config, "metadata": own}
+
+    return told(one) == told(other)
 
 
 def loses_at_once(config: Fields) -> bool:
