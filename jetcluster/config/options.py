@@ -321,6 +321,7 @@ class Options:
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
+    console: bool = False
     server_tags: list[str] = field(default_factory=list)
     server_metadata: dict[str, str] = field(default_factory=dict)
     no_header_support: bool = False

@@ -13,6 +13,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from jetcluster.clock import Clock
+from jetcluster.console.door import Door
 from jetcluster.logs import get_logger
 
 log = get_logger("monitor")
@@ -35,10 +36,11 @@ LOG_SECONDS: Final = 10.0
 class Connections:
     """The connections of one port. `has_room_at(descriptor)`: False when the store needs the descriptors that are left;
     then `CONNECTIONS_WHEN_FULL` is the limit, else `most`. At the limit the connection that has waited longest for a
-    request makes room for a new one."""
+    request makes room for a new one. `door` takes over those that ask for a WebSocket of the console."""
 
-    def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int) -> None:
+    def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int, door: Door | None = None) -> None:
         self.most = most
+        self.door = door
         self._has_room_at = has_room_at
         self._clock = clock
         self._guards: dict[asyncio.BaseProtocol, Guard] = {}
@@ -48,6 +50,9 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._guards)
+
+    def __contains__(self, guard: object) -> bool:
+        return isinstance(guard, Guard) and guard.inner in self._guards
 
     def factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """A factory of protocols around those that `make` makes."""
@@ -116,7 +121,9 @@ class Guard(asyncio.Protocol):
         self._tail = END
         """The last bytes received, as many as END has; at first END, as if a head had ended."""
         self._is_in = False
-        """The connection was accepted, and `inner` knows of it."""
+        """`inner` knows of the connection."""
+        self._first = b""
+        """What has come while it is open whether the connection is for the door."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -124,14 +131,45 @@ class Guard(asyncio.Protocol):
         if not self._connections.add(self, -1 if socket is None else socket.fileno()):
             asyncio.get_running_loop().call_soon(self._transport.abort)  # not in here: uvloop has yet to begin reading
             return
-        self._is_in = True
-        self.inner.connection_made(transport)
+        if self._connections.door is None:
+            self._let_in()
         self.wait(HEAD_SECONDS)
         self._in_head = True
 
+    def _let_in(self) -> None:
+        assert self._transport is not None
+        self._is_in = True
+        self.inner.connection_made(self._transport)
+
+    def _passes_on(self, door: Door, data: bytes) -> bytes:
+        """Returns what `inner` gets of the first bytes; nothing while more must come, and when the door takes over."""
+        self._first += data
+        wanted = door.wants(self._first)
+        if wanted is None:
+            return b""
+        first, self._first = self._first, b""
+        if not wanted:
+            self._let_in()
+            return first
+        transport, self._transport = self._transport, None
+        assert transport is not None
+        self._stop_waiting()
+        self._connections.remove(self)
+        protocol = door.accept()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(first)
+        return b""
+
     def data_received(self, data: bytes) -> None:
-        if not self._is_in or self._transport is None:
+        if self._transport is None:
             return
+        if not self._is_in:
+            if self._connections.door is None or self not in self._connections:
+                return
+            data = self._passes_on(self._connections.door, data)
+            if not data:
+                return
         self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         if not self.busy and not self._in_head:
             self.wait(HEAD_SECONDS)
@@ -146,9 +184,13 @@ class Guard(asyncio.Protocol):
         begun = self.busy and not busy and self._tail != END
         seconds = HEAD_SECONDS if begun else seconds
         self.busy, self._in_head = busy, begun
+        self._stop_waiting()
+        self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
+            self._timer = None
 
     def end(self) -> None:
         """Aborts the connection; unwritten output is dropped."""
@@ -157,8 +199,7 @@ class Guard(asyncio.Protocol):
         self._connections.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_waiting()
         self._transport = None
         self._connections.remove(self)
         if self._is_in:

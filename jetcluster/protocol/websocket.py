@@ -74,6 +74,8 @@ class Rules:
 
     tls: bool = False
     same_origin: bool = False
+    same_host: bool = False
+    """The origin's host and port are those of the request, whatever its scheme."""
     origins: frozenset[Place] = frozenset()
     """Allowed origins; empty for any."""
     compression: bool = False
@@ -164,13 +166,15 @@ def places_of(urls: Sequence[str]) -> frozenset[Place]:
 def _check_origin(headers: Mapping[str, str], rules: Rules) -> None:
     """Only browsers send an origin; a request without one is not from a page."""
     origin = headers.get("origin") or headers.get("sec-websocket-origin", "")
-    if not origin or not (rules.same_origin or rules.origins):
+    if not origin or not (rules.same_origin or rules.same_host or rules.origins):
         return
     try:
         place = place_of(origin)
         own = place_of(f"{'https' if rules.tls else 'http'}://{headers['host']}")
     except ValueError:
         raise HandshakeError(403, "origin not allowed") from None
+    if rules.same_host and place[1:] != place_of(f"{place[0]}://{headers['host']}")[1:]:
+        raise HandshakeError(403, "not the same host")
     if rules.same_origin and place != own:  # the scheme, too, as nats-server 2.15 looks at it
         raise HandshakeError(403, "not same origin")
     if rules.origins and place not in rules.origins:

@@ -1,0 +1,12 @@
+// The pages of the console, in the order of the navigation.
+import { Cluster } from "./view/cluster.js";
+import { Streams } from "./view/streams.js";
+
+export const PAGES = [
+  { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system },
+  { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
+];
+
+export function shownPages(session) {
+  return PAGES.filter((page) => page.shows(session));
+}
