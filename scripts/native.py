@@ -29,12 +29,14 @@ def compile_all(folder: Path) -> str:
 
     top = folder.parent.parent
     work = top / "build" / "native"
+    # Of two folders come the same bytes: what the compiler says of paths begins at the top.
+    flags = [*_FLAGS, f"-ffile-prefix-map={top}=."]
     macros: list[tuple[str, str | None]] = [("SOURCE_DIGEST", f'"{_native(folder).source_digest(folder)}"')]
     modules = [
         Extension(
             f"jetcluster.native.{source.stem}",
             [str(source.relative_to(top))],
-            extra_compile_args=_FLAGS,
+            extra_compile_args=flags,
             define_macros=macros,
         )
         for source in sorted(folder.glob("*.pyx"))
