@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path(__file__).parent.parent / "jetcluster" / "native"
-_FLAGS = ["-O3", "-fno-semantic-interposition", "-g0"]
+_FLAGS = ["-O3", "-fno-semantic-interposition", "-g0"]  # -g0: the same bytes wherever they are compiled
 _DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False}
 
 
@@ -29,14 +29,12 @@ def compile_all(folder: Path) -> str:
 
     top = folder.parent.parent
     work = top / "build" / "native"
-    # Of two folders come the same bytes: what the compiler says of paths begins at the top.
-    flags = [*_FLAGS, f"-ffile-prefix-map={top}=."]
     macros: list[tuple[str, str | None]] = [("SOURCE_DIGEST", f'"{_native(folder).source_digest(folder)}"')]
     modules = [
         Extension(
             f"jetcluster.native.{source.stem}",
             [str(source.relative_to(top))],
-            extra_compile_args=flags,
+            extra_compile_args=_FLAGS,
             define_macros=macros,
         )
         for source in sorted(folder.glob("*.pyx"))

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from scripts.check_extras import ALONE, Environment, link, required
 
 BUILD: Final = ("hatchling", "cython", "setuptools")
-"""What an sdist is built with; pip fetches them where there is an index."""
+"""The tools that build an sdist; pip fetches them where there is an index."""
 
 
 class TrialError(Exception):

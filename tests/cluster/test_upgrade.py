@@ -39,6 +39,8 @@ LAME_DUCK = 'lame_duck_grace_period: "100ms"\n'
 LONGEST_GAP = 5.0
 """Seconds between two acks, and between two reads, at most. Leaderships move before a server goes, so it is less by far
 on a machine that has nothing else to do."""
+BATCH = 500
+"""Messages of a pull."""
 OLD_ENOUGH = 500
 """So many acks later every replica that answers has a message, or it would have to say that it is behind."""
 
@@ -116,17 +118,19 @@ class Worker:
                 await asyncio.sleep(0.02)
 
     async def _pull(self, client: Client) -> None:
-        inbox = Inbox(client)
-        pull = json.dumps({"batch": 200, "expires": 500_000_000}).encode()
+        inbox, left = Inbox(client), BATCH
+        pull = json.dumps({"batch": BATCH, "expires": SECOND // 2}).encode()
         client.publish("$JS.API.CONSUMER.MSG.NEXT.S.W", pull, inbox.subject.encode())
         with contextlib.suppress(AssertionError):  # nothing more came, not even a status: its server is going
-            while True:
+            while left:
                 msg = await inbox.one(within=1.0)
-                if msg.status and msg.status != 100:
+                if msg.status == 100:
+                    continue
+                if msg.status:
                     break
-                if not msg.status:
-                    self.seen.add(msg.data)
-                    client.publish(msg.reply.decode(), b"+ACK")
+                left -= 1
+                self.seen.add(msg.data)
+                client.publish(msg.reply.decode(), b"+ACK")
         inbox.close()
         await client.flush()
 
