@@ -211,7 +211,7 @@ async def test_a_rolling_upgrade_and_back_loses_nothing(before: Path, tmp_path: 
             }
             await client.api("CONSUMER.CREATE.S.W", {"stream_name": "S", "config": consumer})
         async with working(cluster) as worker:
-            async with load(cluster, pause=0.05) as ledger, reading(cluster, ledger) as readers:
+            async with load(cluster, pause=0.15) as ledger, reading(cluster, ledger) as readers:
                 for node in cluster.nodes:
                     await change(cluster, node, TOP)
                     await until_acked(ledger, 200)
