@@ -236,7 +236,6 @@ def test_values_of_an_edge(tmp_path: Path) -> None:
     [
         ["config.monitor.enabled=false"],
         ["config.cluster.tls.enabled=true"],
-        ["mirror.streams={A}", "config.nats.tls.enabled=true", "config.nats.tls.secretName=x"],
         ["zones.readNode=true", "serviceAccount.enabled=false"],
         ["scaleDown.from=5", "config.workers=auto"],
     ],
@@ -415,3 +414,16 @@ def test_what_helm_finds_in_the_cluster(tmp_path: Path) -> None:
         found = documents(render(api=api, hooks=True))
         assert one(found, "Secret")["data"]["route-password"] != kept["route-password"]
         assert not [d for d in found if d["kind"] == "Job"]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_mirrors_are_made_with_tls(*, verify: bool) -> None:
+    tls = ["config.nats.tls.enabled=true", "config.nats.tls.secretName=x", "tlsCA.enabled=true", "tlsCA.secretName=ca"]
+    found = documents(render("mirror.streams={A}", *tls, f"config.nats.tls.merge.verify={str(verify).lower()}"))
+    check(found)
+    (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert env["JETCLUSTER_MIRROR_SERVER"] == "tls://$(POD_NAME).jetcluster-headless.default.svc:4222"
+    assert list(env).index("POD_NAME") < list(env).index("JETCLUSTER_MIRROR_SERVER"), "as only earlier ones are known"
+    assert env["NATS_CA"] == "/etc/nats-ca-cert/ca.crt"
+    assert env.get("NATS_CERT") == ("/etc/nats-certs/nats/tls.crt" if verify else None)
