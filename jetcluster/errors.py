@@ -10,8 +10,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
     │   AuthError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest, NoSystemUserError,
-    │   OptionError, QueryError, RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
-    │   TransformError
+    │   OptionError, QueryError, RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
+    │   SystemRequestError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
