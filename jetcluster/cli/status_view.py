@@ -108,11 +108,11 @@ def _troubles(cluster: ClusterState, healthy: bool) -> list[RenderableType]:
     slow = [f"{server.name}: {server.slow_consumers:,} slow consumers since its start" for server in cluster.servers
             if server.slow_consumers]  # fmt: skip
     lines: list[RenderableType] = []
-    for texts, style in ((cluster.troubles(), "red"), (lags, "yellow"), (slow, "yellow")):
+    for texts, style in ((cluster.troubles(), "red"), (lags, "yellow"), (slow, "yellow"), (cluster.notes, "yellow")):
         lines += [Text(printable(f"- {text}"), style=style) for text in texts[:MAX_SHOWN]]
         if len(texts) > MAX_SHOWN:
             lines.append(Text(f"- and {len(texts) - MAX_SHOWN:,} more (--json has all)", style=style))
-    if healthy and not lags:
+    if healthy and not lags and not cluster.notes:
         lines.append(Text("healthy: every group has a leader, and no replica lags", style="green"))
     return lines
 

@@ -1,6 +1,6 @@
 """The user of the system account in the cluster of `jetcluster up`: operators' commands need one.
 
-Clients without a user go on as before: they are of the account `$G`, as in a cluster without any configuration.
+Clients go on without a user: where only the system account has users, all others are of the account `$G`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from typing import Final
 
 USER: Final = "admin"
 CONFIG: Final = """# Written by `jetcluster up` at each start.
-authorization {{ users: [ {{ user: local, password: "{local}" }} ] }}
-no_auth_user: local
-accounts {{ SYS {{ users: [ {{ user: {user}, password: "{password}" }} ] }} }}
-system_account: SYS
+accounts {{ $SYS {{ users: [ {{ user: {user}, password: "{password}" }} ] }} }}
 """
 
 
@@ -32,7 +29,7 @@ class SystemUser:
     def write(self, urls: Sequence[str]) -> None:
         """Writes both files, with a new password that only this user of the machine can read."""
         password = secrets.token_urlsafe(16)
-        _write(self.config, CONFIG.format(user=USER, password=password, local=secrets.token_urlsafe(16)))
+        _write(self.config, CONFIG.format(user=USER, password=password))
         context = {"description": "jetcluster up", "url": ",".join(urls), "user": USER, "password": password}
         _write(self.context, json.dumps(context, indent=2) + "\n")
 

@@ -51,6 +51,8 @@ def test_nothing_is_wider_than_the_screen_and_no_figure_is_cut() -> None:
 def test_a_healthy_cluster_says_so() -> None:
     cluster = ClusterState("c", [ServerReport("n1", health="ok")])
     assert shown(cluster)[-1] == "healthy: every group has a leader, and no replica lags"
+    cluster.notes = ["n1 does not list its streams: too large"]
+    assert shown(cluster)[-1] == "- n1 does not list its streams: too large"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ def test_the_configuration_is_valid_and_the_context_has_its_user(tmp_path: Path)
     user = SystemUser(tmp_path / "new")
     user.write(["nats://127.0.0.1:1", "nats://127.0.0.1:2"])
     options, warnings = load_file(str(user.config))
-    assert warnings == [] and options.system_account_name == "SYS" and options.no_auth_user == "local"
-    assert options.accounts is not None
-    ((name, password),) = [(one.user, one.password) for one in options.accounts["SYS"].users]
+    assert warnings == [] and options.system_account_name == "$SYS" and options.accounts is not None
+    ((name, password),) = [(one.user, one.password) for one in options.accounts["$SYS"].users]
     servers = server_options(Wanted(context=str(user.context)), {})
     assert servers.servers == ("nats://127.0.0.1:1", "nats://127.0.0.1:2")
     assert servers.credentials.fields("") == {"user": name, "pass": password} and name == "admin"
