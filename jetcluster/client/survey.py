@@ -101,6 +101,6 @@ def no_system_user(user: Mapping[str, Any] | None, refusal: str = "") -> str:
     return (
         f"{begin}, and servers answer this to a user of the system account. Where it has none, add one to the servers' "
         "configuration and reload it: accounts { $SYS { users: [ { user: admin, password: ... } ] } }, or a user of "
-        "the account that `system_account` names. Give it by --user and --password, --creds, or a context of the nats tool "
-        "(docs/commands.md)"
+        "the account that `system_account` names. Give it by --user and --password, --creds, or a context of the nats "
+        "tool (docs/commands.md)"
     )
