@@ -38,7 +38,10 @@ def up(
     ] = None,
     port: Annotated[int, typer.Option(help="Client port of the first node; 0 takes free ports.")] = 4222,
 ) -> None:
-    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C."""
+    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C.
+
+    Exit codes: 0 stopped, 1 a port is in use or a server did not start.
+    """
     from jetcluster.cli.up import run_up
 
     raise typer.Exit(run_up(nodes, directory, port))
@@ -74,7 +77,11 @@ def rescue(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the stream's name.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read every message and verify its checksum.")] = False,
 ) -> None:
-    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them."""
+    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them. It
+    reads the stores of stopped servers and connects to none.
+
+    Exit codes: 0 shown or done, 1 refused, 2 a store cannot be used.
+    """
     from jetcluster.cli.rescue import run_rescue
 
     raise typer.Exit(run_rescue(store or [], stream, keep, dry_run=dry_run, yes=yes, verify=verify))
@@ -283,8 +290,10 @@ def completion(
 ) -> None:
     """Print the script that completes commands and options in a shell.
 
-    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish:
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same with zsh in ~/.zshrc, behind compinit. fish:
     jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+
+    Exit codes: 0 printed, 2 another shell.
     """
     from jetcluster.cli.completion import print_script
 
