@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,14 @@ from jetcluster.cli.options import connects
 from jetcluster.client.servers import ServerOptions
 
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class Shell(StrEnum):
+    """The shells that completion knows."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
 @app.callback()
@@ -90,11 +99,88 @@ def mirror(
     raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
 
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+@connects
+def status(
+    servers: ServerOptions,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds from one screen of --watch to the next.")] = 2.0,
+) -> None:
+    """Show the cluster on one screen: servers, health and its reasons, leaders, replicas that lag. Needs a user of the
+    system account.
+
+    Exit codes: 0 shown, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_status
+
+    raise typer.Exit(run_status(servers, as_json=as_json, watch=watch, every=every))
+
+
+@app.command()
+@connects
+def health(
+    servers: ServerOptions,
+    server: Annotated[str, typer.Argument(help="Name of one server; without it the whole cluster.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say whether the cluster or one server is healthy, and why not, for scripts. Needs a user of the system account.
+
+    Exit codes: 0 healthy, 1 not healthy, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_health
+
+    raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def streams(servers: ServerOptions, as_json: Json = False) -> None:
+    """List the streams of the user's account, or of all accounts for a user of the system account: leader, size,
+    replicas that lag.
+
+    Exit codes: 0 listed, 1 refused (the account has no JetStream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_streams
+
+    raise typer.Exit(run_streams(servers, as_json=as_json))
+
+
+@app.command()
+@connects
+def consumers(
+    servers: ServerOptions,
+    stream: Annotated[str, typer.Argument(help="The stream; ACCOUNT/STREAM for a user of the system account.")],
+    as_json: Json = False,
+) -> None:
+    """List the consumers of a stream, the slowest first.
+
+    Exit codes: 0 listed, 1 refused (no such stream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_consumers
+
+    raise typer.Exit(run_consumers(servers, stream, as_json=as_json))
+
+
+@app.command()
+@connects
+def users(servers: ServerOptions, as_json: Json = False) -> None:
+    """List accounts and their users: connections, usage and limits. Needs a user of the system account.
+
+    Exit codes: 0 listed, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.users import run_users
+
+    raise typer.Exit(run_users(servers, as_json=as_json))
+
+
 Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
 Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
 Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
 PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -114,7 +200,7 @@ def backup(
     point: PointName = "",
     endpoint: Endpoint = "",
     region: Region = "",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points.
 
@@ -146,7 +232,7 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     endpoint: Endpoint = "",
     region: Region = "",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Restore an account's streams, with sequences, times and consumers, from a restore point.
 
@@ -189,6 +275,20 @@ def object_add(
     from jetcluster.cli.streams import Wish, run_add
 
     raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish:
+    jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+    """
+    from jetcluster.cli.completion import print_script
+
+    raise typer.Exit(print_script(app, shell.value))
 
 
 def run_command(words: Sequence[str]) -> int:

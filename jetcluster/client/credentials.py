@@ -1,5 +1,5 @@
-"""The credentials of a client: `Credentials` names the files and environment variables that hold secrets, `Secrets` holds
-them itself.
+"""The credentials of a client: `Credentials` names the files and environment variables that hold secrets, `Secrets`
+holds them itself.
 
 A Spark job has the first: options of a query appear in its plan and its event log, so no option is a secret, and the
 process that connects reads it. A command has the second: its options, environment and contexts hold secrets.
