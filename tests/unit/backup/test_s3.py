@@ -31,8 +31,6 @@ def test_names_that_are_none() -> None:
         S3Storage.open("s3:///x")
     with pytest.raises(BackupStorageError):
         open_storage("s3://bucket", "not a url")
-    with pytest.raises(BackupStorageError, match="only folders and s3"):
-        open_storage("ftp://there")
 
 
 def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
