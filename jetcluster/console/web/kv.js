@@ -1,6 +1,7 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
 import { read, readLast } from "./messages.js";
+import { rest } from "./pace.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
 const PREFIX = "KV_";
@@ -59,11 +60,6 @@ export async function keysOf({ stream, prefix }, seen = () => {}) {
   await rest();
   const kept = (key) => pages.find((counts) => prefix + key in counts)?.[prefix + key];
   return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept };
-}
-
-/** Lets the page draw and answer between two long steps. */
-function rest() {
-  return new Promise((resolve) => setTimeout(resolve));
 }
 
 /** What a message of a bucket means: { key, revision, time, operation, value }. */

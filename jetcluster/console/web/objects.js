@@ -3,6 +3,7 @@
 // The clients' library does it only where the browser has `crypto.subtle`, which it has not over plain HTTP.
 import { headers as newHeaders, nuid, sha256 } from "./vendor/nats.js";
 import { read, readLast } from "./messages.js";
+import { pacer } from "./pace.js";
 import { ApiError, js, jsAll, may, raw, text } from "./session.js";
 
 const PREFIX = "OBJ_";
@@ -36,9 +37,11 @@ export async function objectBucket(name) {
 /** The objects: [{ name, size, chunks, digest, description, time, seq, id, layout, link }], without deleted ones. */
 export async function objectsOf(bucket) {
   const found = new Map();
+  const pause = pacer();
   const layouts = [["stock", `$O.${bucket.name}.M.>`], ["service", `$OBJ.${bucket.name}.info.>`]].filter(([layout]) => bucket[layout]);
   for (const [layout, subject] of layouts) {
     for await (const message of all(bucket, subject, LIST_BATCH)) {
+      await pause();
       const object = objectOf(message, layout);
       // The newer one of a name counts, whichever layout it has.
       if (object && (found.get(object.name)?.seq ?? 0) < object.seq) found.set(object.name, object);
@@ -75,6 +78,7 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
   const subject = object.layout === "stock" ? `$O.${bucket.name}.C.${object.id}` : `$OBJ.${bucket.name}.chunks.${object.id}`;
   const parts = [];
   const sum = sha256.create();
+  const pause = pacer();
   let size = 0;
   if (object.size) {
     for await (const { data } of all(bucket, subject, READ_BATCH)) {
@@ -83,6 +87,7 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
       sum.update(data);
       size += data.length;
       seen(size);
+      await pause();
     }
   }
   if (size !== object.size) throw new Error(`${object.name}: ${size} of ${object.size} bytes are there; it has been replaced meanwhile, or it is damaged`);
@@ -98,6 +103,7 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
 export async function storeObject(bucket, { name, description = "", file }, seen = () => {}, stopped = () => false) {
   const upload = bucket.stock ? await stockUpload(bucket, name, description) : await serviceUpload(bucket, name, description, file);
   const sum = sha256.create();
+  const pause = pacer();
   const flying = [];
   let stored = 0;
   let chunks = 0;
@@ -120,6 +126,7 @@ export async function storeObject(bucket, { name, description = "", file }, seen
       ack.catch(() => {}); // is thrown when its turn comes
       flying.push({ ack, size: chunk.length });
       chunks += 1;
+      await pause();
       if (flying.length >= IN_FLIGHT) await landed();
     }
     while (flying.length) await landed();

@@ -34,9 +34,9 @@ export function ObjectBucket({ name }) {
     { id: "digest", title: "Digest", hint: "SHA-256, base64url", value: (one) => one.digest, show: (one) => html`<span class="mono clip short" title=${one.digest}>${one.digest.replace(/^sha-256=/i, "")}</span>` },
     { id: "description", title: "Description", value: (one) => one.description, show: (one) => html`<span class="clip" title=${one.description}>${one.description}</span>` },
     {
-      id: "do", title: "", value: () => "",
-      show: (one) => html`<button type="button" class="small" disabled=${Boolean(one.link)} title=${one.link ? "It is a link." : ""} onClick=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download</button>
-        <button type="button" class="small danger" disabled=${Boolean(no)} title=${no} onClick=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete</button>`,
+      id: "do", title: "Actions", value: () => "",
+      show: (one) => html`<span class="pair"><button type="button" class="small" disabled=${Boolean(one.link)} title=${one.link ? "It is a link." : ""} onClick=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download</button>
+        <button type="button" class="small danger" disabled=${Boolean(no)} title=${no} onClick=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete</button></span>`,
     },
   ];
   return html`<div class="heading"><h1>${name}</h1> <${Layouts} bucket=${bucket} /><${Actions} ...${{ bucket, objects, no, again: poll.again }} /></div>
