@@ -19,6 +19,12 @@ case "${1:-}" in
 esac
 
 if [ -n "${JETCLUSTER_REPLICAS:-}" ]; then
+    case "$JETCLUSTER_REPLICAS" in
+        *[!0-9]* | 0*)
+            echo "entrypoint: JETCLUSTER_REPLICAS is '$JETCLUSTER_REPLICAS', not a number of nodes" >&2
+            exit 1
+            ;;
+    esac
     host=${HOSTNAME:-$(hostname)}
     host=${host%%.*}
     base=${host%-*}

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from jetcluster.cli.options import connects
+from jetcluster.client.servers import ServerOptions
+
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -15,9 +18,6 @@ app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False,
 def _root() -> None:
     """A clustered JetStream server that stock NATS clients use unchanged."""
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
-
-
-Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]
 
 
 @app.command()
@@ -36,20 +36,21 @@ def up(
 
 
 @app.command()
+@connects
 def decommission(
+    servers: ServerOptions,
     node: Annotated[str, typer.Argument(help="The server's name, or its peer id.")],
-    server: Annotated[
-        str,
-        typer.Option("-s", "--server", help="URLs of any servers, with a user of the system account, by commas."),
-    ] = "nats://127.0.0.1:4222",
     within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
-    creds: Credentials = "",
 ) -> None:
-    """Move everything away from a server, remove it from the cluster, and verify that."""
+    """Move everything away from a server, remove it from the cluster, and verify that. Needs a user of the system
+    account.
+
+    Exit codes: 0 done, 1 refused, 2 no server reached or the user is refused, 3 not done in time.
+    """
     from jetcluster.cli.decommission import run_decommission
 
-    raise typer.Exit(run_decommission(server, node, within, cancel=cancel, credentials=creds))
+    raise typer.Exit(run_decommission(servers, node, within, cancel=cancel))
 
 
 @app.command()
@@ -71,21 +72,22 @@ def rescue(
 
 
 @app.command()
+@connects
 def mirror(
+    servers: ServerOptions,
     stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers that are to have the mirror, by commas.")
-    ] = "nats://127.0.0.1:4222",
     domain: Annotated[str, typer.Option(help="JetStream domain of the stream, behind a leaf link.")] = "",
     name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
     within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
-    creds: Credentials = "",
 ) -> None:
-    """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
+    """See to it that a stream of another domain is mirrored here; nothing happens if it is already.
+
+    Exit codes: 0 the mirror is there, 1 refused, 2 no server answered in time or the user is refused.
+    """
     from jetcluster.cli.streams import run_mirror
 
-    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
+    raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
@@ -98,22 +100,23 @@ def _objects() -> None:
 
 
 @objects.command("add")
-def add_bucket(
+@connects
+def object_add(
+    servers: ServerOptions,
     bucket: Annotated[str, typer.Argument(help="The bucket; its stream is OBJ_<bucket>.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers, by commas.")
-    ] = "nats://127.0.0.1:4222",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the bucket.")] = 1,
     storage: Annotated[str, typer.Option(help="file or memory.")] = "file",
     max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
     ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
     description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
-    creds: Credentials = "",
 ) -> None:
-    """Create a bucket for stock clients and the object service alike."""
+    """Create a bucket for stock clients and the object service alike.
+
+    Exit codes: 0 the bucket is there, 1 refused, 2 no server answered or the user is refused.
+    """
     from jetcluster.cli.streams import Wish, run_add
 
-    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
+    raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -62,6 +62,14 @@ def test_host_name_without_a_number(bin_folder: Path) -> None:
     assert "does not end in -<number>" in done.stderr
 
 
+@pytest.mark.parametrize("count", ["abc", "3x", "0", "-1", "3.5"])
+def test_a_number_of_nodes_that_is_none(bin_folder: Path, count: str) -> None:
+    """Without routes each node would start a cluster of its own."""
+    done = run(bin_folder, HOSTNAME="jc-0", JETCLUSTER_REPLICAS=count)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"JETCLUSTER_REPLICAS is '{count}'" in done.stderr
+
+
 def test_other_commands_run_as_they_are(bin_folder: Path) -> None:
     assert run(bin_folder, "jetcluster", "up", "--help").stdout.split() == ["up", "--help"]
 
