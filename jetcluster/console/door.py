@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
-from jetcluster.protocol.websocket import Rules, UpgradeRequest
+from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.client.client import Client
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
 from jetcluster.server.ws.transport import WebSocket
@@ -44,7 +44,8 @@ class ConsoleEntrance(WsEntrance):
 
 
 class Door:
-    """The monitoring port's way to the clients. `base_path` as `http_base_path`; `secure`: the port has TLS."""
+    """The monitoring port's way to the clients. `base_path` as `http_base_path`; `secure`: the port has TLS. It is shut
+    while the server goes away: aiohttp answers then."""
 
     def __init__(self, parts: ServerParts, host: str, port: int, base_path: str = "", *, secure: bool) -> None:
         self._parts = parts
@@ -59,6 +60,8 @@ class Door:
 
     def wants(self, begin: bytes) -> bool | None:
         """Returns whether a request that begins like this is for the door; None: too short to tell."""
+        if self._is_shut:
+            return False
         size = min(len(begin), len(self._line))
         if begin[:size] != self._line[:size]:
             return False
@@ -72,7 +75,13 @@ class Door:
             parts.crowd.has_room_at,
         )  # fmt: skip
 
+    @property
+    def _is_shut(self) -> bool:
+        return self._parts.state.lame_duck or self._parts.state.stopping
+
     def _open(self, request: UpgradeRequest) -> Client:
+        if self._is_shut:
+            raise HandshakeError(503, "the server is going away")
         return Client(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
 
     def close(self) -> None:

@@ -313,7 +313,7 @@ class NodeSource:
         return await self._node.server.budget.run(("monitor", asker), steps)
 
     def welcome(self) -> Json:
-        """What the console shows before its login. `anonymous`: a login without credentials is some user's."""
+        """The facts that the console shows before a login. `anonymous`: a login without credentials is some user's."""
         state = self._node.server.state
         return {
             "server_name": state.name,
