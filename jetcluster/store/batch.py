@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import add
 
+from jetcluster import native
 from jetcluster.errors import PeerError
 
 VERSION = 1
@@ -249,6 +250,10 @@ class Batch:
 
     def message(self, i: int) -> tuple[bytes, bytes, bytes]:
         """Return subject, header block (b"" for none) and payload of message `i`, 0 <= i < count."""
+        if native.message_of is not None:
+            found = native.message_of(self.buffer, self.start, i)
+            if found is not None:
+                return found
         if self._asked >= MESSAGES_BEFORE_UNPACK:
             start, end = self._span(i)
             subject = (self._subjects or self.subjects)[0 if self._index is None else self._index[i]]

@@ -405,32 +405,33 @@ class BlockCache:
     def __init__(self, max_bytes: int = 32 << 20) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
+        self.batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
+        """(stream, first sequence) -> batch and its bytes. `native/batches.pyx` reads it as `get` does."""
         self._of_stream: dict[int, set[int]] = {}
         """First sequences by stream, so that dropping a stream does not walk all batches."""
 
     def get(self, stream: int, first_seq: int) -> Batch | None:
-        found = self._batches.get((stream, first_seq))
+        found = self.batches.get((stream, first_seq))
         if found is None:
             return None
-        self._batches.move_to_end((stream, first_seq))
+        self.batches.move_to_end((stream, first_seq))
         return found[0]
 
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
         # Plus the objects around the bytes, roughly: columns, and after unpacking subjects and offsets.
         size = batch.encoded_bytes + 500 + 64 * batch.subject_count + 10 * batch.count
-        if (stream, first_seq) in self._batches:
+        if (stream, first_seq) in self.batches:
             self.drop(stream, first_seq)
         if size * 4 > self._max_bytes:
             return
-        self._batches[stream, first_seq] = batch, size
+        self.batches[stream, first_seq] = batch, size
         self._of_stream.setdefault(stream, set()).add(first_seq)
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self.drop(*next(iter(self._batches)))
+            self.drop(*next(iter(self.batches)))
 
     def drop(self, stream: int, first_seq: int) -> None:
-        old = self._batches.pop((stream, first_seq), None)
+        old = self.batches.pop((stream, first_seq), None)
         if old is not None:
             self._bytes -= old[1]
             held = self._of_stream[stream]
@@ -440,7 +441,7 @@ class BlockCache:
 
     def drop_stream(self, stream: int) -> None:
         for first_seq in self._of_stream.pop(stream, ()):
-            self._bytes -= self._batches.pop((stream, first_seq))[1]
+            self._bytes -= self.batches.pop((stream, first_seq))[1]
 
 
 def cache_of(kv: object, memory: int = 0) -> BlockCache:
