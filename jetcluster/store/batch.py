@@ -48,6 +48,8 @@ _KNOWN_FLAGS = _MANY_SUBJECTS | _HEADERS | _SAME_LENGTH | _WIDE_INDEX
 
 MESSAGES_BEFORE_UNPACK = 6
 """Messages read from a batch before it is unpacked."""
+SHORT_MESSAGES = 512
+"""A batch of no more messages is never unpacked for single ones if the loops are compiled: the sums cost less."""
 
 _FIXED = struct.Struct("<BBHII")
 _START = struct.Struct("<BBH")
@@ -250,7 +252,7 @@ class Batch:
 
     def message(self, i: int) -> tuple[bytes, bytes, bytes]:
         """Return subject, header block (b"" for none) and payload of message `i`, 0 <= i < count."""
-        if native.message_of is not None:
+        if self.count <= SHORT_MESSAGES and native.message_of is not None:
             found = native.message_of(self.buffer, self.start, i)
             if found is not None:
                 return found
