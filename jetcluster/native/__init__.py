@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "batches", "gets", "ingest", "messages", "publishes", "writes")
+_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "writes")
 
 
 def source_digest(folder: Path) -> str:
@@ -84,6 +84,8 @@ frames_of: Callable[..., tuple[list[tuple[bytes, bytes]], int, int, int, int]] |
 """`gets.frames_of`; its twin is in `stream.read.direct_get`."""
 render_frames: Callable[..., tuple[bytes, int]] | None = None if why_pure else _found["messages"].render_frames
 """`messages.render_frames`; its twin is in `server.accounts.subscription`."""
+crc32: Callable[..., int] | None = _found["checksums"].crc32 if not why_pure and _found["checksums"].CAN_FOLD else None
+"""`checksums.crc32`; its twin is `zlib.crc32`, and runs also where the processor lacks the instructions."""
 read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pure else _found["acks"].read_acks
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects

@@ -25,7 +25,7 @@ def encoded(some: list[tuple[bytes, bytes, bytes]]) -> bytes:
     return Batch.encode(*([message[part] for message in some] for part in range(3)))  # type: ignore[arg-type]
 
 
-@settings(max_examples=600)
+@settings(max_examples=400, deadline=None)
 @given(messages, st.binary(max_size=9))
 def test_every_message_is_found(some: list[tuple[bytes, bytes, bytes]], before: bytes) -> None:
     assert native.message_of is not None
@@ -34,7 +34,7 @@ def test_every_message_is_found(some: list[tuple[bytes, bytes, bytes]], before: 
     assert native.message_of(raw, len(before), len(some)) is native.message_of(raw, len(before), -1) is None
 
 
-@settings(max_examples=50)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from([1, 255, 256, 257, 1023, 1024, 1025]), st.booleans(), st.booleans(), st.booleans())
 def test_all_layouts(count: int, many: bool, headers: bool, same: bool) -> None:
     assert native.message_of is not None
@@ -47,7 +47,7 @@ def test_all_layouts(count: int, many: bool, headers: bool, same: bool) -> None:
     assert found == (some if count <= 1024 else [None] * count)
 
 
-@settings(max_examples=600)
+@settings(max_examples=400, deadline=None)
 @given(messages, st.data())
 def test_damage_stays_within_the_bytes(some: list[tuple[bytes, bytes, bytes]], data: st.DataObject) -> None:
     assert native.message_of is not None
