@@ -34,6 +34,8 @@ FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")
 NOBODYS_INBOX: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
 """Time without a message or a heartbeat (one per second) after which the consumer counts as gone."""
+QUIET_SECONDS: Final = 2.5
+"""Longest silence between two heartbeats, with one lost or late."""
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 10.0
 NOBODY_RETRY_SECONDS: Final = 1.0
@@ -71,6 +73,7 @@ class UpstreamLink:
         self._log = log
         self._heard = 0.0
         """Time of the last sign of the consumer; 0: never."""
+        self._made = around.clock.monotonic()
         self._fails = 0
         self._life = 0
         """Number of the attempt: callbacks of earlier ones are ignored."""
@@ -180,10 +183,18 @@ class UpstreamLink:
 
     @property
     def lag_seconds(self) -> float:
-        """Age of the newest message here while the upstream has more, else 0."""
+        """Age of the newest message here while the upstream has more; of the last word from a silent upstream, which
+        may have had more since; else 0."""
+        silent = self.silent_seconds
+        known = silent if silent > QUIET_SECONDS else 0.0
         if not self.lag or not self.last_ts:
-            return 0.0
-        return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+            return known
+        return max(known, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Age of the last word from the upstream, a heartbeat too; without any, of this link."""
+        return self._around.clock.monotonic() - (self._heard or self._made)
 
     @property
     def _has_room(self) -> bool:

@@ -369,7 +369,7 @@ def _stream(engine: JetStream, replica: StreamReplica, wanted: _Wanted) -> Steps
     if wanted.config:
         found["config"] = dict(assignment.config)
     found["state"] = state_object(replica.store, consumers=replica.machine.consumer_count)
-    # `lag_seconds` is ours: the age of the newest message here while the upstream has more.
+    # `lag_seconds` and `silent_seconds` are ours: how old the data may be, and when the upstream was heard.
     found |= replica.mirrors.links.info(seconds=True)
     if wanted.consumers:
         details = yield from _consumers(engine, replica, config=wanted.config)

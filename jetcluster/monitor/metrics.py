@@ -300,6 +300,22 @@ def latency_metrics(out: Exposition, node: Node) -> None:
         out.histogram("jetcluster_direct_get_seconds", text, latency, (("role", role),))
 
 
+def peer_metrics(out: Exposition, node: Node) -> None:
+    """The other members, as this one hears them: a dead server has no samples of its own."""
+    engine = engine_of(node)
+    group = engine.meta.group if engine is not None else None
+    if engine is None or group is None:
+        return
+    network = engine.network
+    others = sorted(group.members - {network.me})
+    seen = [peer for peer in others if peer in network.mesh.peers and network.raft.peers.is_alive(peer)]
+    out.gauge("jetcluster_peers_expected", "Other members of the cluster", len(others))
+    out.gauge("jetcluster_peers_seen", "Those of them that this server hears", len(seen))
+    for peer in others:
+        labels = (("peer", node_name(engine, peer)),)
+        out.gauge("jetcluster_peer_seen", "Whether this server hears the member", int(peer in seen), labels)
+
+
 def storage_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
@@ -390,6 +406,8 @@ def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str
         out.gauge("jetcluster_upstream_lag_messages", "Messages a mirror or source lacks", link["lag"], labels)
         seconds = link["lag_seconds"]
         out.gauge("jetcluster_upstream_lag_seconds", "How old the newest one here is meanwhile", seconds, labels)
+        silent = link["silent_seconds"]
+        out.gauge("jetcluster_upstream_silent_seconds", "Time since the upstream was heard", silent, labels)
 
 
 MAX_ACCOUNTS = 10_000
@@ -546,6 +564,7 @@ class Metrics:
         health_metric(out, node, core, await source.healthz({}))
         node_metrics(out, node)
         latency_metrics(out, node)
+        peer_metrics(out, node)
         storage_metrics(out, node)
         await _spread(jetstream_metrics(out, node, source, system, query))
         await _spread(replica_metrics(out, node, self._notes))

@@ -134,6 +134,18 @@ def test_values(tmp_path: Path) -> None:
     assert '"workers"' not in render()
 
 
+def test_pods_that_go_and_come_back(tmp_path: Path) -> None:
+    found = documents(render())
+    assert configuration(found, tmp_path).jetstream.set_aside_removed
+    kept = {"whenScaled": "Retain", "whenDeleted": "Retain"}
+    assert one(found, "StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"] == kept
+    store = "config.jetstream.fileStore"
+    other = documents(render(f"{store}.pvc.whenScaled=Delete", f"{store}.setAsideRemoved=false"))
+    check(other)
+    assert one(other, "StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Delete"
+    assert not configuration(other, tmp_path).jetstream.set_aside_removed
+
+
 def configuration(found: list[dict[str, Any]], folder: Path) -> Options:
     path = folder / "server.conf"
     path.write_text(one(found, "ConfigMap")["data"]["server.conf"])

@@ -62,6 +62,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- with .Values.config.jetstream -}}
 {{- if .enabled -}}
 {{- $js := dict "store_dir" .fileStore.dir -}}
+{{- if .fileStore.setAsideRemoved }}{{ $_ := set $js "set_aside_removed" true }}{{ end -}}
 {{- with .fileStore.maxSize }}{{ $_ := set $js "max_file_store" . }}{{ end -}}
 {{- with .memoryStore.maxSize }}{{ $_ := set $js "max_memory_store" . }}{{ end -}}
 {{- $_ := set $config "jetstream" (mergeOverwrite $js (deepCopy .merge)) -}}
