@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, TOO_SLOW, ServerRefusedError, fail, urls_of
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, JetclusterError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 EVACUATE = "$JS.API.SERVER.EVACUATE"
 REMOVE = "$JS.API.SERVER.REMOVE"

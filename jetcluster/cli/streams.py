@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials, CredentialsError
+from jetcluster.client.reply import ServerError
 from jetcluster.errors import NO_SUITABLE_PEERS, STREAM_NAME_EXISTS, ApiError, PassingError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials, CredentialsError
-from jetcluster.spark.reply import ServerError
 
 AGAIN_SECONDS = 0.5
 ASK_SECONDS = 5.0

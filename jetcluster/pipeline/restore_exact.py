@@ -16,15 +16,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import NoRespondersError, Reply
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamError, StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.pipeline import restore_plan
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.restore_plan import PADDING, RestorePlan, RowTotals
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.reply import NoRespondersError, Reply
-from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline import restore_exact
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.connection import Connection
 from testkit.harness import ProcessCluster, find_server
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state

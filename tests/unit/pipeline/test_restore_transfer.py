@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
+from jetcluster.client.connection import Connection
 from jetcluster.errors import ApiError, by_code
 from jetcluster.pipeline import restore_exact, restore_plan
 from jetcluster.pipeline.restore_exact import NotTheArchiveError, RestoreTransfer, with_pauses
 from jetcluster.pipeline.restore_plan import RowTotals
 from jetcluster.protocol import s2
-from jetcluster.spark.connection import Connection
 from jetcluster.stream.apply import restoring
-from tests.unit.spark.fake_server import Peer, hmsg, msg
+from tests.unit.client.fake_server import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}
 TOTALS = RowTotals(2, 10, 5, 9)

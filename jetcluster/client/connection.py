@@ -21,10 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.errors import JetclusterError
-from jetcluster.protocol import headers as header_block
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import (
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.reply import (
     ConnectionLostError,
     NoRespondersError,
     Reply,
@@ -33,6 +31,8 @@ from jetcluster.spark.reply import (
     api_error,
     make_reply,
 )
+from jetcluster.errors import JetclusterError
+from jetcluster.protocol import headers as header_block
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from jetcluster.errors import ApiError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from testkit.certificates import Authority
-from tests.unit.spark.fake_server import Peer, hmsg, msg
+from tests.unit.client.fake_server import Peer, hmsg, msg
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n"
 

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
-from tests.unit.spark.fake_server import Peer
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials, CredentialsError, open_seed
+from tests.unit.client.fake_server import Peer
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
