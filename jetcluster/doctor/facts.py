@@ -1,4 +1,4 @@
-"""What the rules look at: records of one server, one stream, one consumer, one configuration, one machine.
+"""Facts that the rules look at: records of one server, one stream, one consumer, one configuration, one machine.
 
 Plain values without references to what they were taken from. `ServerFacts` and `ConfigFacts` travel between servers, of
 which some may be older or newer: members that the reader does not know are dropped, and those that are missing have
@@ -79,7 +79,7 @@ class ServerFacts:
     version: str = ""
     level: int = 0
     loops: str = ""
-    """`native.described`."""
+    """Which loops run, as `-v` shows it."""
     compiled: bool = True
     machine: str = ""
     uptime: float = 0.0
@@ -96,7 +96,7 @@ class ServerFacts:
     """Its clock minus the cluster's time."""
     memory: int = 0
     memory_limit: int = 0
-    """Of the control group, or of the machine."""
+    """The control group's, or the machine's."""
     descriptors: int = 0
     descriptor_limit: int = 0
     disk_free: int = 0
@@ -193,7 +193,7 @@ class UpstreamFacts(NamedTuple):
     mirror: bool
 
 
-class CatchUp(NamedTuple):
+class StateFetch(NamedTuple):
     """A state that is being fetched to this server."""
 
     done: int
@@ -231,7 +231,7 @@ class StreamFacts:
     """Why its replica could not be started here."""
     unapplied: int = 0
     """Entries that are committed and not applied here."""
-    catch_up: CatchUp | None = None
+    catch_up: StateFetch | None = None
     replicas: tuple[ReplicaFacts, ...] = ()
     machines: tuple[str, ...] = ()
     """The machine of each voter."""
@@ -300,7 +300,7 @@ class MachineFacts:
     problem: str = ""
     """Why the configuration file is not valid."""
     warnings: tuple[str, ...] = ()
-    """What a start would log of the configuration."""
+    """Lines that a start would log of the configuration."""
     descriptor_limit: int | None = None
     somaxconn: int | None = None
     clock_synchronized: bool | None = None
@@ -314,7 +314,7 @@ class MachineFacts:
     disk_free: int | None = None
     disk_size: int | None = None
     memory_limit: int | None = None
-    """Of the control group; None without one."""
+    """The control group's; None without one."""
     memory_total: int | None = None
     taken_ports: tuple[tuple[str, int, bool], ...] = ()
     """(what for, port, True when it is a NATS server that holds it)."""

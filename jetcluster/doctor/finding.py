@@ -1,4 +1,4 @@
-"""`Finding`: one thing that is wrong, with its reason and its remedy. `Kind`: what all findings of one code share."""
+"""`Finding`: one thing that is wrong, with its reason and its remedy. `FindingKind`: what all findings of one code share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER: Final[Mapping[str, int]] = {severity.value: place for place, severity in 
 
 @dataclass(slots=True, frozen=True)
 class Subject:
-    """What a finding is about; "" for what does not matter. `server` is a name."""
+    """The thing that a finding is about; "" for what does not matter. `server` is a name."""
 
     server: str = ""
     account: str = ""
@@ -50,7 +50,7 @@ class Finding:
     severity: str
     subject: Subject
     what: str
-    """What is wrong, in one sentence with its names and numbers."""
+    """The fault, in one sentence with its names and numbers."""
     why: str
     """The reason with its arithmetic: which limit, what is used, since when."""
     remedy: str
@@ -90,8 +90,8 @@ class Finding:
 
 
 @dataclass(slots=True, frozen=True)
-class Kind:
-    """What all findings of one code share. `seen`, `reason` and `remedy` are the row of docs/findings.md."""
+class FindingKind:
+    """The common part of all findings of one code. `seen`, `reason` and `remedy` are the row of docs/findings.md."""
 
     code: str
     severity: Severity

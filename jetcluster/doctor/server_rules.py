@@ -7,7 +7,7 @@ from typing import Final
 
 from jetcluster.doctor import catalogue as kinds
 from jetcluster.doctor.facts import ServerFacts
-from jetcluster.doctor.finding import Finding, Kind, Subject
+from jetcluster.doctor.finding import Finding, FindingKind, Subject
 from jetcluster.doctor.words import share, size, span
 
 SKEW_SECONDS: Final = 1.0
@@ -21,7 +21,7 @@ CERTIFICATE_SECONDS: Final = 30 * 86_400.0
 WARM_SECONDS: Final = 30.0
 """Uptime before which links to hubs may still be coming up."""
 
-TROUBLES: Final[Mapping[str, Kind]] = {
+TROUBLES: Final[Mapping[str, FindingKind]] = {
     "journal": kinds.JOURNAL_HANGS,
     "space": kinds.DISK_FULL,
     "store": kinds.STORE_FAILS,

@@ -123,7 +123,7 @@ class Guard(asyncio.Protocol):
         self._is_in = False
         """`inner` knows of the connection."""
         self._first = b""
-        """What has come while it is open whether the connection is for the door."""
+        """The bytes that have come while it is open whether the connection is for the door."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass

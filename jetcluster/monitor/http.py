@@ -46,12 +46,14 @@ _PAGES = {
     "accstatz": "Account statistics",
     "raftz": "Raft groups",
     "healthz": "Health",
+    "findingsz": "What is wrong, and what to do (?cluster=1: of all servers)",
     "debug/vars": "Process",
     "stacksz": "Threads and tasks",
     "metrics": "Metrics for Prometheus",
 }
+_OF_THEIR_OWN = frozenset({"healthz", "findingsz", "debug/vars", "stacksz", "metrics"})
 _JSON_PAGES = {
-    **{name: name for name in _PAGES if name not in ("healthz", "debug/vars", "stacksz", "metrics")},
+    **{name: name for name in _PAGES if name not in _OF_THEIR_OWN},
     "subscriptionsz": "subsz",
     "ipqueuesz": "ipqueuesz",
     "debug/vars": "expvarz",
@@ -79,6 +81,7 @@ def application(
         add(f"{prefix}/{path}", _json(source, name) if machine is None else _machine_json(machine, name))
     add(f"{prefix}/metrics", _metrics(metrics) if machine is None else _machine_metrics(machine))
     add(f"{prefix}/healthz", _health(source) if machine is None else _machine_health(machine))
+    add(f"{prefix}/findingsz", _findings(source))
     add(f"{prefix}/stacksz", _stacks if machine is None else _machine_stacks(machine))
     if console:
         add(f"{prefix}/ui", _to_console, "/ui")
@@ -115,7 +118,7 @@ async def _to_console(request: web.Request) -> web.Response:
 
 
 def _welcome(source: NodeSource) -> Handler:
-    """What the console must know before its login."""
+    """The facts that the console must know before its login."""
 
     async def handle(_request: web.Request) -> web.Response:
         return web.json_response(source.welcome(), headers={"Cache-Control": "no-store"})
@@ -176,6 +179,16 @@ def _health(source: NodeSource) -> Handler:
         health = await source.healthz(_query(request))
         body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
         return _json_response(health.status, body.encode())
+
+    return handle
+
+
+def _findings(source: NodeSource) -> Handler:
+    """Answers on a worker too: one worker's findings are a server's, and `cluster` asks all workers."""
+
+    async def handle(request: web.Request) -> web.Response:
+        page = await source.findings(ASKER, _query(request))
+        return _json_response(200, await source.run(ASKER, encoding(page, indent=2, ensure_ascii=False)))
 
     return handle
 

@@ -3,6 +3,7 @@
 - /raftz: the Raft groups of this node, by account; the meta group is the system account's.
 - /routez: the links to other nodes.
 - /leafz: the links to hubs and leaves.
+- /findingsz: what is wrong, and what to do (`monitor.findings`).
 - /gatewayz: always without gateways, which this server does not have, because tools ask for the page.
 - /debug/vars: the interpreter's memory, under the names that Go's runtime has for such numbers.
 """
@@ -312,8 +313,14 @@ class NodeSource:
         """Runs `steps` within the event loop's time for jobs. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
 
+    async def findings(self, asker: str, query: Query) -> Json:
+        """Returns what is wrong (`monitor.findings`), with `cluster` of all servers. Raises QueryError, BusyError."""
+        from jetcluster.monitor.findings import Findings
+
+        return await Findings(self._node).answer(asker, cluster=flag(query, "cluster"))
+
     def welcome(self) -> Json:
-        """What the console shows before its login. `anonymous`: a login without credentials is some user's."""
+        """Returns what the console shows before its login. `anonymous`: a login without credentials is some user's."""
         state = self._node.server.state
         return {
             "server_name": state.name,

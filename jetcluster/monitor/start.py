@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.system.requests import Answer, SystemServices
 from jetcluster.monitor.system.subscriber_counts import SubscriberCounts
-from jetcluster.monitor.view import ServerBlock
+from jetcluster.monitor.view import ServerBlock, mesh_of
 from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ class NodeMonitoring(Monitoring):
             self.claims = ClaimsRequests(node, block, node.operator)
         self.listener: Monitor | None = None
         """None when no port is configured."""
+        mesh = mesh_of(node)
+        if mesh is not None:
+            mesh.serve(FINDINGS_METHOD, self._findings)
+
+    async def _findings(self, peer: str, payload: bytes) -> bytes:
+        """Answers another server that was asked for the whole cluster."""
+        serve = await asyncio.to_thread(_import_findings)
+        return await serve(self._node, peer, payload)
 
     async def start(self) -> None:
         self.services.start()
@@ -94,3 +103,9 @@ def _import_answers() -> type[SystemAnswers]:
     from jetcluster.monitor.system.answers import SystemAnswers
 
     return SystemAnswers
+
+
+def _import_findings() -> Callable[[Node, str, bytes], Awaitable[bytes]]:
+    from jetcluster.monitor.findings import serve_findings
+
+    return serve_findings

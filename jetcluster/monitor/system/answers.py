@@ -68,6 +68,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "RAFTZ": {"account": "acc", "group": "group"},
     "IPQUEUESZ": {"all": "all", "filter": "queues"},
     "PROFILEZ": _same("name"),
+    "FINDINGS": _same("cluster"),
 }  # fmt: skip
 """Request kind -> option in JSON -> query parameter over HTTP."""
 
@@ -93,7 +94,7 @@ _INTEGERS = frozenset({"offset", "limit", "cid", "state"})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
-    "safe-to-restart", "details", "include_unused", "all",
+    "safe-to-restart", "details", "include_unused", "all", "cluster",
 })  # fmt: skip
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
@@ -175,7 +176,9 @@ class SystemAnswers:
         """Returns the reply; b"" when this server has none. A defect becomes an error in the reply."""
         try:
             options = decode(request.body)
-            if request.scope in ("ping", "own") and not is_for(self._node, options):
+            # FINDINGS of all servers: elsewhere `cluster` is a name.
+            filters = {**options, "cluster": ""} if options.get("cluster") is True else options
+            if request.scope in ("ping", "own") and not is_for(self._node, filters):
                 return b""
             reply = await self._reply(request, options)
             if reply is None:
@@ -211,6 +214,8 @@ class SystemAnswers:
         if kind == "HEALTHZ":
             health = await self._source.healthz(query(kind, options))
             return self._data({"status": health.body["status"], "status_code": health.status, **health.body})
+        if kind == "FINDINGS":
+            return self._data(await self._source.findings(request.origin.account, query(kind, options)))
         if kind in self._commands:
             self._commands[kind](options)
             return {"server": self._block.make()}

@@ -12,7 +12,7 @@ from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import (
     Absent,
     AccountFacts,
-    CatchUp,
+    StateFetch,
     Certificate,
     ClusterFacts,
     ConfigFacts,
@@ -80,6 +80,10 @@ def config(**changed: Any) -> ConfigFacts:
     return replace(ConfigFacts(jetstream=True, clustered=True, open_to="0.0.0.0", cluster_open_to="0.0.0.0"), **changed)
 
 
+def account(**changed: Any) -> AccountFacts:
+    return replace(AccountFacts("n1", "A"), **changed)
+
+
 def machine(**changed: Any) -> MachineFacts:
     usual = MachineFacts("n1", clock_synchronized=True, clock_source="the kernel", store="/data")
     return replace(usual, **changed)
@@ -128,7 +132,7 @@ def _servers() -> list[Case]:
         ("JC121", server(api_waiting=201), server(api_waiting=200)),
         ("JC122", server(compiled=False, loops="plain Python"), server()),
         ("JC123", server(certificates=(Certificate("clients", -5.0),)), server(certificates=(Certificate("c", 5.0),))),
-        ("JC124", server(certificates=(Certificate("clients", 86_400.0),)), server(certificates=(Certificate("c", 5e6),))),
+        ("JC124", server(certificates=(Certificate("c", 9e4),)), server(certificates=(Certificate("c", 5e6),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub._replace(connected=True),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub,), uptime=5.0)),
     ]  # fmt: skip
@@ -138,6 +142,7 @@ def _servers() -> list[Case]:
 def _cluster() -> list[Case]:
     gone = {"absent": (Absent("n3", 12.0),), "linked": ("n2",)}
     gone_too = {"absent": (Absent("n3", -1.0),), "linked": ("n1",)}
+    known = {**gone, "left_out": ("n3",)}
     asleep = Unanswered("n3", "timed out")
     alone = {"meta_leader": "", "absent": (Absent("n2", 1.0), Absent("n3", 1.0)), "linked": ()}
     pair = {"members": ("n1", "n2"), "linked": ("n2",)}
@@ -145,7 +150,7 @@ def _cluster() -> list[Case]:
     rows: list[tuple[str, Any, Any]] = [
         ("JC101", cluster(gone, gone_too, there=2), cluster()),
         ("JC101", cluster(gone, gone_too, there=2), cluster({"absent": (Absent("n3", 12.0),), "linked": ("n2",)})),
-        ("JC101", cluster(gone, gone_too, there=2), cluster({**gone, "left_out": ("n3",)}, {**gone_too, "left_out": ("n3",)}, there=2)),
+        ("JC101", cluster(gone, gone_too, there=2), cluster(known, known, there=2)),
         ("JC201", cluster(alone, there=1), cluster(gone, gone_too, there=2)),
         ("JC202", cluster(gone, gone_too, there=2), cluster()),
         ("JC202", cluster(gone, gone_too, there=2), cluster(alone, there=1)),
@@ -168,13 +173,14 @@ def _cluster() -> list[Case]:
 
 def _streams() -> list[Case]:
     follower = {"leading": False, "replicas": (), "leader": "n2"}
-    pull = CatchUp(300, 900, 10.0, "n1", stalled=False)
+    away = replica(linked=False, voter=False)
+    pull = StateFetch(300, 900, 10.0, "n1", stalled=False)
     rows: list[tuple[str, Any, Any]] = [
         ("JC301", stream(leading=False, leader="", present=1), stream(**follower)),
         ("JC301", stream(leading=False, leader=""), stream(leading=False, leader="", catch_up=pull)),
         ("JC301", stream(leading=False, leader=""), stream(leading=False, leader="", broken="damaged")),
         ("JC302", stream(replicas=replica(linked=False), present=2), stream()),
-        ("JC302", stream(replicas=replica(linked=False), present=2), stream(replicas=replica(linked=False, voter=False))),
+        ("JC302", stream(replicas=replica(linked=False), present=2), stream(replicas=away)),
         ("JC303", stream(replicas=replica(lag=1001)), stream(replicas=replica(lag=1000))),
         ("JC303", stream(replicas=replica(lag=1, silent=11.0)), stream(replicas=replica(lag=1001, linked=False))),
         ("JC304", stream(**follower, catch_up=pull), stream(**follower)),
@@ -214,7 +220,7 @@ def _consumers() -> list[Case]:
         ("JC401", consumer(waiting=1), consumer(waiting=1, paused=9.0)),
         ("JC401", consumer(waiting=1), consumer(waiting=1, ack_pending=10, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=10)),
-        ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=10, max_ack_pending=10, pending=0)),
+        ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=9, pending=0)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=3.0), consumer(ack_pending=10)),
         ("JC403", consumer(paused=60.0), consumer()),
         ("JC404", consumer(ack_pending=10, redelivered=10), consumer(ack_pending=11, redelivered=10)),
@@ -245,10 +251,10 @@ def _configurations() -> list[Case]:
         ("JC508", config(system_user=False), config(system_user=False, users=False)),
     ]
     accounts: list[tuple[str, Any, Any]] = [
-        ("JC509", AccountFacts("n1", "A", storage=90, max_storage=100), AccountFacts("n1", "A", storage=90)),
-        ("JC509", AccountFacts("n1", "A", memory=90, max_memory=100), AccountFacts("n1", "A", memory=80, max_memory=100)),
-        ("JC509", AccountFacts("n1", "A", streams=9, max_streams=10), AccountFacts("n1", "A", streams=8, max_streams=10)),
-    ]  # fmt: skip
+        ("JC509", account(storage=90, max_storage=100), account(storage=90)),
+        ("JC509", account(memory=90, max_memory=100), account(memory=80, max_memory=100)),
+        ("JC509", account(streams=9, max_streams=10), account(streams=8, max_streams=10)),
+    ]
     machines: list[tuple[str, Any, Any]] = [
         ("JC510", machine(problem="line 3: no such key"), machine()),
         ("JC511", machine(warnings=("a doubtful value",)), machine()),
