@@ -1,4 +1,4 @@
-"""`Finding`: one thing that is wrong, with its reason and its remedy. `FindingKind`: what all findings of one code share."""
+"""`Finding`: one thing that is wrong, with its reason and its remedy. `FindingKind`: what those of one code share."""
 
 from __future__ import annotations
 

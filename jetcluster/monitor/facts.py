@@ -15,13 +15,13 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.consumer.info import num_pending
 from jetcluster.doctor.facts import (
     Absent,
-    StateFetch,
     Certificate,
     ConfigFacts,
     ConsumerFacts,
     Remote,
     ReplicaFacts,
     ServerFacts,
+    StateFetch,
     StreamFacts,
     UpstreamFacts,
 )

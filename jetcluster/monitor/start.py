@@ -16,6 +16,7 @@ from jetcluster.monitor.view import ServerBlock, mesh_of
 from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
+    from jetcluster.monitor.history import History
     from jetcluster.monitor.port import Monitor
     from jetcluster.monitor.system.answers import SystemAnswers
     from jetcluster.monitor.system.claims import ClaimsRequests
@@ -39,6 +40,8 @@ class NodeMonitoring(Monitoring):
             self.claims = ClaimsRequests(node, block, node.operator)
         self.listener: Monitor | None = None
         """None when no port is configured."""
+        self.history: History | None = None
+        """None without a console, or without a store."""
         mesh = mesh_of(node)
         if mesh is not None:
             mesh.serve(FINDINGS_METHOD, self._findings)
@@ -54,6 +57,11 @@ class NodeMonitoring(Monitoring):
         if self.claims is not None:
             self.claims.start()
         self.events.start()
+        if self._node.options.console and self._node.jetstream is not None and self._node.jetstream.store_dir:
+            from jetcluster.monitor.history import History
+
+            self.history = History(self._node)
+            self.history.start()
         options = self._node.options
         if options.http_port or options.https_port:
             from jetcluster.monitor.port import start_monitor
@@ -82,6 +90,8 @@ class NodeMonitoring(Monitoring):
 
     async def stop(self) -> None:
         self.events.stop()
+        if self.history is not None:
+            self.history.stop()
         if self.claims is not None:
             await self.claims.stop()
         self.counts.stop()

@@ -45,10 +45,10 @@ answers."""
 
 VIEWS = (
     "IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "PROFILEZ",
-    "EXPVARZ", "IPQUEUESZ", "RAFTZ", "FINDINGS",
+    "EXPVARZ", "IPQUEUESZ", "RAFTZ", "FINDINGS", "HISTORY",
 )  # fmt: skip
-BESIDE = frozenset({"FINDINGS"})
-"""Views that may wait for other servers: they are made beside the queue,"""
+BESIDE = frozenset({"FINDINGS", "HISTORY"})
+"""Views that may wait for other servers, or for the disk: they are made beside the queue,"""
 MAX_BESIDE = 4
 """at most so many at a time; further ones hold the queue up."""
 COMMANDS = ("RELOAD", "KICK", "LDM")
