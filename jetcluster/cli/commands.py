@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jetcluster.cli.options import connects
+from jetcluster.client.servers import ServerOptions
+
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class Shell(StrEnum):
+    """The shells that completion knows."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
 @app.callback()
 def _root() -> None:
     """A clustered JetStream server that stock NATS clients use unchanged."""
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
-
-
-Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]
 
 
 @app.command()
@@ -29,27 +38,31 @@ def up(
     ] = None,
     port: Annotated[int, typer.Option(help="Client port of the first node; 0 takes free ports.")] = 4222,
 ) -> None:
-    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C."""
+    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C.
+
+    Exit codes: 0 stopped, 1 a port is in use or a server did not start.
+    """
     from jetcluster.cli.up import run_up
 
     raise typer.Exit(run_up(nodes, directory, port))
 
 
 @app.command()
+@connects
 def decommission(
+    servers: ServerOptions,
     node: Annotated[str, typer.Argument(help="The server's name, or its peer id.")],
-    server: Annotated[
-        str,
-        typer.Option("-s", "--server", help="URLs of any servers, with a user of the system account, by commas."),
-    ] = "nats://127.0.0.1:4222",
     within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
-    creds: Credentials = "",
 ) -> None:
-    """Move everything away from a server, remove it from the cluster, and verify that."""
+    """Move everything away from a server, remove it from the cluster, and verify that. Needs a user of the system
+    account.
+
+    Exit codes: 0 done, 1 refused, 2 no server reached or the user is refused, 3 not done in time.
+    """
     from jetcluster.cli.decommission import run_decommission
 
-    raise typer.Exit(run_decommission(server, node, within, cancel=cancel, credentials=creds))
+    raise typer.Exit(run_decommission(servers, node, within, cancel=cancel))
 
 
 @app.command()
@@ -64,28 +77,111 @@ def rescue(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the stream's name.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read every message and verify its checksum.")] = False,
 ) -> None:
-    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them."""
+    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them. It
+    reads the stores of stopped servers and connects to none.
+
+    Exit codes: 0 shown or done, 1 refused, 2 a store cannot be used.
+    """
     from jetcluster.cli.rescue import run_rescue
 
     raise typer.Exit(run_rescue(store or [], stream, keep, dry_run=dry_run, yes=yes, verify=verify))
 
 
 @app.command()
+@connects
 def mirror(
+    servers: ServerOptions,
     stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers that are to have the mirror, by commas.")
-    ] = "nats://127.0.0.1:4222",
     domain: Annotated[str, typer.Option(help="JetStream domain of the stream, behind a leaf link.")] = "",
     name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
     within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
-    creds: Credentials = "",
 ) -> None:
-    """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
+    """See to it that a stream of another domain is mirrored here; nothing happens if it is already.
+
+    Exit codes: 0 the mirror is there, 1 refused, 2 no server answered in time or the user is refused.
+    """
     from jetcluster.cli.streams import run_mirror
 
-    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
+    raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+@connects
+def status(
+    servers: ServerOptions,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds from one screen of --watch to the next.")] = 2.0,
+) -> None:
+    """Show the cluster on one screen: servers, health and its reasons, leaders, replicas that lag. Needs a user of the
+    system account.
+
+    Exit codes: 0 shown, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_status
+
+    raise typer.Exit(run_status(servers, as_json=as_json, watch=watch, every=every))
+
+
+@app.command()
+@connects
+def health(
+    servers: ServerOptions,
+    server: Annotated[str, typer.Argument(help="Name of one server; without it the whole cluster.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say whether the cluster or one server is healthy, and why not, for scripts. Needs a user of the system account.
+
+    Exit codes: 0 healthy, 1 not healthy, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_health
+
+    raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def streams(servers: ServerOptions, as_json: Json = False) -> None:
+    """List the streams of the user's account, or of all accounts for a user of the system account: leader, size,
+    replicas that lag.
+
+    Exit codes: 0 listed, 1 refused (the account has no JetStream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_streams
+
+    raise typer.Exit(run_streams(servers, as_json=as_json))
+
+
+@app.command()
+@connects
+def consumers(
+    servers: ServerOptions,
+    stream: Annotated[str, typer.Argument(help="The stream; ACCOUNT/STREAM for a user of the system account.")],
+    as_json: Json = False,
+) -> None:
+    """List the consumers of a stream, the slowest first.
+
+    Exit codes: 0 listed, 1 refused (no such stream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_consumers
+
+    raise typer.Exit(run_consumers(servers, stream, as_json=as_json))
+
+
+@app.command()
+@connects
+def users(servers: ServerOptions, as_json: Json = False) -> None:
+    """List accounts and their users: connections, usage and limits. Needs a user of the system account.
+
+    Exit codes: 0 listed, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.users import run_users
+
+    raise typer.Exit(run_users(servers, as_json=as_json))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
@@ -98,22 +194,39 @@ def _objects() -> None:
 
 
 @objects.command("add")
-def add_bucket(
+@connects
+def object_add(
+    servers: ServerOptions,
     bucket: Annotated[str, typer.Argument(help="The bucket; its stream is OBJ_<bucket>.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers, by commas.")
-    ] = "nats://127.0.0.1:4222",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the bucket.")] = 1,
     storage: Annotated[str, typer.Option(help="file or memory.")] = "file",
     max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
     ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
     description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
-    creds: Credentials = "",
 ) -> None:
-    """Create a bucket for stock clients and the object service alike."""
+    """Create a bucket for stock clients and the object service alike.
+
+    Exit codes: 0 the bucket is there, 1 refused, 2 no server answered or the user is refused.
+    """
     from jetcluster.cli.streams import Wish, run_add
 
-    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
+    raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same with zsh in ~/.zshrc, behind compinit. fish:
+    jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+
+    Exit codes: 0 printed, 2 another shell.
+    """
+    from jetcluster.cli.completion import print_script
+
+    raise typer.Exit(print_script(app, shell.value))
 
 
 def run_command(words: Sequence[str]) -> int:

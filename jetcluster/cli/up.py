@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.cli.local_cluster import ClusterError, LocalCluster, LocalNode, check_ports_free
+from jetcluster.cli.status_view import size, table
+from jetcluster.cli.system_user import SystemUser
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.text import Text
 
 REFRESH_SECONDS = 1.0
 REFRESHES_PER_LINE = 10
@@ -44,7 +47,9 @@ def run_up(count: int, directory: Path | None, port: int) -> int:
         )
         return 1
     root = directory or Path(tempfile.mkdtemp(prefix="jetcluster-"))
-    cluster = LocalCluster(count, root, port)
+    operator = SystemUser(root)
+    cluster = LocalCluster(count, root, port, config=operator.config)
+    operator.write(cluster.urls)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
@@ -83,6 +88,7 @@ def how_to_connect(cluster: LocalCluster, root: Path) -> str:
         "",
         f"  nats CLI   nats --server {urls} stream ls",
         f"  Python     await nats.connect({cluster.urls!r})",
+        f"  operator   jetcluster status --context {SystemUser(root).context}",
         f"  monitor    {'  '.join(node.monitor_url for node in cluster.nodes)}",
         f"  data, logs {root}",
         "",
@@ -126,32 +132,25 @@ def _role(jsz: dict[str, Any], name: str) -> str:
 def _show_live(cluster: LocalCluster, stop: threading.Event) -> None:
     from rich.live import Live
 
-    with Live(table_of(status(cluster)), auto_refresh=False) as live:
-        while not stop.wait(REFRESH_SECONDS):
-            live.update(table_of(status(cluster)), refresh=True)
+    with Live(auto_refresh=False) as live:
+        while not stop.is_set():
+            live.update(table_of(status(cluster), live.console.width), refresh=True)
+            stop.wait(REFRESH_SECONDS)
 
 
-def table_of(rows: list[NodeStatus]) -> Table:
-    from rich.filesize import decimal
-    from rich.table import Table
+def table_of(rows: list[NodeStatus], width: int) -> RenderableType:
+    """Returns a line per node for a screen of `width` columns. The URLs were printed before."""
+    from rich.text import Text
 
-    table = Table("node", "client URL", "state", "meta group", title="jetcluster")
-    for title in ("streams", "messages", "stored", "clients", "memory"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        color = "green" if row.state == "healthy" else "red"
-        table.add_row(
-            row.name,
-            row.url,
-            f"[{color}]{row.state}[/]",
-            row.role,
-            str(row.streams),
-            f"{row.messages:,}",
-            decimal(row.bytes),
-            str(row.connections),
-            decimal(row.memory),
-        )
-    return table
+    titles = ("node", ">port", "state", "meta", ">streams", ">messages", ">stored", ">clients", ">memory")
+    lines: list[list[str | Text]] = [
+        [
+            row.name, row.url.rpartition(":")[2], Text(row.state, style="green" if row.state == "healthy" else "red"),
+            row.role, str(row.streams), f"{row.messages:,}", size(row.bytes), str(row.connections), size(row.memory),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return table(titles, lines, width)
 
 
 def _print_plain(cluster: LocalCluster, stop: threading.Event) -> None:

@@ -101,7 +101,7 @@ class Connection:
         servers: Sequence[str],
         *,
         credentials: Credentials = NO_CREDENTIALS,
-        name: str = "jetcluster-spark",
+        name: str = "jetcluster",
         timeout: float = 5.0,
         api_prefix: str = "$JS.API.",
         inbox_prefix: str = "_INBOX",
@@ -158,7 +158,7 @@ class Connection:
             try:
                 self._open(url, time.monotonic() + timeout)
             except (OSError, ConnectionLostError, RequestTimeoutError) as error:
-                failures.append(f"{_without_user(url)}: {error}")
+                failures.append(f"{without_user(url)}: {error}")
                 untrusted += isinstance(error, ssl.SSLCertVerificationError)
             else:
                 return
@@ -177,14 +177,20 @@ class Connection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._credentials.tls_first:
+                self._begin_tls(host)
             self.info = self._read_info(deadline)
-            if self._credentials.wants_tls or parts.scheme == "tls" or self.info.get("tls_required"):
-                self._socket = self._credentials.context().wrap_socket(self._socket, server_hostname=host)
+            wanted = self._credentials.wants_tls or parts.scheme == "tls" or self.info.get("tls_required")
+            if wanted and not self._credentials.tls_first:
+                self._begin_tls(host)
             self._greet(unquote(parts.username or ""), unquote(parts.password or ""), deadline)
         except BaseException:
             self._socket.close()
             raise
-        self.url = _without_user(url)
+        self.url = without_user(url)
+
+    def _begin_tls(self, host: str) -> None:
+        self._socket = self._credentials.context().wrap_socket(self._socket, server_hostname=host)
 
     def _read_info(self, deadline: float) -> dict[str, Any]:
         """Reads the server's first line and nothing after it, as the TLS handshake may follow."""
@@ -477,6 +483,7 @@ def block(headers: Headers) -> bytes:
     return header_block.build(pairs) if pairs else b""
 
 
-def _without_user(url: str) -> str:
+def without_user(url: str) -> str:
+    """Returns the URL without user and password."""
     before, at, host = url.rpartition("@")
     return before[: before.find("//") + 2] + host if at else url

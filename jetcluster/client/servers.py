@@ -28,9 +28,16 @@ class ServerOptions:
     domain: str = ""
     inbox_prefix: str = "_INBOX"
     connect_timeout: float = 3.0
+    """Seconds per server."""
+    js_prefix: str = ""
+    """Prefix of JetStream's subjects, as an account imports them; it goes before `domain`."""
+    name: str = "jetcluster-spark"
+    """Name of the connection, as servers list it."""
 
     @property
     def api_prefix(self) -> str:
+        if self.js_prefix:
+            return f"{self.js_prefix}."
         return f"$JS.{self.domain}.API." if self.domain else "$JS.API."
 
     def connect(self, first: int = 0, more: tuple[str, ...] = ()) -> Connection:
@@ -41,7 +48,7 @@ class ServerOptions:
     def connect_to(self, *servers: str) -> Connection:
         return Connection(
             servers, credentials=self.credentials, timeout=self.connect_timeout, api_prefix=self.api_prefix,
-            inbox_prefix=self.inbox_prefix,
+            inbox_prefix=self.inbox_prefix, name=self.name,
         )  # fmt: skip
 
 

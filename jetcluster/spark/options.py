@@ -86,7 +86,7 @@ SERVER_OPTIONS: Final = {
     name.lower(): name
     for name in (
         "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
-        "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+        "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
     )
 }  # fmt: skip
 """Lower case -> as written, for the options that sink and source share."""
@@ -183,8 +183,8 @@ def server_options(reader: OptionReader) -> ServerOptions:
         if parts.scheme not in ("nats", "tls") or not parts.hostname:
             raise OptionError(f"servers: {url!r} is no URL like nats://host:4222 or tls://host:4222")
     files = {f.name: reader.text(re.sub("_(.)", lambda m: m[1].upper(), f.name)) for f in fields(Credentials)}
-    del files["tls"]
-    credentials = Credentials(**files, tls=reader.flag("tls", False))
+    del files["tls"], files["tls_first"]
+    credentials = Credentials(**files, tls=reader.flag("tls", False), tls_first=reader.flag("tlsFirst", False))
     if credentials.user and not (credentials.password_env or credentials.password_file):
         raise OptionError("user needs passwordEnv or passwordFile")
     return ServerOptions(

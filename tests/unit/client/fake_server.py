@@ -21,17 +21,18 @@ class Peer:
 
     def __init__(
         self, answer: Answer = lambda *_: b"", info: dict[str, Any] | None = None, greeting: bytes = b"",
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | None = None, tls_first: bool = False,
     ) -> None:  # fmt: skip
-        """`tls`: of the server, which begins behind its INFO."""
+        """`tls`: of the server, which begins behind its INFO, or before it."""
         self._tls = tls
+        self._tls_first = tls_first
         self.connects: list[dict[str, Any]] = []
         self.published: list[tuple[bytes, bytes, bytes, bytes]] = []
         self.pongs = 0
         self.accepted = 0
         self._answer = answer
         self._info = {"server_name": "peer", "max_payload": 1 << 20, "nonce": "abc", "headers": True} | (info or {})
-        self._greeting = greeting
+        self.greeting = greeting
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: socket.socket | None = None
@@ -77,12 +78,16 @@ class Peer:
                     pass
 
     def _talk(self, one: socket.socket) -> None:
-        one.sendall(self._greeting or b"INFO " + json.dumps(self._info).encode() + b"\r\n")
+        info = self.greeting or b"INFO " + json.dumps(self._info).encode() + b"\r\n"
+        if not self._tls_first:
+            one.sendall(info)
         if self._tls is None:
             self._listen(one)
-        else:
-            with self._tls.wrap_socket(one, server_side=True) as self._open:
-                self._listen(self._open)
+            return
+        with self._tls.wrap_socket(one, server_side=True) as self._open:
+            if self._tls_first:
+                self._open.sendall(info)
+            self._listen(self._open)
 
     def _listen(self, one: socket.socket) -> None:
         parser = Parser()

@@ -231,3 +231,13 @@ def test_a_certificate_that_is_not_to_be_trusted_is_an_error_at_once(authority: 
             context.load_cert_chain(*authority.issue("elsewhere", ("elsewhere",)))
             with Peer(answer, {"tls_required": True}, tls=context) as other:
                 Connection([other.url], credentials=Credentials(tls_ca=str(authority.file)))
+
+
+def test_the_handshake_may_come_before_the_first_line(authority: Authority) -> None:
+    certificate, key = authority.issue("job")
+    who = Credentials(tls_ca=str(authority.file), tls_cert=str(certificate), tls_key=str(key), tls_first=True)
+    with Peer(answer, tls=server_side(authority), tls_first=True) as peer:
+        with Connection([peer.url], credentials=who) as connection:
+            assert connection.request("large").data == LARGE
+        with pytest.raises(ConnectionLostError):
+            Connection([peer.url], credentials=Credentials(tls_ca=str(authority.file)), timeout=0.2)
