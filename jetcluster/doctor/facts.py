@@ -315,7 +315,6 @@ class MachineFacts:
     disk_size: int | None = None
     memory_limit: int | None = None
     """The control group's; None without one."""
-    memory_total: int | None = None
     taken_ports: tuple[tuple[str, int, bool], ...] = ()
     """(what for, port, True when it is a NATS server that holds it)."""
     unresolved: tuple[tuple[str, str], ...] = ()

@@ -65,16 +65,17 @@ class Collector:
         return Report(sorted(found, key=lambda one: one.rank), dict(sorted(self._left_out.items())))
 
 
-def merged(reports: Mapping[str, Report]) -> Report:
-    """Returns one report of those of several servers, by name, "" for what no server tells alone. The same
+def merged(reports: Iterable[tuple[str, Report]]) -> Report:
+    """Returns one report of several, each with the name of its server, "" for what no server tells alone. The same
     trouble seen by several is one finding, with the text of the first and all their names."""
     by_key: dict[tuple[str, Any], Finding] = {}
     left_out: Counter[str] = Counter()
-    for server, report in sorted(reports.items()):
+    for server, report in sorted(reports, key=lambda told: told[0]):
         left_out.update(report.left_out)
         for one in report.findings:
             known = by_key.get(one.key)
-            told_by = (*(known.told_by if known is not None else ()), *([server] if server else []))
+            before = known.told_by if known is not None else ()
+            told_by = (*before, *one.told_by, *([server] if server else []))
             by_key[one.key] = replace(known or one, told_by=told_by)
     collector = Collector()
     collector.add(sorted(by_key.values(), key=lambda one: one.rank))

@@ -113,7 +113,7 @@ class Findings:
         together.add(look_at_cluster(ClusterFacts(facts.name, tuple(servers), tuple(unanswered))))
         for account in await self._accounts():
             together.add(look_at_account(account))
-        report = merged({**reports, "": together.report()})
+        report = merged([*reports.items(), ("", together.report())])
         return {"servers": sorted(reports), "unanswered": [one.name for one in unanswered], **report.to_dict()}
 
     async def _ask(self, peer: str) -> tuple[ServerFacts, Report] | Unanswered:

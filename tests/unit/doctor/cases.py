@@ -12,7 +12,6 @@ from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import (
     Absent,
     AccountFacts,
-    StateFetch,
     Certificate,
     ClusterFacts,
     ConfigFacts,
@@ -21,6 +20,7 @@ from jetcluster.doctor.facts import (
     Remote,
     ReplicaFacts,
     ServerFacts,
+    StateFetch,
     StreamFacts,
     Unanswered,
     UpstreamFacts,

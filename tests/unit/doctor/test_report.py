@@ -37,7 +37,7 @@ def test_many_of_a_code_are_counted() -> None:
 
 
 def test_the_same_trouble_of_several_servers_is_one_finding() -> None:
-    report = merged({"n2": collected(note("S")), "n1": collected(note("S"), note("T")), "": collected(note("U"))})
+    report = merged([("n2", collected(note("S"))), ("n1", collected(note("S"), note("T"))), ("", collected(note("U")))])
     assert [(one.subject.stream, one.told_by) for one in report.findings] == [
         ("S", ("n1", "n2")),
         ("T", ("n1",)),
@@ -45,7 +45,12 @@ def test_the_same_trouble_of_several_servers_is_one_finding() -> None:
     ]
 
 
+def test_a_report_of_several_keeps_who_told() -> None:
+    first = merged([("n1", collected(note("S")))])
+    assert merged([("", first), ("", collected(note("T")))]).findings[0].told_by == ("n1",)
+
+
 def test_what_several_servers_leave_out_is_added_up() -> None:
     many = [note(f"S{number:03}") for number in range(MAX_PER_CODE + 5)]
-    report = merged({"n1": collected(*many), "n2": collected(note("T"))})
+    report = merged([("n1", collected(*many)), ("n2", collected(note("T")))])
     assert (len(report.findings), report.left_out) == (MAX_PER_CODE, {"JC312": 6})
