@@ -1,9 +1,11 @@
-// The pages of the console, in the order of the navigation.
+// The pages of the console, in the order of the navigation. `count`: what stands beside the name there.
 import { Cluster } from "./view/cluster.js";
+import { Findings, FindingsCount } from "./view/findings.js";
 import { Streams } from "./view/streams.js";
 
 export const PAGES = [
   { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system },
+  { path: "findings", title: "Findings", view: Findings, count: FindingsCount, shows: (session) => session.system },
   { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
 ];
 
