@@ -145,6 +145,28 @@ def health(
 
 @app.command()
 @connects
+def doctor(
+    servers: ServerOptions,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Configuration file of a server: look at this machine, too.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Only this machine; needs --config.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all findings, also many of one code.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with the cluster, why, and what to do, worst first. Needs a user of the system account. With
+    --config also with this machine: file, limits, clock, disk, ports, routes.
+
+    Exit codes: 0 nothing is bad, 1 something is bad, 2 no server reached, or the user is refused or not of the system
+    account.
+    """
+    from jetcluster.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(servers, config, offline=offline, as_json=as_json, everything=everything))
+
+
+@app.command()
+@connects
 def streams(servers: ServerOptions, as_json: Json = False) -> None:
     """List the streams of the user's account, or of all accounts for a user of the system account: leader, size,
     replicas that lag.
