@@ -116,6 +116,8 @@ KEYS: Final = {
         value("https_port", as_int, "Monitoring with the certificate of `tls`.", fixed="HTTPSPort"),
         value("https_verify", as_bool, "jetcluster only: client certificates for monitoring.", fixed="HTTPSVerify"),
         value("http_base_path", as_string, "Prefix of every page.", fixed="HTTPBasePath"),
+        value("console", as_bool,
+              "jetcluster only: the [console](console.md) under `/ui/` of the monitoring port.", fixed="Console"),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),
         value("workers", server.as_workers,
