@@ -116,6 +116,8 @@ KEYS: Final = {
         value("https_port", as_int, "Monitoring with the certificate of `tls`.", fixed="HTTPSPort"),
         value("https_verify", as_bool, "jetcluster only: client certificates for monitoring.", fixed="HTTPSVerify"),
         value("http_base_path", as_string, "Prefix of every page.", fixed="HTTPBasePath"),
+        value("console", as_bool,
+              "jetcluster only: the [console](console.md) under `/ui/` of the monitoring port.", fixed="Console"),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),
         value("workers", server.as_workers,
@@ -254,6 +256,10 @@ KEYS: Final = {
               "By default, and with `always`, every message is synced before its ack. A duration relaxes it, with a "
               "warning, and another one if servers differ ([health.md](health.md)).", fixed="SyncInterval"),
         value("strict", as_bool, "Requests with unknown fields are refused.", fixed="JetStreamStrict"),
+        value("set_aside_removed", as_bool,
+              "jetcluster only. A server that was removed from the cluster and comes back with its store moves that "
+              "to `jetstream-removed-<peer id>` and joins as a new member ([servers](membership/servers.md)).",
+              fixed="JetStreamSetAsideRemoved"),
         value("unique_tag", server.as_tag_prefix, "No two replicas on servers with the same tag of this prefix."),
         value("max_buffered_size", as_size, "Per stream; more is refused with 429.", fixed="StreamMaxBufferedSize"),
         value("max_buffered_msgs", as_int, "As `max_buffered_size`.", fixed="StreamMaxBufferedMsgs"),

@@ -139,6 +139,8 @@ class JetStreamOptions:
     sync_interval: float | None = None
     """None (the default, and "always"): fsync before every ack. A duration relaxes it."""
     strict: bool = False
+    set_aside_removed: bool = False
+    """A store that the cluster has removed is moved away, and the server joins as a new member."""
     unique_tag: str = ""
     """A prefix in lower case: no two replicas of a stream are placed on servers that share a tag with this prefix."""
     max_buffered_size: int = 0
@@ -319,6 +321,7 @@ class Options:
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
+    console: bool = False
     server_tags: list[str] = field(default_factory=list)
     server_metadata: dict[str, str] = field(default_factory=dict)
     no_header_support: bool = False
@@ -465,5 +468,7 @@ class Options:
             self.warnings.append(
                 "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
             )
+        if self.console and not (self.http_port or self.https_port):
+            self.warnings.append("console has no effect without http_port or https_port")
         if self.is_clustered and not self.cluster.name:
             self.warnings.append("Cluster name was dynamically generated, consider setting one")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 
 from jetcluster.clock import Clock
+from jetcluster.console.door import Door
 from jetcluster.logs import get_logger
 
 log = get_logger("monitor")
@@ -35,10 +36,11 @@ LOG_SECONDS: Final = 10.0
 class Connections:
     """The connections of one port. `has_room_at(descriptor)`: False when the store needs the descriptors that are left;
     then `CONNECTIONS_WHEN_FULL` is the limit, else `most`. At the limit the connection that has waited longest for a
-    request makes room for a new one."""
+    request makes room for a new one. `door` takes over those that ask for a WebSocket of the console."""
 
-    def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int) -> None:
+    def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int, door: Door | None = None) -> None:
         self.most = most
+        self.door = door
         self._has_room_at = has_room_at
         self._clock = clock
         self._guards: dict[asyncio.BaseProtocol, Guard] = {}
@@ -48,6 +50,9 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._guards)
+
+    def __contains__(self, guard: object) -> bool:
+        return isinstance(guard, Guard) and guard.inner in self._guards
 
     def factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """A factory of protocols around those that `make` makes."""
@@ -116,7 +121,11 @@ class Guard(asyncio.Protocol):
         self._tail = END
         """The last bytes received, as many as END has; at first END, as if a head had ended."""
         self._is_in = False
-        """The connection was accepted, and `inner` knows of it."""
+        """`inner` knows of the connection."""
+        self._is_open = connections.door is not None
+        """The next byte begins a request, which may be for the door."""
+        self._first = b""
+        """The bytes of it so far."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -124,18 +133,54 @@ class Guard(asyncio.Protocol):
         if not self._connections.add(self, -1 if socket is None else socket.fileno()):
             asyncio.get_running_loop().call_soon(self._transport.abort)  # not in here: uvloop has yet to begin reading
             return
-        self._is_in = True
-        self.inner.connection_made(transport)
+        if self._connections.door is None:
+            self._let_in(self._transport)
         self.wait(HEAD_SECONDS)
         self._in_head = True
 
+    def _let_in(self, transport: asyncio.Transport) -> None:
+        self._is_in = True
+        self.inner.connection_made(transport)
+
+    def _passes_on(self, door: Door, transport: asyncio.Transport, data: bytes) -> bytes:
+        """Returns what `inner` gets of a request's first bytes: nothing while more must come, and when the door takes
+        over. A proxy may ask for a WebSocket on a connection that has had other requests."""
+        self._first += data
+        wanted = door.wants(self._first)
+        if wanted is None:
+            return b""
+        self._is_open = False
+        first, self._first = self._first, b""
+        if wanted:
+            self._hand_over(door.accept(), transport, first)
+            return b""
+        if not self._is_in:
+            self._let_in(transport)
+        return first
+
+    def _hand_over(self, protocol: asyncio.Protocol, transport: asyncio.Transport, first: bytes) -> None:
+        self._transport = None
+        self._stop_waiting()
+        self._connections.remove(self)
+        if self._is_in:
+            cast(Any, self.inner).transport = None  # aiohttp would close it
+            self._is_in = False
+            self.inner.connection_lost(None)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(first)
+
     def data_received(self, data: bytes) -> None:
-        if not self._is_in or self._transport is None:
+        if self._transport is None or self not in self._connections:
             return
-        self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         if not self.busy and not self._in_head:
             self.wait(HEAD_SECONDS)
             self._in_head = True
+        if self._is_open and self._connections.door is not None:
+            data = self._passes_on(self._connections.door, self._transport, data)
+            if not data:
+                return
+        self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         self.inner.data_received(data)
 
     def wait(self, seconds: float, *, busy: bool = False) -> None:
@@ -145,10 +190,18 @@ class Guard(asyncio.Protocol):
         # Bytes after the last request's head may be the first half of the next one, and no further byte may come.
         begun = self.busy and not busy and self._tail != END
         seconds = HEAD_SECONDS if begun else seconds
+        if busy or begun:
+            self._is_open = False
+        elif self.busy:
+            self._is_open = self._connections.door is not None
         self.busy, self._in_head = busy, begun
+        self._stop_waiting()
+        self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
+            self._timer = None
 
     def end(self) -> None:
         """Aborts the connection; unwritten output is dropped."""
@@ -157,8 +210,7 @@ class Guard(asyncio.Protocol):
         self._connections.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_waiting()
         self._transport = None
         self._connections.remove(self)
         if self._is_in:

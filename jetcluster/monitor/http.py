@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
@@ -9,6 +10,8 @@ from aiohttp import web
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.budget import BusyError, Steps
+from jetcluster.console.door import PATH
+from jetcluster.console.files import WebFiles
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
 from jetcluster.monitor.machine import HEALTH, METRICS, STACKS, MachinePages, WorkerAbsentError
@@ -24,6 +27,15 @@ WORKER = "worker"
 ASKER = "http"
 """The asker in the node's time budget: all HTTP requests share one portion."""
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
+CONSOLE_HEADERS = {
+    # Nothing but the console's own files runs in it, and no other page may show it in a frame.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",  # by entity tag: a browser sees a new version at once
+    "Referrer-Policy": "no-referrer",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
 _PAGES = {
     "varz": "General",
     "jsz": "JetStream",
@@ -51,8 +63,9 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(
-    source: NodeSource, metrics: Metrics, base_path: str = "", machine: MachinePages | None = None
-) -> web.Application:
+    source: NodeSource, metrics: Metrics, base_path: str = "", machine: MachinePages | None = None,
+    *, console: bool = False,
+) -> web.Application:  # fmt: skip
     """Returns the application; `base_path` (`http_base_path`) precedes each path. `machine` answers on a worker."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     app = web.Application()
@@ -69,6 +82,11 @@ def application(
     add(f"{prefix}/metrics", _metrics(metrics) if machine is None else _machine_metrics(machine))
     add(f"{prefix}/healthz", _health(source) if machine is None else _machine_health(machine))
     add(f"{prefix}/stacksz", _stacks if machine is None else _machine_stacks(machine))
+    if console:
+        add(f"{prefix}/ui", _to_console, "/ui")
+        add(f"{prefix}/ui/server.json", _welcome(source), "/ui")
+        add(prefix + PATH, _no_door, "/ui")
+        add(prefix + "/ui/{path:.*}", _console(), "/ui")
     app.router.add_route("*", "/{anything:.*}", _unknown)
     return app
 
@@ -86,9 +104,53 @@ def _counted(source: NodeSource, path: str, answer: Handler) -> Handler:
             return _text(503, str(error))
         except BusyError:
             return _text(503, BUSY)
+        except web.HTTPException:
+            raise
         except Exception:
             log.exception("monitoring request failed", path=request.path_qs)
             return _text(500, "internal error, see the log")
+
+    return handle
+
+
+async def _to_console(request: web.Request) -> web.Response:
+    raise web.HTTPPermanentRedirect(request.path.rpartition("/")[2] + "/")  # relative: a proxy may have another prefix
+
+
+async def _no_door(_request: web.Request) -> web.Response:
+    """`console.door` has not taken this request."""
+    text = "503 this server is going away, or the request is not GET without a query\n"
+    return web.Response(status=503, text=text, headers={"Connection": "close"})
+
+
+def _welcome(source: NodeSource) -> Handler:
+    """Answers with the facts that the console needs before a login."""
+
+    async def handle(_request: web.Request) -> web.Response:
+        return web.json_response(source.welcome(), headers={"Cache-Control": "no-store"})
+
+    return handle
+
+
+def _console() -> Handler:
+    files: WebFiles | None = None
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal files
+        if files is None:
+            files = await asyncio.to_thread(WebFiles)
+        found = files.get(request.match_info["path"])
+        if found is None:
+            return await _unknown(request)
+        headers = {**CONSOLE_HEADERS, "ETag": found.tag}
+        if found.tag in request.headers.get("If-None-Match", ""):  # a list; weak ones behind some proxies
+            return web.Response(status=304, headers=headers)
+        headers["Content-Type"] = found.type
+        body = found.body
+        if found.packed and "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            body = found.packed
+        return web.Response(body=body, headers=headers)
 
     return handle
 

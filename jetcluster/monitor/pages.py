@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from jetcluster import __version__
 from jetcluster.budget import Steps, at_once
 from jetcluster.health.usage import Usage
 from jetcluster.model import durations
@@ -310,6 +311,17 @@ class NodeSource:
     async def run(self, asker: str, steps: Steps[T]) -> T:
         """Runs `steps` within the event loop's time for jobs. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
+
+    def welcome(self) -> Json:
+        """The facts that the console shows before a login. `anonymous`: a login without credentials is some user's."""
+        state = self._node.server.state
+        return {
+            "server_name": state.name,
+            "cluster": state.options.cluster_name,
+            "version": __version__,
+            "auth_required": state.authenticator.required,
+            "anonymous": bool(state.options.no_auth_user),
+        }
 
     def count_request(self, path: str) -> None:
         """Counts a request over HTTP, for `http_req_stats` of /varz."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from jetcluster.console.door import Door
     from jetcluster.monitor.connections import Connections
     from jetcluster.monitor.machine import MachinePages
 
@@ -53,6 +54,8 @@ class Monitor:
         self.connections: Connections | None = None
         """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
+        self._door: Door | None = None
+        """None without a console, and until aiohttp is imported."""
         self.host, self.port = listener.getsockname()[:2]
         self._machine: asyncio.Future[MachinePages] = asyncio.get_running_loop().create_future()
         """Done on a worker once its pages are imported; never elsewhere."""
@@ -74,8 +77,10 @@ class Monitor:
             from jetcluster.monitor.pages import NodeSource
 
             pages = NodeSource(self._node)
+            if self._node.options.console:
+                self._door = self._make_door()
             connections = self.connections = Connections(
-                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
+                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections, self._door
             )
             place, metrics = self._node.options.worker, Metrics(self._node, pages)
             machine = None
@@ -84,7 +89,8 @@ class Monitor:
 
                 machine = MachinePages(self._node, place, pages, metrics)
                 self._machine.set_result(machine)
-            app = application(pages, metrics, self._node.options.http_base_path, machine)
+            options = self._node.options
+            app = application(pages, metrics, options.http_base_path, machine, console=options.console)
             app.middlewares.append(connections.answer)
             runner = web.AppRunner(
                 app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
@@ -99,6 +105,12 @@ class Monitor:
             )  # fmt: skip
         except Exception:
             log.exception("monitoring does not work")
+
+    def _make_door(self) -> Door:
+        from jetcluster.console.door import Door
+
+        options, secure = self._node.options, self._tls is not None
+        return Door(self._node.server.parts, self.host, self.port, options.http_base_path, secure=secure)
 
     async def _serve_worker(self, peer: str, payload: bytes) -> bytes:
         """Answers another worker, which waits for the import: the kernel may give all connections to that one."""
@@ -124,6 +136,8 @@ class Monitor:
             await self._runner.cleanup()
         if self.connections is not None:
             self.connections.close()
+        if self._door is not None:
+            self._door.close()
         self._listener.close()
 
 
@@ -156,6 +170,11 @@ async def start_monitor(node: Node) -> Monitor:
         monitor.host = host  # it listens on [::] then, for IPv4 too
     shown = f"[{host}]" if ":" in host else host
     log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
+    if options.console:
+        base = options.http_base_path.strip("/")
+        log.info(f"Console on {monitor.scheme}://{shown}:{monitor.port}/{base}{'/' if base else ''}ui/")
+        if not node.server.authenticator.required:
+            log.warning("The console asks for no login: whoever reaches the monitoring port may do what any client may")
     return monitor
 
 

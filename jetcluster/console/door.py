@@ -1,0 +1,90 @@
+"""`Door`: the WebSocket through which the console connects, on the monitoring port.
+
+The page is served there, so that a browser needs one address, and an ingress one rule. The clients behind the door are
+clients like those of the WebSocket port: the server's own users, of connection type WEBSOCKET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.config.options import WebSocketOptions
+from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
+from jetcluster.server.client.client import Client
+from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
+from jetcluster.server.ws.transport import WebSocket
+
+if TYPE_CHECKING:
+    from jetcluster.auth.authenticator import Authenticator
+    from jetcluster.config.tls_options import TlsOptions
+    from jetcluster.server.client.clients import ServerParts
+
+PATH: Final = "/ui/nats"
+
+
+class ConsoleEntrance(WsEntrance):
+    """The entrance of a console's client: the server's users, and no addresses of other nodes, which a page could not
+    connect to (another origin)."""
+
+    client_type = "console"
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return self._server.authenticator
+
+    @property
+    def tls(self) -> TlsOptions | None:
+        return self._server.options.tls
+
+    def info(self) -> dict[str, Any]:
+        info = super().info()
+        info.pop("connect_urls", None)
+        return info
+
+
+class Door:
+    """The monitoring port's way to the clients. `base_path` as `http_base_path`; `secure`: the port has TLS. It is shut
+    while the server goes away: aiohttp answers then."""
+
+    def __init__(self, parts: ServerParts, host: str, port: int, base_path: str = "", *, secure: bool) -> None:
+        self._parts = parts
+        base = base_path.strip("/")
+        self._line = f"GET {'/' if base else ''}{base}{PATH} ".encode()
+        # Of the same host, not origin: a proxy may end the TLS of a page that came by https.
+        self._rules = Rules(tls=secure, same_host=True)
+        self._state = WsState(
+            parts.state, WebSocketOptions(), parts.state.authenticator, host, port=port, secure=secure
+        )
+        self._handshaking: set[WebSocket] = set()
+
+    def wants(self, begin: bytes) -> bool | None:
+        """Returns whether a request that begins like this is for the door; None: too short to tell."""
+        if self._is_shut:
+            return False
+        size = min(len(begin), len(self._line))
+        if begin[:size] != self._line[:size]:
+            return False
+        return True if size == len(self._line) else None
+
+    def accept(self) -> asyncio.Protocol:
+        """Returns the protocol that takes over a connection, from the first byte of its request on."""
+        parts = self._parts
+        return WebSocket(
+            self._rules, parts.state.timers, parts.budget, HANDSHAKE_SECONDS, self._open, self._handshaking,
+            parts.crowd.has_room_at,
+        )  # fmt: skip
+
+    @property
+    def _is_shut(self) -> bool:
+        return self._parts.state.lame_duck or self._parts.state.stopping
+
+    def _open(self, request: UpgradeRequest) -> Client:
+        if self._is_shut:
+            raise HandshakeError(503, "the server is going away")
+        return Client(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
+
+    def close(self) -> None:
+        """Drops connections in their handshake. The server closes the clients."""
+        for one in list(self._handshaking):
+            one.drop()

@@ -1,0 +1,89 @@
+// Numbers, sizes and times as people read them. `null` and `undefined` are a dash.
+const NANOSECONDS = 1e9;
+const DASH = "–";
+const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+export function count(value) {
+  if (value === null || value === undefined) return DASH;
+  if (Math.abs(value) < 100_000) return counts.format(value);
+  const units = ["K", "M", "G", "T"];
+  let at = -1;
+  while (Math.abs(value) >= 1000 && at < units.length - 1) {
+    value /= 1000;
+    at += 1;
+  }
+  return `${counts.format(value)} ${units[at]}`;
+}
+
+/** A number with all its digits. */
+export function exact(value) {
+  return value === null || value === undefined ? DASH : value.toLocaleString("en");
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return DASH;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  while (Math.abs(value) >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${at && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+}
+
+/** A limit of the configuration, where -1 and 0 are none. */
+export function limit(value, show = count) {
+  return value === undefined || value === null || value <= 0 ? "none" : show(value);
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return DASH;
+  const size = Math.abs(value);
+  if (size === 0) return "0 s";
+  if (size < 1e-3) return `${Math.round(value * 1e6)} µs`;
+  if (size < 1) return `${counts.format(value * 1000)} ms`;
+  if (size < 120) return `${counts.format(value)} s`;
+  if (size < 7200) return `${Math.round(value / 60)} min`;
+  if (size < 172_800) return `${counts.format(value / 3600)} h`;
+  return `${counts.format(value / 86_400)} d`;
+}
+
+export function nanoseconds(value) {
+  return value === null || value === undefined ? DASH : seconds(value / NANOSECONDS);
+}
+
+/** Go's zero time, and no time at all, are "never". */
+export function isNever(text) {
+  return !text || text.startsWith("0001-01-01");
+}
+
+export function time(text) {
+  if (isNever(text)) return "never";
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? text : `${at.toLocaleDateString("en-CA")} ${at.toLocaleTimeString("en-GB")}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+}
+
+export function ago(text, now = Date.now()) {
+  return isNever(text) ? "never" : `${seconds(Math.max(0, (now - new Date(text).getTime()) / 1000))} ago`;
+}
+
+/** Go's durations in monitoring pages: "1h2m3.5s", "280µs". Returns seconds, NaN for other text. */
+export function fromGo(text) {
+  const units = { h: 3600, m: 60, s: 1, ms: 1e-3, "µs": 1e-6, us: 1e-6, ns: 1e-9, d: 86_400, y: 31_536_000 };
+  let total = 0;
+  let rest = text ?? "";
+  if (!rest) return Number.NaN;
+  while (rest) {
+    const found = /^([\d.]+)(ms|µs|us|ns|y|d|h|m|s)/.exec(rest);
+    if (!found) return Number.NaN;
+    total += Number(found[1]) * units[found[2]];
+    rest = rest.slice(found[0].length);
+  }
+  return total;
+}
+
+/** Seconds of what a person types: "90", "90s", "5m", "2h", "7d"; NaN for other text. */
+export function fromHuman(text) {
+  const trimmed = text.trim();
+  return /^[\d.]+$/.test(trimmed) ? Number(trimmed) : fromGo(trimmed);
+}

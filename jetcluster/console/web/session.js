@@ -1,0 +1,208 @@
+// The login and its connection: one NATS client over a WebSocket, with what its user is and may do.
+import { createInbox, credsAuthenticator, nkeyAuthenticator, wsconnect } from "./vendor/nats.js";
+import { signal } from "./vendor/ui.js";
+import { mayPublish } from "./permissions.js";
+
+const KEPT = "jetcluster-login";
+const ASK_MS = 5000;
+const GATHER_MS = 1500;
+/** The most that a request to all servers takes; one that has died costs one such refresh. */
+const QUIET_MS = 60;
+/** Once as many servers as the last time have answered, a new one has this long. */
+const FIRST_QUIET_MS = 400;
+/** After each answer to the first request to all servers: how many there are is not known then. */
+
+export const session = signal(null);
+/** { nc, user, account, permissions, system, jetstream }, or null before a login. */
+export const link = signal("");
+/** "" while connected, else what the connection is doing. */
+export const asked = { requests: 0, slowest: 0 };
+/** For the tests: requests sent, and the slowest answer in milliseconds. */
+
+export class ApiError extends Error {
+  constructor(error) {
+    super(error.description ?? String(error));
+    this.code = error.code;
+    this.errCode = error.err_code ?? 0;
+  }
+}
+
+const base = new URL(".", location.href);
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** What the server tells before a login: { auth_required, server_name, cluster, version }. */
+export async function welcome() {
+  const answer = await fetch(new URL("server.json", base), { cache: "no-store" });
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  return answer.json();
+}
+
+export function kept() {
+  const text = sessionStorage.getItem(KEPT);
+  return text ? JSON.parse(text) : null;
+}
+
+/** Connects with { user, pass }, { token }, { creds } or { seed }; throws what the server says. */
+export async function login(fields, keep = false) {
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  const options = {
+    servers: `${scheme}://${location.host}${base.pathname}nats`,
+    name: "jetcluster console",
+    ignoreClusterUpdates: true,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 1000,
+    timeout: ASK_MS,
+  };
+  if (fields.user) Object.assign(options, { user: fields.user, pass: fields.pass });
+  if (fields.token) options.token = fields.token;
+  if (fields.creds) options.authenticator = credsAuthenticator(encoder.encode(fields.creds));
+  if (fields.seed) options.authenticator = nkeyAuthenticator(encoder.encode(fields.seed.trim()));
+  if (fields.inbox) options.inboxPrefix = fields.inbox;
+  const nc = await wsconnect(options);
+  const who = await told(nc);
+  if (keep) sessionStorage.setItem(KEPT, JSON.stringify(fields));
+  session.value = { nc, inbox: fields.inbox, ...who };
+  link.value = "";
+  watch(nc);
+}
+
+export async function logout() {
+  const { nc } = session.value ?? {};
+  sessionStorage.removeItem(KEPT);
+  session.value = null;
+  await nc?.close();
+}
+
+async function told(nc) {
+  const info = await ask(nc, "$SYS.REQ.USER.INFO").catch(() => ({ data: {} }));
+  const { user = "", account = "$G", permissions } = info.data ?? {};
+  const [system, jetstream] = await Promise.all([
+    ask(nc, "$SYS.REQ.SERVER.PING.IDZ").then(() => true, () => false),
+    ask(nc, "$JS.API.INFO").then((answer) => !answer.error, () => false),
+  ]);
+  return { user, account, permissions, system, jetstream };
+}
+
+async function watch(nc) {
+  for await (const status of nc.status()) {
+    if (session.value?.nc !== nc) return;
+    if (status.type === "disconnect") link.value = "Connection lost, trying again…";
+    if (status.type === "reconnecting") link.value = "Connecting again…";
+    if (status.type === "reconnect") link.value = "";
+    if (status.type === "error" && status.error?.name === "AuthorizationError") await logout();
+  }
+}
+
+async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS) {
+  const from = performance.now();
+  asked.requests += 1;
+  const answer = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
+  asked.slowest = Math.max(asked.slowest, performance.now() - from);
+  return answer.json();
+}
+
+function nc() {
+  if (!session.value) throw new Error("not logged in");
+  return session.value.nc;
+}
+
+export function may(subject) {
+  return mayPublish(session.value?.permissions, subject);
+}
+
+/** Asks the JetStream API: `js("STREAM.INFO.ORDERS", { subjects_filter: ">" })`. Throws ApiError. */
+export async function js(subject, body = "", timeout = ASK_MS) {
+  let answer;
+  try {
+    answer = await ask(nc(), `$JS.API.${subject}`, body, undefined, timeout);
+  } catch (error) {
+    throw explained(error, `$JS.API.${subject}`);
+  }
+  if (answer.error) throw new ApiError(answer.error);
+  return answer;
+}
+
+/** All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(found, total)` after each. */
+export async function jsAll(subject, field, body = {}, seen = () => {}) {
+  const found = [];
+  for (;;) {
+    const page = await js(subject, { ...body, offset: found.length });
+    const part = page[field] ?? [];
+    found.push(...part);
+    seen(found, page.total);
+    if (!part.length || found.length >= page.total) return found;
+  }
+}
+
+/** Publishes a raw request and returns its answer as a message: { data, headers, string() }. */
+export async function raw(subject, payload, headers = undefined, timeout = ASK_MS) {
+  try {
+    return await nc().request(subject, payload, { timeout, headers });
+  } catch (error) {
+    throw explained(error, subject);
+  }
+}
+
+/**
+ * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`.
+ */
+export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, headers = undefined } = {}) {
+  const connection = nc();
+  const found = [];
+  asked.requests += 1;
+  return new Promise((resolve, reject) => {
+    let silence = 0;
+    const timer = setTimeout(() => finish(), wait);
+    const subscription = connection.subscribe(createInbox(session.value.inbox), {
+      callback: (error, message) => {
+        if (error || (!message.data.length && message.headers?.code === 503)) {
+          finish(explained(error ?? new Error("no responders"), subject));
+          return;
+        }
+        found.push(message);
+        clearTimeout(silence);
+        if (isLast(message)) finish();
+        else if (found.length >= expected) silence = setTimeout(() => finish(), quiet);
+      },
+    });
+    function finish(error = null) {
+      clearTimeout(timer);
+      clearTimeout(silence);
+      subscription.unsubscribe();
+      if (error) reject(error);
+      else resolve(found);
+    }
+    connection.publish(subject, payload, { reply: subscription.getSubject(), headers });
+  });
+}
+
+let servers = 0;
+/** How many answered the last time; 0: not asked yet. */
+
+/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. */
+export async function sys(kind, body = {}) {
+  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS });
+  const found = answers.map((message) => message.json());
+  found.sort((a, b) => a.server.name.localeCompare(b.server.name));
+  servers = Math.max(1, found.length);
+  return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
+}
+
+export async function sysOne(id, kind, body = {}) {
+  const answer = await ask(nc(), `$SYS.REQ.SERVER.${id}.${kind}`, body);
+  if (answer.error) throw new ApiError(answer.error);
+  return answer.data;
+}
+
+export function text(bytes) {
+  return decoder.decode(bytes);
+}
+
+function explained(error, subject) {
+  const message = String(error.message ?? error);
+  if (/permissions? violation/i.test(message)) return new Error(`this user may not publish to ${subject}`);
+  if (/no responders/i.test(message)) return new Error(`nobody answers ${subject}: JetStream is off for this account, or the stream has no leader`);
+  if (/timeout/i.test(message)) return new Error(`no answer to ${subject} in time`);
+  return error instanceof Error ? error : new Error(message);
+}
