@@ -30,8 +30,8 @@ Looking at a cluster:
 Changing it:
     decommission  Empty a server and remove it from the cluster
     rescue        Show what is left of streams that lost their majority for good, and go on with one replica
-    backup        Back up an account to a folder or S3, incrementally
-    restore       Restore an account, or some of its streams, from a backup
+    backup        Back up an account to a folder or S3: a restore point, for which new messages are read
+    restore       Restore an account, or some of its streams, from a restore point
     mirror        Mirror a stream of another JetStream domain here
     object        Make buckets for large objects
     pipeline      Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)

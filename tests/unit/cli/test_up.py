@@ -72,6 +72,23 @@ def test_status_lines() -> None:
     assert up.plain(row._replace(state="no answer")) == "n1 no answer"
 
 
+def test_the_table_is_whole_in_80_columns() -> None:
+    row = up.NodeStatus("n1", f"nats://{HOST}:14222", "healthy", "follower", 1000, 10**9, 10**12, 12_345, 5 * 10**8)
+    rows = [
+        row,
+        row._replace(state="not ready", role="no leader"),
+        up.NodeStatus("n3", f"nats://{HOST}:3", "ended (137)", "", 0, 0, 0, 0, 0),
+    ]
+    out = io.StringIO()
+    Console(file=out, width=80).print(up.table_of(rows, 80))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 4 and max(map(len, lines)) <= 80
+    assert lines[1].split() == [
+        "n1", "14222", "healthy", "follower", "1000", "1,000,000,000", "1.0", "TB", "12345", "500", "MB",
+    ]  # fmt: skip
+    assert "ended (137)" in lines[3]
+
+
 def test_the_table_can_be_read_on_80_columns() -> None:
     row = up.NodeStatus("n1", "nats://127.0.0.1:14222", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
     busy = row._replace(
