@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,14 @@ from jetcluster.cli.options import connects
 from jetcluster.client.servers import ServerOptions
 
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class Shell(StrEnum):
+    """The shells that completion knows."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
 @app.callback()
@@ -90,6 +99,155 @@ def mirror(
     raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
 
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+@connects
+def status(
+    servers: ServerOptions,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds from one screen of --watch to the next.")] = 2.0,
+) -> None:
+    """Show the cluster on one screen: servers, health and its reasons, leaders, replicas that lag. Needs a user of the
+    system account.
+
+    Exit codes: 0 shown, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_status
+
+    raise typer.Exit(run_status(servers, as_json=as_json, watch=watch, every=every))
+
+
+@app.command()
+@connects
+def health(
+    servers: ServerOptions,
+    server: Annotated[str, typer.Argument(help="Name of one server; without it the whole cluster.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say whether the cluster or one server is healthy, and why not, for scripts. Needs a user of the system account.
+
+    Exit codes: 0 healthy, 1 not healthy, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_health
+
+    raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def streams(servers: ServerOptions, as_json: Json = False) -> None:
+    """List the streams of the user's account, or of all accounts for a user of the system account: leader, size,
+    replicas that lag.
+
+    Exit codes: 0 listed, 1 refused (the account has no JetStream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_streams
+
+    raise typer.Exit(run_streams(servers, as_json=as_json))
+
+
+@app.command()
+@connects
+def consumers(
+    servers: ServerOptions,
+    stream: Annotated[str, typer.Argument(help="The stream; ACCOUNT/STREAM for a user of the system account.")],
+    as_json: Json = False,
+) -> None:
+    """List the consumers of a stream, the slowest first.
+
+    Exit codes: 0 listed, 1 refused (no such stream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_consumers
+
+    raise typer.Exit(run_consumers(servers, stream, as_json=as_json))
+
+
+@app.command()
+@connects
+def users(servers: ServerOptions, as_json: Json = False) -> None:
+    """List accounts and their users: connections, usage and limits. Needs a user of the system account.
+
+    Exit codes: 0 listed, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.users import run_users
+
+    raise typer.Exit(run_users(servers, as_json=as_json))
+
+
+Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
+Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
+PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
+
+
+@app.command()
+@connects
+def backup(
+    servers: ServerOptions,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[list|verify|prune] DEST",
+            help="A folder or s3://bucket/prefix; list, verify and prune look at it.",
+        ),
+    ],
+    stream: Streams = None,
+    keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    point: PointName = "",
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged.
+    """
+    from jetcluster.cli import backup as work
+
+    if not 1 <= len(words) <= 2 or (len(words) == 2 and words[0] not in work.WORDS):
+        raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
+    place = work.Destination(words[-1], endpoint, region)
+    if len(words) == 2:
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
+    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
+
+
+@app.command()
+@connects
+def restore(
+    servers: ServerOptions,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder or s3://bucket/prefix with backups.")],
+    point: PointName = "",
+    stream: Streams = None,
+    name: Annotated[str, typer.Option("--as", help="Another name, for one stream.")] = "",
+    subject: Annotated[list[str] | None, typer.Option("--subject", help="With --as: its subjects; repeat it.")] = None,
+    replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Restore an account's streams, with sequences, times and consumers, from a restore point.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged or the result differs.
+    """
+    from jetcluster.backup.restore import RestoreOptions
+    from jetcluster.cli import backup as work
+
+    options = RestoreOptions(
+        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+    )
+    place = work.Destination(source, endpoint, region)
+    raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))
+
+
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
 app.add_typer(objects, name="object")
 
@@ -117,6 +275,20 @@ def object_add(
     from jetcluster.cli.streams import Wish, run_add
 
     raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish:
+    jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+    """
+    from jetcluster.cli.completion import print_script
+
+    raise typer.Exit(print_script(app, shell.value))
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -45,7 +45,7 @@ class Monitoring:
     """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
     notes: object = None
-    """What the pages share (`monitor.lag.LagNotes`)."""
+    """Shared by the pages (`monitor.lag.LagNotes`)."""
 
     async def start(self) -> None:
         """Begins once JetStream runs, before clients are served. Raises OperatorError."""

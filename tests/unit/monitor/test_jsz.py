@@ -168,7 +168,6 @@ async def test_replicas_have_their_lag_in_messages_and_seconds_when_it_is_asked_
     assert [(one["name"], one["lag_messages"] >= 0, one["lag_seconds"] >= 0) for one in found] == [
         ("n2", True, True), ("n3", True, True),
     ]  # fmt: skip
-    node.monitoring.notes._timer.cancel()
 
 
 @virtual_time
