@@ -93,7 +93,8 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
   if (size !== object.size) throw new Error(`${object.name}: ${size} of ${object.size} bytes are there; it has been replaced meanwhile, or it is damaged`);
   const digest = DIGEST + base64url(new Uint8Array(sum.arrayBuffer()));
   if (object.digest && stripped(digest) !== stripped(object.digest)) throw new Error(`${object.name} is damaged: its SHA-256 is ${digest}, not ${object.digest}`);
-  return new Blob(parts);
+  // Without a type the browser guesses one, and adds its ending to the name.
+  return new Blob(parts, { type: "application/octet-stream" });
 }
 
 /**
