@@ -99,7 +99,7 @@ def packages(sources: Sources, out: Path) -> tuple[Path, Path]:
 def check_reproducible(sources: Sources, made: Sequence[Path], folder: Path) -> None:
     """Builds the packages once more, elsewhere. Raises ReleaseError for other bytes."""
     tree, again = folder / "the same sources", folder / "dist"
-    shutil.copytree(sources.tree, tree)
+    shutil.copytree(sources.tree, tree, symlinks=True)
     packages(replace(sources, tree=tree), again)
     for one in made:
         if one.read_bytes() != (again / one.name).read_bytes():
