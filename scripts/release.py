@@ -61,7 +61,7 @@ class Sources:
 
 def export(top: Path, folder: Path, *, dirty: bool) -> Sources:
     """The sources of HEAD in `folder`; with `dirty` the tracked files as they are now. Raises ReleaseError."""
-    if not git(top, "rev-parse", "--git-dir", check=False):
+    if git(top, "rev-parse", "--show-prefix", check=False) or not git(top, "rev-parse", "--git-dir", check=False):
         raise ReleaseError("there is no git repository: a release is of a commit")
     changed = git(top, "status", "--porcelain")
     if changed and not dirty:

@@ -85,6 +85,11 @@ def test_what_is_not_a_repository_is_refused(folder: Path) -> None:
         export(folder, folder, dirty=True)
 
 
+def test_a_repository_around_the_tree_is_not_taken_for_it(top: Path, folder: Path) -> None:
+    with pytest.raises(ReleaseError, match="no git repository"):
+        export(top / "jetcluster", folder, dirty=True)
+
+
 def test_the_note_has_the_section_of_its_version() -> None:
     assert changes(CHANGELOG, "0.2.0") == "### Added\n\n- First.\n- Second."
     assert changes(CHANGELOG, "0.2") == ""
