@@ -201,7 +201,8 @@ def release(out: Path, *, dirty: bool, with_image: bool) -> None:
         for compiling in (True, False):
             try_sdist(work / f"sdist-{compiling}", sdist, wheel, compiling=compiling)
             say(f"the sdist with{'' if compiling else 'out'} a C compiler: so does it")
-        (made / f"jetcluster-{sources.version}.cdx.json").write_text(make_sbom(here.python, tree, sources.env))
+        bom = make_sbom(here.python, tree, sources.version, sources.env)
+        (made / f"jetcluster-{sources.version}.cdx.json").write_text(bom)
         no_image = image(sources, made) if with_image else "left out by --no-image"
         say(f"no image: {no_image}" if no_image else "the image is built")
         text = note(sources, said, no_image, sorted(file.name for file in made.iterdir()))
