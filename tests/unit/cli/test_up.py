@@ -89,20 +89,6 @@ def test_the_table_is_whole_in_80_columns() -> None:
     assert "ended (137)" in lines[3]
 
 
-def test_the_table_can_be_read_on_80_columns() -> None:
-    row = up.NodeStatus("n1", "nats://127.0.0.1:14222", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
-    busy = row._replace(
-        streams=100_000, messages=9_876_543_210, bytes=1_234_567_890, role="no leader", connections=99_999
-    )
-    out = io.StringIO()
-    Console(width=80, file=out).print(up.table_of([row, busy, row._replace(state="no answer")]))
-    words = out.getvalue().split()
-    assert "\u2026" not in out.getvalue()  # nothing is cut
-    for wanted in ("clients", "memory", "127.0.0.1:14222", "leader", "9.9G", "100.0k", "99,999", "1.2", "answer"):
-        assert wanted in words, out.getvalue()
-    assert all(len(line.rstrip()) <= 80 for line in out.getvalue().splitlines())
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`jetcluster up -n 1` and what it printed until the first status line."""
