@@ -9,16 +9,10 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
-<<<<<<< HEAD
     │   AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest,
     │   NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError, RescueRefusedError,
     │   RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
     │   TransformError
-=======
-    │   AuthError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest, NoSystemUserError,
-    │   OptionError, QueryError, RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
-    │   SystemRequestError, TransformError
->>>>>>> main
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
@@ -35,8 +29,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   StorageAwayError, UnderWayError, WorkerAbsentError (but not a
     │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotReachedError, NotTheArchiveError,
-        PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
+        ClusterError, CredentialsError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
+        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private _RefusedError
 """
 
 from __future__ import annotations

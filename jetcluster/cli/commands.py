@@ -48,6 +48,20 @@ def up(
 
 
 @app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the stores and logs of the three servers.")] = False,
+) -> None:
+    """Start three servers on loopback, kill one while orders are published, read every replica alone, and show what
+    that proves; then a key-value bucket and a mirror. Needs nothing outside, takes some seconds, leaves nothing.
+
+    Exit codes: 0 everything was proved, 1 something was not, or the servers did not start.
+    """
+    from jetcluster.cli.demo.run import run_demo
+
+    raise typer.Exit(run_demo(keep=keep))
+
+
+@app.command()
 @connects
 def decommission(
     servers: ServerOptions,
@@ -141,6 +155,28 @@ def health(
     from jetcluster.cli.status import run_health
 
     raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def doctor(
+    servers: ServerOptions,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Configuration file of a server: look at this machine, too.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Only this machine; needs --config.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all findings, also many of one code.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with the cluster, why, and what to do, worst first. Needs a user of the system account. With
+    --config also with this machine: file, limits, clock, disk, ports, routes.
+
+    Exit codes: 0 nothing is bad, 1 something is bad, 2 no server reached, or the user is refused or not of the system
+    account.
+    """
+    from jetcluster.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(servers, config, offline=offline, as_json=as_json, everything=everything))
 
 
 @app.command()

@@ -97,5 +97,6 @@ Job: Any = None if why_pure else _found["writes"].Job
 WriteQueue: Any = None if why_pure else _found["writes"].WriteQueue
 """`writes.WriteQueue`, which runs them; its twin is `raft.journal.writer.ThreadWriter`."""
 
-described: Final = f"Python alone: {why_pure}" if why_pure else "compiled loops"
+COMPILED: Final = "compiled loops"
+described: Final = f"Python alone: {why_pure}" if why_pure else COMPILED
 """The loops that run, as `-v`, the log and /varz show it."""

@@ -366,6 +366,51 @@ def test_nodes_are_taken_out_before_their_pods_go() -> None:
     assert "kind: Job" not in render(SECRET, "scaleDown.from=5", "scaleDown.decommission=false", hooks=True)
 
 
+def test_backups_on_a_schedule() -> None:
+    assert "kind: CronJob" not in render()
+    found = documents(
+        render(
+            "backup.keep=3", "backup.jobs[0].name=orders", "backup.jobs[0].destination=s3://backups/orders",
+            "backup.jobs[0].envSecret=keys", "backup.jobs[0].endpoint=http://minio:9000",
+            "backup.jobs[1].name=edge", "backup.jobs[1].destination=/backup/edge", "backup.jobs[1].volumeClaim=disk",
+            "backup.jobs[1].credsSecret=creds", "backup.jobs[1].schedule=0 * * * *", "backup.jobs[1].keep=48",
+            "backup.jobs[1].verify=false", "backup.jobs[1].streams={A,B}",
+        )
+    )  # fmt: skip
+    check(found)
+    first, second = [document for document in found if document["kind"] == "CronJob"]
+    assert [job["metadata"]["name"] for job in (first, second)] == [
+        "jetcluster-backup-orders",
+        "jetcluster-backup-edge",
+    ]
+    assert [job["spec"]["schedule"] for job in (first, second)] == ["17 2 * * *", "0 * * * *"]
+    pods = [job["spec"]["jobTemplate"]["spec"]["template"] for job in (first, second)]
+    containers = [pod["spec"]["containers"][0] for pod in pods]
+    assert containers[0]["command"] == [
+        "jetcluster", "backup", "s3://backups/orders", "--no-context", "--keep=3", "--verify",
+        "--endpoint=http://minio:9000",
+    ]  # fmt: skip
+    assert containers[1]["command"][2:] == ["/backup/edge", "--no-context", "--keep=48", "--stream=A", "--stream=B"]
+    assert containers[0]["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert {entry["name"]: entry["value"] for entry in containers[1]["env"]} == {
+        "NATS_URL": "nats://jetcluster-headless.default.svc:4222", "NATS_CREDS": "/etc/nats-creds/user.creds",
+    }  # fmt: skip
+    assert {volume["name"] for volume in pods[1]["spec"]["volumes"]} == {"tmp", "backup", "creds"}
+    selector = one(found, "StatefulSet")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= pods[0]["metadata"]["labels"].items(), "no node of the service"
+
+
+def test_the_words_of_a_backup_are_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a place of its own and no server: everything else is as the command takes it."""
+    from jetcluster.cli.main import main
+
+    values = ["name=a", f"destination={tmp_path}/x", "endpoint=http://127.0.0.1:1", "region=r", "streams={A}"]
+    job = one(documents(render(*(f"backup.jobs[0].{value}" for value in values))), "CronJob")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert main([*container["command"][1:], "-s", "nats://127.0.0.1:1"]) == 2
+    assert "no server could be reached" in capsys.readouterr().err
+
+
 def test_helm_test_asks_all_nodes_and_a_client() -> None:
     found = documents(render(SECRET, hooks=True))
     check(found)
