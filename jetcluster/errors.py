@@ -29,8 +29,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   StorageAwayError, UnderWayError, WorkerAbsentError (but not a
     │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotReachedError, NotTheArchiveError,
-        PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
+        ClusterError, CredentialsError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
+        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private _RefusedError
 """
 
 from __future__ import annotations

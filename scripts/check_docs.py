@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts import config_page
+from scripts import commands_page, config_page
 
 TOP = Path(__file__).resolve().parents[1]
 CODE = ("jetcluster/", "testkit/", "tests/", "scripts/", "chaos/", "bench/")
@@ -183,5 +183,6 @@ def problems(tree: Tree) -> list[str]:
 
 if __name__ == "__main__":
     lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text())
+    lines += commands_page.problems(commands_page.PAGE.read_text())
     print("\n".join(lines) or "docs: every reference leads somewhere")
     sys.exit(bool(lines))

@@ -95,6 +95,8 @@ class ClusterState:
     meta_size: int = 0
     """Members of the meta group; 0 without a cluster."""
     meta_quorum: int = 0
+    notes: list[str] = field(default_factory=list)
+    """Parts that are missing, and why."""
 
     @property
     def answering(self) -> list[ServerReport]:
@@ -142,7 +144,10 @@ def cluster_of(pings: Answers, varz: Answers, healthz: Answers, jsz: Answers) ->
     cluster.streams = streams_of(jsz)
     _add_meta(cluster, by_name, jsz)
     for answer in jsz:
-        if server := by_name.get(answer["server"]["name"]):
+        name = answer["server"]["name"]
+        if error := answer.get("error"):  # more than a server puts into one answer
+            cluster.notes.append(f"{name} does not list its streams: {error.get('description', error)}")
+        if server := by_name.get(name):
             _add_jetstream(server, answer.get("data", {}), cluster.streams)
     for name in _named(pings) - by_name.keys():
         by_name[name] = ServerReport(name, reasons=["no answer, but other servers are connected to it"])

@@ -38,10 +38,27 @@ def up(
     ] = None,
     port: Annotated[int, typer.Option(help="Client port of the first node; 0 takes free ports.")] = 4222,
 ) -> None:
-    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C."""
+    """Start a local cluster in one command, print how to connect, and show a live status until Ctrl-C.
+
+    Exit codes: 0 stopped, 1 a port is in use or a server did not start.
+    """
     from jetcluster.cli.up import run_up
 
     raise typer.Exit(run_up(nodes, directory, port))
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the stores and logs of the three servers.")] = False,
+) -> None:
+    """Start three servers on loopback, kill one while orders are published, read every replica alone, and show what
+    that proves; then a key-value bucket and a mirror. Needs nothing outside, takes some seconds, leaves nothing.
+
+    Exit codes: 0 everything was proved, 1 something was not, or the servers did not start.
+    """
+    from jetcluster.cli.demo.run import run_demo
+
+    raise typer.Exit(run_demo(keep=keep))
 
 
 @app.command()
@@ -74,7 +91,11 @@ def rescue(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the stream's name.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read every message and verify its checksum.")] = False,
 ) -> None:
-    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them."""
+    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them. It
+    reads the stores of stopped servers and connects to none.
+
+    Exit codes: 0 shown or done, 1 refused, 2 a store cannot be used.
+    """
     from jetcluster.cli.rescue import run_rescue
 
     raise typer.Exit(run_rescue(store or [], stream, keep, dry_run=dry_run, yes=yes, verify=verify))
@@ -134,6 +155,28 @@ def health(
     from jetcluster.cli.status import run_health
 
     raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def doctor(
+    servers: ServerOptions,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Configuration file of a server: look at this machine, too.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Only this machine; needs --config.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all findings, also many of one code.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with the cluster, why, and what to do, worst first. Needs a user of the system account. With
+    --config also with this machine: file, limits, clock, disk, ports, routes.
+
+    Exit codes: 0 nothing is bad, 1 something is bad, 2 no server reached, or the user is refused or not of the system
+    account.
+    """
+    from jetcluster.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(servers, config, offline=offline, as_json=as_json, everything=everything))
 
 
 @app.command()
@@ -283,8 +326,10 @@ def completion(
 ) -> None:
     """Print the script that completes commands and options in a shell.
 
-    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish:
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same with zsh in ~/.zshrc, behind compinit. fish:
     jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+
+    Exit codes: 0 printed, 2 another shell.
     """
     from jetcluster.cli.completion import print_script
 

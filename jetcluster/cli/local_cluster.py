@@ -92,9 +92,12 @@ class LocalNode:
 
 class LocalCluster:
     """`count` nodes with a directory each under `root`, and consecutive client ports from `first_port`, or free
-    ones."""
+    ones. `config` is the configuration that the nodes share beside their flags."""
 
-    def __init__(self, count: int, root: Path, first_port: int = 0, name: str = "local") -> None:
+    def __init__(
+        self, count: int, root: Path, first_port: int = 0, name: str = "local", config: Path | None = None
+    ) -> None:
+        self._config = config
         ports = free_ports(3 * count)
         clients = [first_port + i for i in range(count)] if first_port else ports[:count]
         self.name = name
@@ -110,6 +113,8 @@ class LocalCluster:
     def command(self, node: LocalNode) -> list[str]:
         words = [sys.executable, "-m", "jetcluster", "serve", "-a", HOST, "-p", str(node.port), "-n", node.name]
         words += ["-m", str(node.http_port), "-js", "-sd", str(node.directory), "-l", str(node.log_path)]
+        if self._config is not None:
+            words += ["-c", str(self._config)]
         if len(self.nodes) > 1:
             routes = ",".join(f"nats://{HOST}:{other.cluster_port}" for other in self.nodes)
             words += ["--cluster", f"nats://{HOST}:{node.cluster_port}", "--cluster_name", self.name]

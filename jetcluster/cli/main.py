@@ -19,10 +19,12 @@ Usage: jetcluster <command> [options]          (jetcluster <command> --help)
 Servers:
     serve         Run one server; takes nats-server's flags. The default when a flag comes first
     up            Start a local cluster in one command and watch it
+    demo          Show in some seconds what a cluster does when its leader is killed, and prove it
 
 Looking at a cluster:
     status        The cluster on one screen: health and its reasons, leaders, replicas that lag
     health        Is the cluster, or one server, healthy? An exit code for scripts
+    doctor        What is wrong with the cluster or this machine, why, and what to do
     streams       List streams: leader, size, replicas that lag
     consumers     List the consumers of a stream, the slowest first
     users         List accounts and users with their connections, usage and limits

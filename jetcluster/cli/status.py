@@ -44,7 +44,8 @@ def _show(connection: Connection, within: float, as_json: bool) -> int:
     if as_json:
         print(as_text(cluster))
     else:
-        _console().print(screen(cluster))
+        console = _console()
+        console.print(screen(cluster, console.width))
     return DONE
 
 
@@ -72,12 +73,17 @@ def _watch(servers: ServerOptions, as_json: bool, every: float) -> int:
         if as_json or not console.is_terminal:
             show: Callable[[ClusterState], None] = lambda cluster: print(as_text(cluster), flush=True)  # noqa: E731
             return _repeat(
-                link, show if as_json else lambda cluster: console.print(screen(cluster), ""), servers, every
+                link,
+                show if as_json else lambda cluster: console.print(screen(cluster, console.width), ""),
+                servers,
+                every,
             )
         from rich.live import Live
 
         with Live(console=console, auto_refresh=False, screen=True) as live:
-            return _repeat(link, lambda cluster: live.update(screen(cluster), refresh=True), servers, every)
+            return _repeat(
+                link, lambda cluster: live.update(screen(cluster, console.width), refresh=True), servers, every
+            )
     except JetclusterError as error:
         return fail("status", str(error), NOT_REACHED)
     finally:

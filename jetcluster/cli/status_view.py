@@ -13,18 +13,21 @@ if TYPE_CHECKING:
 
 MAX_SHOWN: Final = 20
 """Lines of each kind of trouble; the others are counted."""
+MIN_FIRST: Final = 8
+MIN_LAST: Final = 24
+"""Columns that are left of the first and the last column of a table, if there is any need."""
 _COLORS: Final = {OK: "green", NO_ANSWER: "red"}
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def screen(cluster: ClusterState) -> RenderableType:
-    """Returns all that `status` shows."""
+def screen(cluster: ClusterState, width: int) -> RenderableType:
+    """Returns all that `status` shows on a screen of `width` columns."""
     from rich.console import Group
     from rich.text import Text
 
     healthy = not cluster.troubles()
     head = Text(printable(headline(cluster)), style="bold")
-    return Group(head, "", servers_table(cluster), "", *_streams(cluster), *_troubles(cluster, healthy))
+    return Group(head, "", servers_table(cluster, width), "", *_streams(cluster), *_troubles(cluster, healthy))
 
 
 def headline(cluster: ClusterState) -> str:
@@ -37,10 +40,10 @@ def headline(cluster: ClusterState) -> str:
     return text
 
 
-def servers_table(cluster: ClusterState) -> RenderableType:
+def servers_table(cluster: ClusterState, width: int) -> RenderableType:
     """Returns a line per server."""
     titles = ("server", "health", "meta", "version", ">cpu", ">memory", ">disk", ">clients", ">leads")
-    return table(titles, [_row(server) for server in cluster.servers])
+    return table(titles, [_row(server) for server in cluster.servers], width)
 
 
 def _row(server: ServerReport) -> list[str | Text]:
@@ -57,19 +60,27 @@ def _row(server: ServerReport) -> list[str | Text]:
     ]  # fmt: skip
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str | Text]], *, last_wraps: bool = False) -> RenderableType:
-    """Returns a table without frames. A title that begins with `>` is of a column of numbers. Where the screen is too
-    narrow, the first column is cut; with `last_wraps` the last one goes on in the next line first."""
+def table(
+    titles: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int, *, last_wraps: bool = False
+) -> RenderableType:
+    """Returns a table without frames for a screen of `width` columns. A title that begins with `>` is of a column of
+    numbers. Where there is no room, the first column is cut; with `last_wraps` the last one goes on in the next line
+    first."""
     from rich.table import Table
     from rich.text import Text
 
+    widths = [
+        max(len(cell) for cell in (title.lstrip(">"), *column)) for title, *column in zip(titles, *rows, strict=True)
+    ]
+    if last_wraps:
+        widths[-1] = min(widths[-1], max(width - sum(widths[:-1]) - len(widths), MIN_LAST))
+    widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(widths), MIN_FIRST))
     found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for at, title in enumerate(titles):
-        wraps = at == 0 or (last_wraps and at == len(titles) - 1)
-        width = max(len(title.lstrip(">")), *(len(row[at]) for row in rows)) if rows and not wraps else None
+    for title, columns in zip(titles, widths, strict=True):
+        last = last_wraps and title is titles[-1]
         found.add_column(
-            title.lstrip(">"), justify="right" if title.startswith(">") else "left", no_wrap=at == 0 or not wraps,
-            overflow="ellipsis" if at == 0 else "fold", min_width=width,
+            title.lstrip(">"), justify="right" if title.startswith(">") else "left", width=columns, no_wrap=not last,
+            overflow="fold" if last else "ellipsis",
         )  # fmt: skip
     for row in rows:
         found.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
@@ -97,11 +108,11 @@ def _troubles(cluster: ClusterState, healthy: bool) -> list[RenderableType]:
     slow = [f"{server.name}: {server.slow_consumers:,} slow consumers since its start" for server in cluster.servers
             if server.slow_consumers]  # fmt: skip
     lines: list[RenderableType] = []
-    for texts, style in ((cluster.troubles(), "red"), (lags, "yellow"), (slow, "yellow")):
+    for texts, style in ((cluster.troubles(), "red"), (lags, "yellow"), (slow, "yellow"), (cluster.notes, "yellow")):
         lines += [Text(printable(f"- {text}"), style=style) for text in texts[:MAX_SHOWN]]
         if len(texts) > MAX_SHOWN:
             lines.append(Text(f"- and {len(texts) - MAX_SHOWN:,} more (--json has all)", style=style))
-    if healthy and not lags:
+    if healthy and not lags and not cluster.notes:
         lines.append(Text("healthy: every group has a leader, and no replica lags", style="green"))
     return lines
 

@@ -166,6 +166,7 @@ def _show(titles: list[str], rows: list[list[str]], none: str) -> None:
     from rich.console import Console
 
     if rows:
-        Console(highlight=False).print(table(titles, rows, last_wraps=True))
+        console = Console(highlight=False)
+        console.print(table(titles, rows, console.width, last_wraps=True))
     else:
         print(none)

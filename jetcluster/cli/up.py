@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.cli.local_cluster import ClusterError, LocalCluster, LocalNode, check_ports_free
+from jetcluster.cli.status_view import size, table
+from jetcluster.cli.system_user import SystemUser
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.text import Text
 
 REFRESH_SECONDS = 1.0
 REFRESHES_PER_LINE = 10
@@ -44,7 +47,9 @@ def run_up(count: int, directory: Path | None, port: int) -> int:
         )
         return 1
     root = directory or Path(tempfile.mkdtemp(prefix="jetcluster-"))
-    cluster = LocalCluster(count, root, port)
+    operator = SystemUser(root)
+    cluster = LocalCluster(count, root, port, config=operator.config)
+    operator.write(cluster.urls)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
@@ -83,6 +88,7 @@ def how_to_connect(cluster: LocalCluster, root: Path) -> str:
         "",
         f"  nats CLI   nats --server {urls} stream ls",
         f"  Python     await nats.connect({cluster.urls!r})",
+        f"  operator   jetcluster status --context {SystemUser(root).context}",
         f"  monitor    {'  '.join(node.monitor_url for node in cluster.nodes)}",
         f"  data, logs {root}",
         "",
@@ -126,45 +132,25 @@ def _role(jsz: dict[str, Any], name: str) -> str:
 def _show_live(cluster: LocalCluster, stop: threading.Event) -> None:
     from rich.live import Live
 
-    with Live(table_of(status(cluster)), auto_refresh=False) as live:
-        while not stop.wait(REFRESH_SECONDS):
-            live.update(table_of(status(cluster)), refresh=True)
+    with Live(auto_refresh=False) as live:
+        while not stop.is_set():
+            live.update(table_of(status(cluster), live.console.width), refresh=True)
+            stop.wait(REFRESH_SECONDS)
 
 
-def table_of(rows: list[NodeStatus]) -> Table:
-    """Returns a table that fits 80 columns. A healthy node's state is its role in the meta group."""
-    from rich import box
-    from rich.filesize import decimal
-    from rich.table import Table
+def table_of(rows: list[NodeStatus], width: int) -> RenderableType:
+    """Returns a line per node for a screen of `width` columns. The URLs were printed before."""
+    from rich.text import Text
 
-    table = Table(title="jetcluster", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for title in ("node", "clients at", "state"):
-        table.add_column(title, no_wrap=True)
-    for title in ("streams", "messages", "stored", "clients", "memory"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        healthy = row.state == "healthy"
-        table.add_row(
-            row.name,
-            row.url.removeprefix("nats://"),
-            f"[{'green' if healthy else 'red'}]{row.role if healthy else row.state}[/]",
-            _count(row.streams),
-            _count(row.messages),
-            decimal(row.bytes),
-            _count(row.connections),
-            decimal(row.memory),
-        )
-    return table
-
-
-def _count(number: int) -> str:
-    """Returns a number in seven characters at most: 12,345 and 123.5M."""
-    if number < 100_000:
-        return f"{number:,}"
-    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
-        if number < 1_000 * size:
-            return f"{number / size:.1f}{unit}"
-    return f"{number / 1e12:.1f}T"
+    titles = ("node", ">port", "state", "meta", ">streams", ">messages", ">stored", ">clients", ">memory")
+    lines: list[list[str | Text]] = [
+        [
+            row.name, row.url.rpartition(":")[2], Text(row.state, style="green" if row.state == "healthy" else "red"),
+            row.role, str(row.streams), f"{row.messages:,}", size(row.bytes), str(row.connections), size(row.memory),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return table(titles, lines, width)
 
 
 def _print_plain(cluster: LocalCluster, stop: threading.Event) -> None:

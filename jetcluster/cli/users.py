@@ -168,7 +168,7 @@ def _show(accounts: list[AccountState]) -> None:
         console.print(Text(printable(f"account {account.name}{described(account)}"), style="bold"))
         if account.users:
             titles = ["  user", ">clients", ">subs", ">pending", ">in msgs", ">out msgs", "servers"]
-            console.print(table(titles, [_row(user) for user in account.users], last_wraps=True))
+            console.print(table(titles, [_row(user) for user in account.users], console.width, last_wraps=True))
         else:
             console.print("  nobody is connected")
 

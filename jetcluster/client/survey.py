@@ -99,7 +99,8 @@ def no_system_user(user: Mapping[str, Any] | None, refusal: str = "") -> str:
     else:
         begin = "the user is not of the system account"
     return (
-        f"{begin}, and servers answer this to a user of the system account. It is one of the account that "
-        "`system_account` names in the servers' configuration; give it by --user and --password, --creds, or a context "
-        "of the nats tool (docs/commands.md, The system account)"
+        f"{begin}, and servers answer this to a user of the system account. Where it has none, add one to the servers' "
+        "configuration and reload it: accounts { $SYS { users: [ { user: admin, password: ... } ] } }, or a user of "
+        "the account that `system_account` names. Give it by --user and --password, --creds, or a context of the nats "
+        "tool (docs/commands.md)"
     )

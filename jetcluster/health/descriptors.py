@@ -44,6 +44,13 @@ class DescriptorWatch:
         """True when half of the reserve is taken: the rest is for links between servers alone."""
         return descriptor >= self.limit - self.reserve // 2
 
+    def used(self) -> int:
+        """Return how many descriptors are in use, as the lowest free one shows it; `limit` when none is free."""
+        try:
+            return self._lowest_free()
+        except OSError:
+            return self.limit
+
     def trouble(self) -> str:
         """Return a reason once the reserve is touched, "" before."""
         self.limit = self._limit_now()

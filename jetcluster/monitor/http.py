@@ -48,12 +48,15 @@ _PAGES = {
     "accstatz": "Account statistics",
     "raftz": "Raft groups",
     "healthz": "Health",
+    "findingsz": "What is wrong, and what to do (?cluster=1: of all servers)",
+    "historyz": "Figures of the last 24 hours, with a console",
     "debug/vars": "Process",
     "stacksz": "Threads and tasks",
     "metrics": "Metrics for Prometheus",
 }
+_OF_THEIR_OWN = frozenset({"healthz", "findingsz", "historyz", "debug/vars", "stacksz", "metrics"})
 _JSON_PAGES = {
-    **{name: name for name in _PAGES if name not in ("healthz", "debug/vars", "stacksz", "metrics")},
+    **{name: name for name in _PAGES if name not in _OF_THEIR_OWN},
     "subscriptionsz": "subsz",
     "ipqueuesz": "ipqueuesz",
     "debug/vars": "expvarz",
@@ -81,6 +84,8 @@ def application(
         add(f"{prefix}/{path}", _json(source, name) if machine is None else _machine_json(machine, name))
     add(f"{prefix}/metrics", _metrics(metrics) if machine is None else _machine_metrics(machine))
     add(f"{prefix}/healthz", _health(source) if machine is None else _machine_health(machine))
+    add(f"{prefix}/findingsz", _awaited(source, source.findings))
+    add(f"{prefix}/historyz", _awaited(source, source.history))
     add(f"{prefix}/stacksz", _stacks if machine is None else _machine_stacks(machine))
     if console:
         add(f"{prefix}/ui", _to_console, "/ui")
@@ -188,6 +193,16 @@ def _health(source: NodeSource) -> Handler:
         health = await source.healthz(_query(request))
         body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
         return _json_response(health.status, body.encode())
+
+    return handle
+
+
+def _awaited(source: NodeSource, make: Callable[[str, Query], Awaitable[Json]]) -> Handler:
+    """Answers with a page that waits for threads or other servers. On a worker it is the worker's own, too."""
+
+    async def handle(request: web.Request) -> web.Response:
+        page = await make(ASKER, _query(request))
+        return _json_response(200, await source.run(ASKER, encoding(page, indent=2, ensure_ascii=False)))
 
     return handle
 

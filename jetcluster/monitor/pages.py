@@ -3,6 +3,8 @@
 - /raftz: the Raft groups of this node, by account; the meta group is the system account's.
 - /routez: the links to other nodes.
 - /leafz: the links to hubs and leaves.
+- /historyz: figures of the last 24 hours, where there is a console (`monitor.history`).
+- /findingsz: what is wrong, and what to do (`monitor.findings`).
 - /gatewayz: always without gateways, which this server does not have, because tools ask for the page.
 - /debug/vars: the interpreter's memory, under the names that Go's runtime has for such numbers.
 """
@@ -23,7 +25,7 @@ from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
 from jetcluster.monitor.healthz import healthz, restart_health
 from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
-from jetcluster.monitor.source import ROWS_PER_STEP, Health, Json, Query, flag, subs_detail
+from jetcluster.monitor.source import ROWS_PER_STEP, Health, Json, Query, QueryError, flag, number, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
 from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
@@ -312,8 +314,25 @@ class NodeSource:
         """Runs `steps` within the event loop's time for jobs. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
 
+    async def findings(self, asker: str, query: Query) -> Json:
+        """Returns what is wrong (`monitor.findings`), with `cluster` of all servers. Raises QueryError, BusyError."""
+        from jetcluster.monitor.findings import Findings
+
+        return await Findings(self._node).answer(asker, cluster=flag(query, "cluster"))
+
+    async def history(self, asker: str, query: Query) -> Json:
+        """Returns figures of the last day (`monitor.history`): `seconds`, `points`, and `columns` by commas, all by
+        default. Raises QueryError, BusyError."""
+        from jetcluster.monitor.history import DEFAULT_POINTS, DEFAULT_SECONDS, NOT_KEPT, History, is_kept
+
+        if not is_kept(self._node):
+            raise QueryError(NOT_KEPT)
+        seconds, points = number(query, "seconds", DEFAULT_SECONDS), number(query, "points", DEFAULT_POINTS)
+        columns = [name for name in query.get("columns", "").split(",") if name]
+        return await History(self._node).answer(asker, seconds, points, columns)
+
     def welcome(self) -> Json:
-        """The facts that the console shows before a login. `anonymous`: a login without credentials is some user's."""
+        """Returns what the console shows before its login. `anonymous`: a login without credentials is some user's."""
         state = self._node.server.state
         return {
             "server_name": state.name,

@@ -16,6 +16,8 @@ ROWS_PER_STEP = 128
 """Rows of a list that one step makes, in well below a millisecond."""
 WORKER_METHOD = "worker.page"
 """The request by which one worker asks another for a page (`monitor.machine`)."""
+FINDINGS_METHOD = "monitor.findings"
+"""The request by which one server asks another for its facts and findings (`monitor.findings`)."""
 BUSY = "too much is being worked on, try again"
 """The answer to a request that a `BusyError` refuses."""
 

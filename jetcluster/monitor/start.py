@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.lag import LagNotes
+from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.system.requests import Answer, SystemServices
 from jetcluster.monitor.system.subscriber_counts import SubscriberCounts
-from jetcluster.monitor.view import ServerBlock
+from jetcluster.monitor.view import ServerBlock, mesh_of
 from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
+    from jetcluster.monitor.history import History
     from jetcluster.monitor.port import Monitor
     from jetcluster.monitor.system.answers import SystemAnswers
     from jetcluster.monitor.system.claims import ClaimsRequests
@@ -40,6 +42,16 @@ class NodeMonitoring(Monitoring):
             self.claims = ClaimsRequests(node, block, node.operator)
         self.listener: Monitor | None = None
         """None when no port is configured."""
+        self.history: History | None = None
+        """None without a console, or without a store."""
+        mesh = mesh_of(node)
+        if mesh is not None:
+            mesh.serve(FINDINGS_METHOD, self._findings)
+
+    async def _findings(self, peer: str, payload: bytes) -> bytes:
+        """Answers another server that was asked for the whole cluster."""
+        serve = await asyncio.to_thread(_import_findings)
+        return await serve(self._node, peer, payload)
 
     async def start(self) -> None:
         self.services.start()
@@ -47,6 +59,11 @@ class NodeMonitoring(Monitoring):
         if self.claims is not None:
             self.claims.start()
         self.events.start()
+        if self._node.options.console and self._node.jetstream is not None and self._node.jetstream.store_dir:
+            from jetcluster.monitor.history import History
+
+            self.history = History(self._node)
+            self.history.start()
         options = self._node.options
         if options.http_port or options.https_port:
             from jetcluster.monitor.port import start_monitor
@@ -75,6 +92,8 @@ class NodeMonitoring(Monitoring):
 
     async def stop(self) -> None:
         self.events.stop()
+        if self.history is not None:
+            self.history.stop()
         if self.claims is not None:
             await self.claims.stop()
         self.counts.stop()
@@ -96,3 +115,9 @@ def _import_answers() -> type[SystemAnswers]:
     from jetcluster.monitor.system.answers import SystemAnswers
 
     return SystemAnswers
+
+
+def _import_findings() -> Callable[[Node, str, bytes], Awaitable[bytes]]:
+    from jetcluster.monitor.findings import serve_findings
+
+    return serve_findings

@@ -199,9 +199,14 @@ def _listener_tls(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = Fals
 
 
 def _certificate_end(tls: TlsOptions | None, loaded_ns: int) -> Json:
-    """Returns when the certificate ends; its file is read once per load of the configuration."""
-    end = _not_after(tls.cert_file, loaded_ns) if tls is not None and tls.cert_file else ""
+    """Returns `tls_cert_not_after`; the file is read once per load of the configuration."""
+    end = certificate_end(tls, loaded_ns)
     return {"tls_cert_not_after": end} if end else {}
+
+
+def certificate_end(tls: TlsOptions | None, loaded_ns: int) -> str:
+    """Returns when the certificate of a port ends, as RFC 3339; "" without one. `loaded_ns`: of the configuration."""
+    return _not_after(tls.cert_file, loaded_ns) if tls is not None and tls.cert_file else ""
 
 
 @lru_cache(maxsize=16)

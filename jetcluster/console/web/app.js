@@ -20,7 +20,7 @@ function Frame() {
     <header class="top">
       <a class="brand" href=${to()}><img src="icon.svg" alt="" width="22" height="22" /> jetcluster</a>
       <nav aria-label="Pages">
-        ${pages.map((one) => html`<a key=${one.path} href=${to(one.path)} aria-current=${one === page ? "page" : undefined}>${one.title}</a>`)}
+        ${pages.map((one) => html`<a key=${one.path} href=${to(one.path)} aria-current=${one === page ? "page" : undefined}>${one.title}${one.count && html` <${one.count} />`}</a>`)}
       </nav>
       <div class="who"><span title=${system ? "This account sees the cluster." : "This account sees its own streams."}>${user ? `${user} · ` : ""}${account}</span>
         <button type="button" onClick=${logout}>Log out</button></div>

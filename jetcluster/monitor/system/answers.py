@@ -21,7 +21,7 @@ from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import BUSY, Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.system.events import CONNECTIONS
-from jetcluster.monitor.system.requests import SystemRequest
+from jetcluster.monitor.system.requests import BESIDE, SystemRequest
 from jetcluster.monitor.varz import statsz
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.node.node import Node
@@ -69,6 +69,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "RAFTZ": {"account": "acc", "group": "group"},
     "IPQUEUESZ": {"all": "all", "filter": "queues"},
     "PROFILEZ": _same("name"),
+    "FINDINGS": _same("cluster"),
+    "HISTORY": _same("seconds", "points", "columns"),
 }  # fmt: skip
 """Request kind -> option in JSON -> query parameter over HTTP."""
 
@@ -90,11 +92,12 @@ def decode(body: bytes) -> Json:
     return found
 
 
-_INTEGERS = frozenset({"offset", "limit", "cid", "state"})
+_INTEGERS = frozenset({"offset", "limit", "cid", "state", "seconds", "points"})
+_LISTS = frozenset({("STATZ", "accounts"), ("HISTORY", "columns")})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
-    "safe-to-restart", "details", "include_unused", "all",
+    "safe-to-restart", "details", "include_unused", "all", "cluster",
 })  # fmt: skip
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
@@ -112,7 +115,7 @@ def query(kind: str, options: Mapping[str, Any]) -> Query:
 
 
 def _text(kind: str, name: str, value: Any) -> str:
-    lists = (kind, name) == ("STATZ", "accounts")
+    lists = (kind, name) in _LISTS
     wanted: type = list if lists else int if name in _INTEGERS else bool if name in _BOOLEANS else str
     given = type(value)
     if given is not wanted or (lists and not all(isinstance(item, str) for item in value)):
@@ -176,7 +179,9 @@ class SystemAnswers:
         """Returns the reply; b"" when this server has none. A defect becomes an error in the reply."""
         try:
             options = decode(request.body)
-            if request.scope in ("ping", "own") and not is_for(self._node, options):
+            # FINDINGS of all servers: elsewhere `cluster` is a name.
+            filters = {**options, "cluster": ""} if options.get("cluster") is True else options
+            if request.scope in ("ping", "own") and not is_for(self._node, filters):
                 return b""
             reply = await self._reply(request, options)
             if reply is None:
@@ -212,6 +217,9 @@ class SystemAnswers:
         if kind == "HEALTHZ":
             health = await self._source.healthz(query(kind, options))
             return self._data({"status": health.body["status"], "status_code": health.status, **health.body})
+        if kind in BESIDE:
+            make = self._source.findings if kind == "FINDINGS" else self._source.history
+            return self._data(await make(request.origin.account, query(kind, options)))
         if kind in self._commands:
             self._commands[kind](options)
             return {"server": self._block.make()}

@@ -45,8 +45,12 @@ answers."""
 
 VIEWS = (
     "IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "PROFILEZ",
-    "EXPVARZ", "IPQUEUESZ", "RAFTZ",
+    "EXPVARZ", "IPQUEUESZ", "RAFTZ", "FINDINGS", "HISTORY",
 )  # fmt: skip
+BESIDE = frozenset({"FINDINGS", "HISTORY"})
+"""Views that may wait for other servers, or for the disk: they are made beside the queue,"""
+MAX_BESIDE = 4
+"""at most so many at a time; further ones hold the queue up."""
 COMMANDS = ("RELOAD", "KICK", "LDM")
 """Requests to one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
@@ -75,6 +79,7 @@ class SystemServices:
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
         self._worker: asyncio.Task[None] | None = None
+        self._beside: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         node = self._node
@@ -102,9 +107,10 @@ class SystemServices:
             bus.unsubscribe(subscription)
         self._subscriptions.clear()
         self._clear()
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        tasks = [*self._beside, *([self._worker] if self._worker is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- subscriptions
 
@@ -163,7 +169,16 @@ class SystemServices:
             bus, reply, asker, request = self._queue.popleft()
             if asker in self._of_others:
                 self._of_others[asker] -= 1
-            encoded = await answer(request)
-            if encoded and reply:
-                bus.publish(reply, encoded)
+            made = self._reply(answer, bus, reply, request)
+            if request.kind in BESIDE and len(self._beside) < MAX_BESIDE:
+                task = asyncio.get_running_loop().create_task(made)
+                self._beside.add(task)
+                task.add_done_callback(self._beside.discard)
+            else:
+                await made
             await asyncio.sleep(0)
+
+    async def _reply(self, answer: Answer, bus: Bus, reply: bytes, request: SystemRequest) -> None:
+        encoded = await answer(request)
+        if encoded and reply:
+            bus.publish(reply, encoded)

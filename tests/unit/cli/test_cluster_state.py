@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jetcluster.cli.cluster_state import NO_ANSWER, OK, UNWELL, ClusterState, ago, cluster_of, lag_of, natural
-from tests.unit.cli.fake_cluster import follower, healthy, jsz, meta, page, ping, stream
+from tests.unit.cli.fake_cluster import follower, healthy, jsz, meta, page, ping, server, stream
 
 PING = "$SYS.REQ.SERVER.PING"
 
@@ -76,6 +76,13 @@ def test_groups_without_a_leader() -> None:
         "stream A/T: its leader n3 does not answer; replicas on n1",
     ]
     assert [group.messages for group in cluster.streams] == [7, 5]
+
+
+def test_a_server_with_too_many_streams_for_an_answer_is_named() -> None:
+    answers = healthy("n1", "n2")
+    answers[f"{PING}.JSZ"][1] = {"server": server("n2"), "error": {"code": 413, "description": "too large"}}
+    cluster = state_of(answers)
+    assert cluster.notes == ["n2 does not list its streams: too large"] and cluster.troubles() == []
 
 
 def test_a_standalone_server_leads_what_it_has() -> None:

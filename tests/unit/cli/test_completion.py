@@ -36,7 +36,7 @@ def output(words: list[str], env: dict[str, str]) -> str:
 
 
 def completed(folder: Path, line: str) -> list[str]:
-    """The words that zsh is offered behind `line`, by the question that its script asks."""
+    """The words that fish is offered behind `line`, by the question that its script asks."""
     env = environment(folder, _JETCLUSTER_COMPLETE="complete_fish", _TYPER_COMPLETE_ARGS=line,
                       _TYPER_COMPLETE_FISH_ACTION="get-args")  # fmt: skip
     return [found.split("\t")[0] for found in output(["jetcluster"], env).splitlines()]

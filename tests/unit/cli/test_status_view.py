@@ -14,7 +14,7 @@ from tests.unit.cli.fake_cluster import follower
 
 def shown(cluster: ClusterState) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=80, highlight=False).print(screen(cluster))
+    Console(file=out, width=80, highlight=False).print(screen(cluster, 80))
     return out.getvalue().splitlines()
 
 
@@ -51,6 +51,8 @@ def test_nothing_is_wider_than_the_screen_and_no_figure_is_cut() -> None:
 def test_a_healthy_cluster_says_so() -> None:
     cluster = ClusterState("c", [ServerReport("n1", health="ok")])
     assert shown(cluster)[-1] == "healthy: every group has a leader, and no replica lags"
+    cluster.notes = ["n1 does not list its streams: too large"]
+    assert shown(cluster)[-1] == "- n1 does not list its streams: too large"
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,21 @@ def test_sizes(count: int, text: str) -> None:
     assert size(count) == text
 
 
+def test_a_long_name_is_cut_and_a_long_last_column_goes_on() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=40)
+    console.print(
+        table(["name", ">size", "lag"], [["N" * 56, "1.0 kB", "n2 lags by 5; n3 is offline"]], 40, last_wraps=True)
+    )
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "name       size lag",
+        "NNNNNNN… 1.0 kB n2 lags by 5; n3 is",
+        "                offline",
+    ]
+
+
 def test_names_do_not_move_the_cursor_or_change_colors() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(table(["a", ">b"], [["\x1b[2J[red]x[/]", "1"]]))
+    Console(file=out, width=80).print(table(["a", ">b"], [["\x1b[2J[red]x[/]", "1"]], 80))
     assert out.getvalue().splitlines()[1] == "?[2J[red]x[/] 1"
     assert printable("a\x07b\n\u202e") == "a?b\n?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from jetcluster.health.usage import PageCounters
 from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.model.limits import UNLIMITED
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
@@ -49,6 +51,8 @@ class FakeRaft:
         self.health = NodeHealth(clock)
         self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
+        self.levels = SimpleNamespace(own=2)
+        self.journal = SimpleNamespace(free=1 << 30)
 
 
 class FakePeers:
@@ -57,6 +61,9 @@ class FakePeers:
         self.others_well = others_well
         self.silent: set[str] = set()
         """Peers that are not heard."""
+
+    def last_seen(self, peer: str) -> float:
+        return 0.0 if peer in self.silent else 995.0
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         return self.health.well or self.others_well.isdisjoint(voters)
@@ -78,7 +85,7 @@ def state(messages: int, size: int) -> SimpleNamespace:
 def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> SimpleNamespace:
     """JetStream of node AAAAAAAA in a cluster of three, with one stream `S` of account `$G`."""
     peers = ("AAAAAAAA", "BBBBBBBB", "CCCCCCCC")[:replicas]
-    names = {peer: SimpleNamespace(name=f"n{number}") for number, peer in enumerate(peers, 1)}
+    names = {peer: SimpleNamespace(name=f"n{number}", tags=()) for number, peer in enumerate(peers, 1)}
     services = {
         "runtime": SimpleNamespace(clock=clock),
         "network": SimpleNamespace(
@@ -107,7 +114,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         objects=SimpleNamespace(open_uploads=2),
         mirrors=SimpleNamespace(links=SimpleNamespace(info=lambda **_: {})),
         consumers=SimpleNamespace(
-            table=SimpleNamespace(by_cid={}, by_name={}), owner=lambda cid: None, owns=0, hosted=0
+            table=SimpleNamespace(by_cid={}, by_name={}), owner=lambda cid: None, owns=0, hosted=0, running={}
         ),
     )  # fmt: skip
     replica.infos = ReplicaInfos(replica, "$SYS")  # type: ignore[arg-type]
@@ -141,7 +148,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
             mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0), traffic=RouteTraffic()),
             cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters, waiting=lambda: (5, 2))},
             disk_waits=DiskWaits(), store_dir="/data/jetstream",
-            capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
+            capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40, own_limits=lambda account: UNLIMITED),
         )  # fmt: skip
     found = SimpleNamespace(
         options=options,
@@ -154,6 +161,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         leafnodes=None,
         operator=None,
         config_load_ns=0,
+        platform=SimpleNamespace(physical_memory=lambda: 1 << 40, files=os),
     )
     found.monitoring = SimpleNamespace(notes=LagNotes(found))  # type: ignore[arg-type]
     return found

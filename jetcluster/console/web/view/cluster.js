@@ -1,6 +1,7 @@
 // The cluster, live: its servers, who leads what and which replica lacks what, the links between servers and clusters.
 import { html, useMemo } from "../vendor/ui.js";
 import { clusterState, groups, leafLinks, links } from "../cluster_state.js";
+import { ClusterHistory } from "./cluster_history.js";
 import { ago, bytes, count, exact, seconds } from "../format.js";
 import { usePoll, useRates, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
@@ -14,6 +15,7 @@ const TABS = [
   ["groups", "Streams and replicas"],
   ["links", "Links"],
   ["upstreams", "Mirrors and leaf links"],
+  ["history", "History"],
 ];
 
 export function Cluster() {
@@ -21,7 +23,7 @@ export function Cluster() {
   return html`<h1>Cluster</h1>
     <${Tabs} label="Parts of the cluster" tabs=${TABS} at=${at} href=${(id) => to("cluster", id)} />
     ${at === "servers" && html`<${Servers} />`} ${at === "groups" && html`<${Groups} />`} ${at === "links" && html`<${Links} />`}
-    ${at === "upstreams" && html`<${Upstreams} />`}`;
+    ${at === "upstreams" && html`<${Upstreams} />`} ${at === "history" && html`<${ClusterHistory} />`}`;
 }
 
 function useServers() {

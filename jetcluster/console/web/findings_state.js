@@ -1,0 +1,22 @@
+// What the servers say is wrong, from the server of this connection, which asks the others: the page and the count in the
+// navigation show the same.
+import { session, sysOne } from "./session.js";
+import { signal } from "./vendor/ui.js";
+
+export const findings = signal(null);
+/** { servers, unanswered, findings, counts, left_out } of the last answer, null before the first and after a logout. */
+
+const WORST = ["bad", "warn", "note"];
+
+export async function loadFindings() {
+  const { nc } = session.value;
+  const found = await sysOne(nc.info.server_id, "FINDINGS", { cluster: true });
+  if (session.value?.nc === nc) findings.value = found;
+  return found;
+}
+
+/** The worst severity and how many there are of it, notes aside: { kind, count }, or null. */
+export function worst(found) {
+  const kind = WORST.find((one) => one !== "note" && found?.counts?.[one]);
+  return kind ? { kind, count: found.counts[kind] } : null;
+}

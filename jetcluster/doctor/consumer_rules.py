@@ -1,0 +1,67 @@
+"""Rules about one consumer, evaluated by its owner: the watchdog for consumers that deliver nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from jetcluster.doctor import catalogue as kinds
+from jetcluster.doctor.facts import ConsumerFacts
+from jetcluster.doctor.finding import Finding, Subject
+from jetcluster.doctor.words import span
+
+STUCK_SECONDS: Final = 15.0
+"""A message that waits longer while somebody wants it should have been delivered."""
+IDLE_SECONDS: Final = 300.0
+"""Messages that nobody has asked for during that time are worth a word."""
+MIN_REDELIVERED: Final = 10
+
+
+def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
+    """Yields why the consumer does not get on."""
+    about = Subject(account=facts.account, stream=facts.stream, consumer=facts.name)
+    if facts.paused > 0:
+        what = f"{facts.name} is paused for {span(facts.paused)} more; {facts.pending} messages wait"
+        yield kinds.PAUSED.found(about, what, seconds=round(facts.paused), pending=facts.pending)
+    elif _at_most(facts):
+        yield _full(facts, about)
+    elif facts.pending and facts.oldest > STUCK_SECONDS:
+        yield from _undelivered(facts, about)
+    if facts.redelivered >= max(facts.ack_pending, MIN_REDELIVERED):
+        what = f"Every one of the {facts.ack_pending} messages of {facts.name} that wait for an ack came again"
+        acked = "never" if facts.acked < 0 else f"{span(facts.acked)} ago"
+        why = f"The last ack came {acked}; ack_wait is {span(facts.ack_wait)}. {kinds.REDELIVERED.reason}"
+        yield kinds.REDELIVERED.found(about, what, why, redelivered=facts.redelivered, ack_pending=facts.ack_pending)
+    if facts.exhausted:
+        what = f"{facts.name} gave up {facts.exhausted} messages after max_deliver attempts"
+        yield kinds.GIVEN_UP.found(about, what, messages=facts.exhausted)
+
+
+def _at_most(facts: ConsumerFacts) -> bool:
+    return 0 < facts.max_ack_pending <= facts.ack_pending and facts.pending > 0
+
+
+def _full(facts: ConsumerFacts, about: Subject) -> Finding:
+    what = f"{facts.name} waits for acks: {facts.ack_pending} of max_ack_pending {facts.max_ack_pending} are open"
+    acked = "none has ever come" if facts.acked < 0 else f"the last one came {span(facts.acked)} ago"
+    why = f"{facts.pending} messages wait behind them; {acked}. {kinds.ACKS_FULL.reason}"
+    figures = {"ack_pending": facts.ack_pending, "max_ack_pending": facts.max_ack_pending, "pending": facts.pending}
+    return kinds.ACKS_FULL.found(about, what, why, **figures)
+
+
+def _undelivered(facts: ConsumerFacts, about: Subject) -> Iterator[Finding]:
+    """Messages wait. A consumer that has delivered one since the oldest came is only slow."""
+    if 0 <= facts.delivered < min(facts.oldest, STUCK_SECONDS):
+        return
+    last = "nothing was ever delivered" if facts.delivered < 0 else f"the last delivery was {span(facts.delivered)} ago"
+    figures = {"pending": facts.pending, "oldest_seconds": round(facts.oldest, 1), "waiting": facts.waiting}
+    if facts.waiting or facts.bound:
+        who = "a subscriber is there" if facts.bound else f"{facts.waiting} pull requests wait"
+        what = f"{facts.name} delivers nothing: {facts.pending} messages wait although {who}"
+        why = f"The oldest waits for {span(facts.oldest)}; {last}. {kinds.STUCK.reason}"
+        yield kinds.STUCK.found(about, what, why, **figures)
+    elif facts.oldest > IDLE_SECONDS and not 0 <= facts.delivered < IDLE_SECONDS:
+        asks = "nobody has subscribed to its subject" if facts.push else "nobody asks for them"
+        what = f"{facts.pending} messages wait at {facts.name} and {asks}"
+        why = f"The oldest waits for {span(facts.oldest)}; {last}. {kinds.UNASKED.reason}"
+        yield kinds.UNASKED.found(about, what, why, **figures)
