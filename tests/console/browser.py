@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, BrowserContext, Page, WebSocket, expect
@@ -166,3 +166,18 @@ class Screen:
             for one in found["violations"]
             for node in one["nodes"]
         ]
+
+    async def looks(self, name: str) -> list[str]:
+        """Takes pictures of the page as it is, of both sizes and schemes. Returns what is wrong with how it looks."""
+        faults: list[str] = []
+        schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in schemes:
+            await self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            for size, (width, height) in (("desktop", DESKTOP), ("phone", PHONE)):
+                await self.page.set_viewport_size({"width": width, "height": height})
+                await self.picture(f"{name}-{scheme}-{size}")
+                if await self.overflow():
+                    faults.append(f"{scheme} {size}: the page is wider than the window")
+                faults += [f"{scheme} {size}: {fault}" for fault in await self.faults()]
+        await self.page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+        return faults

@@ -164,3 +164,24 @@ async def test_who_may_only_look_can_do_nothing(screen: Screen, jobs: Client) ->
         assert await button.is_disabled() and "may not publish to $JS.API" in (
             await button.get_attribute("title") or ""
         )
+
+
+async def test_how_they_look(screen: Screen, jobs: Client) -> None:
+    faults: list[str] = []
+    await screen.enter("app")
+    for name, hash_ in (
+        ("consumers", "#/consumers"),
+        ("consumer", "#/streams/JOBS/consumers/odd"),
+        ("stream-consumers", "#/streams/JOBS/consumers"),
+    ):
+        await screen.go(hash_)
+        await screen.settled()
+        faults += await screen.looks(name)
+    await screen.page.click("button:text-is('Create a consumer')")
+    faults += await screen.looks("consumer-form")
+    await screen.go("#/streams/JOBS/consumers/odd")
+    await screen.page.keyboard.press("Escape")
+    await screen.page.click("button:text-is('Reset')")
+    await expect(dialog(screen).locator(".panel p")).to_contain_text("come again")
+    faults += await screen.looks("consumer-reset")
+    assert not faults, "\n".join(faults)

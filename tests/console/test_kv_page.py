@@ -176,3 +176,20 @@ async def test_differences_are_the_fewest_lines_and_give_both_texts(screen: Scre
         assert "\n".join(line for sign, line in lines if sign != "-") == now
         theirs = [line for line in difflib.ndiff(old.split("\n"), now.split("\n")) if line[0] in "+-"]
         assert sum(sign != " " for sign, _ in lines) <= len(theirs)
+
+
+async def test_how_they_look(screen: Screen, bucket: Client) -> None:
+    faults: list[str] = []
+    await screen.enter("app")
+    pages = {
+        "kv": "#/kv", "kv-live": "#/kv/SETTINGS/live", "kv-configuration": "#/kv/SETTINGS/configuration",
+        "kv-key": "#/kv/SETTINGS/k/mode", "kv-difference": "#/kv/SETTINGS/k/mode?rev=302&against=301",
+        "kv-keys": "#/kv/SETTINGS?filter=user7",
+    }  # fmt: skip
+    for name, hash_ in pages.items():
+        await screen.go(hash_)
+        await screen.settled()
+        faults += await screen.looks(name)
+    await screen.page.click("button:text-is('New key')")
+    faults += await screen.looks("kv-new-key")
+    assert not faults, "\n".join(faults)

@@ -120,3 +120,17 @@ async def test_plain_http_has_no_crypto_subtle_and_needs_none(screen: Screen, do
     await upload(screen, "note", b"text")
     await expect(row(screen, "note")).to_have_count(1)
     assert await download(screen, "note") == b"text"
+
+
+@pytest.mark.parametrize("docs", ["stock"], indirect=True)
+async def test_how_they_look(screen: Screen, docs: Client) -> None:
+    await screen.enter("app", "#/objects")
+    await screen.settled()
+    faults = await screen.looks("objects")
+    await screen.go("#/objects/DOCS")
+    await screen.page.wait_for_selector(".actions")
+    await upload(screen, "a rather long name of a picture of somebody's holidays.jpeg", os.urandom(CHUNK))
+    await expect(screen.page.locator(".transfer")).to_contain_text("stored")
+    await expect(screen.page.locator("tbody tr")).to_have_count(1)
+    faults += await screen.looks("objects-bucket")
+    assert not faults, "\n".join(faults)
