@@ -6,6 +6,7 @@ import difflib
 import random
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest_asyncio
 from playwright.async_api import Locator, expect
@@ -21,7 +22,7 @@ KEYS = 300
 async def bucket(demo: Demo) -> AsyncIterator[Client]:
     """A bucket SETTINGS: 300 keys below three regions, a number, and `mode` with three revisions."""
     async with await demo.cluster[0].connect() as client:
-        more = {"max_msgs_per_subject": 5, "allow_rollup_hdrs": True, "deny_delete": True}
+        more: dict[str, Any] = {"max_msgs_per_subject": 5, "allow_rollup_hdrs": True, "deny_delete": True}
         await create_stream(client, "KV_SETTINGS", ["$KV.SETTINGS.>"], 3, **more)
         for at in range(KEYS):
             client.publish(f"$KV.SETTINGS.region{at % 3}.user{at % 30}.k{at}", b"%d" % at)
@@ -193,3 +194,42 @@ async def test_how_they_look(screen: Screen, bucket: Client) -> None:
     await screen.page.click("button:text-is('New key')")
     faults += await screen.looks("kv-new-key")
     assert not faults, "\n".join(faults)
+
+
+async def test_the_tree_of_any_keys_has_each_once(screen: Screen) -> None:
+    """All open, the rows are all keys in order, each below its branches, and each branch counts what is below it."""
+    random.seed(7)
+    sets = [
+        sorted({".".join(random.choices(["a", "ab", "a-b", "b"], k=random.randrange(1, 4))) for _ in range(12)})
+        for _ in range(200)
+    ]
+    await screen.go()
+    found = await screen.page.evaluate(
+        """async (sets) => { const { branches, rowsOf } = await import("./key_tree.js");
+        return sets.map((keys) => rowsOf(keys, branches(keys))); }""",
+        sets,
+    )
+    for keys, rows in zip(sets, found, strict=True):
+        assert [row["key"] for row in rows if "key" in row] == keys
+        assert {row["path"]: row["count"] for row in rows if "path" in row} == {
+            path: sum(key.startswith(path) for key in keys)
+            for key in keys
+            for path in (key[: dot + 1] for dot, letter in enumerate(key) if letter == ".")
+        }
+
+
+async def test_a_hundred_thousand_keys_are_drawn_in_no_time(screen: Screen) -> None:
+    await screen.go()
+    took = await screen.page.evaluate(
+        """async () => { const { rowsOf } = await import("./key_tree.js");
+        const keys = Array.from({ length: 100000 }, (_, at) => `r${at % 20}.u${at % 500}.k${at}`).sort();
+        let least = 1e9;
+        for (let round = 0; round < 5; round += 1) {
+          const began = performance.now();
+          const rows = rowsOf(keys, new Set(["r0.", "r7.", "r7.u107."]));
+          least = Math.min(least, performance.now() - began);
+          if (rows.length !== 270) throw new Error(`${rows.length} rows`);
+        }
+        return least; }"""
+    )
+    assert took < 50, took

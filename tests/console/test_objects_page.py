@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, expect
+from playwright.async_api import FilePayload, Locator, expect
 
 from testkit.client import Client, create_stream
 from tests.console.browser import Demo, Screen
@@ -36,7 +36,8 @@ def dialog(screen: Screen) -> Locator:
 
 
 async def upload(screen: Screen, name: str, data: bytes) -> None:
-    await screen.page.set_input_files("input[type=file]", [{"name": name, "mimeType": "text/plain", "buffer": data}])
+    files: list[FilePayload] = [{"name": name, "mimeType": "text/plain", "buffer": data}]
+    await screen.page.set_input_files("input[type=file]", files)
 
 
 def row(screen: Screen, name: str) -> Locator:

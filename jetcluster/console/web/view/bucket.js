@@ -80,7 +80,9 @@ function Live({ bucket }) {
       set((old) => ({ ...old, count }));
     };
     const told = (one) => {
-      kept.current = [one, ...kept.current.slice(0, MOST_CHANGES - 1)];
+      // Without the value itself, which may be a megabyte.
+      const change = { ...one, value: preview(one.value), size: one.value.length };
+      kept.current = [change, ...kept.current.slice(0, MOST_CHANGES - 1)];
       count += 1;
       // A busy bucket changes more often than anybody can read.
       if (!timer && !over) timer = setTimeout(draw, DRAWN_EVERY_MS);
@@ -99,8 +101,8 @@ function Live({ bucket }) {
     { id: "time", title: "Time", value: (one) => one.time, show: (one) => time(one.time) },
     { id: "key", title: "Key", value: (one) => one.key, show: (one) => html`<a class="mono" href=${to("kv", bucket.name, "k", one.key)}>${one.key}</a>` },
     { id: "what", title: "What", value: (one) => one.operation, show: (one) => html`<${Operation} of=${one.operation} />` },
-    { id: "size", title: "Size", end: true, value: (one) => one.value.length, show: (one) => bytes(one.value.length) },
-    { id: "value", title: "Value", value: (one) => preview(one.value), show: (one) => html`<span class="mono clip wide">${preview(one.value)}</span>` },
+    { id: "size", title: "Size", end: true, value: (one) => one.size, show: (one) => bytes(one.size) },
+    { id: "value", title: "Value", value: (one) => one.value, show: (one) => html`<span class="mono clip wide">${one.value}</span>` },
   ];
   return html`<${Notice} error=${state.error} />
     <${Table} label="changes" columns=${columns} rows=${rows} keyOf=${(one) => one.revision} sort="-revision" empty=${state.on ? "Nothing has changed since this page was opened." : "Stopped."}>
