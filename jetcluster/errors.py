@@ -9,16 +9,16 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
-    │   AuthError, BadRequestError, CronError, FlagError, MalformedRequest, OptionError, QueryError,
-    │   RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
-    │   TransformError
+    │   AuthError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest, NoSystemUserError,
+    │   OptionError, QueryError, RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
+    │   SystemRequestError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError, IdentityError,
-    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError,
-    │   StorageError
+    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RemovedStoreError,
+    │   RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
@@ -26,7 +26,7 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError, WorkerAbsentError (but not a
     │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotTheArchiveError,
+        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotReachedError, NotTheArchiveError,
         PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
 """
 

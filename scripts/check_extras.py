@@ -37,7 +37,7 @@ TOOLS = "ruff, mypy, pytest, xdist, hypothesis, docker, toxiproxy, yaml, prometh
 
 PUBLISH = """
 import sys
-from jetcluster.spark.connection import Connection
+from jetcluster.client.connection import Connection
 
 with Connection(sys.argv[1:]) as connection:
     connection.api("STREAM.CREATE.BASE", {"name": "BASE", "subjects": ["base"], "allow_direct": True})
@@ -85,7 +85,7 @@ spark.stop()
 """
 CREATE_SPARK = """
 import sys
-from jetcluster.spark.connection import Connection
+from jetcluster.client.connection import Connection
 
 with Connection(sys.argv[1:]) as connection:
     connection.api("STREAM.CREATE.SPARK", {"name": "SPARK", "subjects": ["spark.*"], "allow_direct": True})

@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 
 from bench import loads, reads, replay
 from bench.replay import Replay
+from jetcluster.client.servers import ServerOptions, ask
 from jetcluster.pipeline.main import run_in
-from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.stream_state import ask
 from testkit.harness import TOP, ProcessCluster
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jetcluster.cli.options import connects
+from jetcluster.client.servers import ServerOptions
+
 app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class Shell(StrEnum):
+    """The shells that completion knows."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
 @app.callback()
 def _root() -> None:
     """A clustered JetStream server that stock NATS clients use unchanged."""
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
-
-
-Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]
 
 
 @app.command()
@@ -36,20 +45,21 @@ def up(
 
 
 @app.command()
+@connects
 def decommission(
+    servers: ServerOptions,
     node: Annotated[str, typer.Argument(help="The server's name, or its peer id.")],
-    server: Annotated[
-        str,
-        typer.Option("-s", "--server", help="URLs of any servers, with a user of the system account, by commas."),
-    ] = "nats://127.0.0.1:4222",
     within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
-    creds: Credentials = "",
 ) -> None:
-    """Move everything away from a server, remove it from the cluster, and verify that."""
+    """Move everything away from a server, remove it from the cluster, and verify that. Needs a user of the system
+    account.
+
+    Exit codes: 0 done, 1 refused, 2 no server reached or the user is refused, 3 not done in time.
+    """
     from jetcluster.cli.decommission import run_decommission
 
-    raise typer.Exit(run_decommission(server, node, within, cancel=cancel, credentials=creds))
+    raise typer.Exit(run_decommission(servers, node, within, cancel=cancel))
 
 
 @app.command()
@@ -71,21 +81,171 @@ def rescue(
 
 
 @app.command()
+@connects
 def mirror(
+    servers: ServerOptions,
     stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers that are to have the mirror, by commas.")
-    ] = "nats://127.0.0.1:4222",
     domain: Annotated[str, typer.Option(help="JetStream domain of the stream, behind a leaf link.")] = "",
     name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
     within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
-    creds: Credentials = "",
 ) -> None:
-    """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
+    """See to it that a stream of another domain is mirrored here; nothing happens if it is already.
+
+    Exit codes: 0 the mirror is there, 1 refused, 2 no server answered in time or the user is refused.
+    """
     from jetcluster.cli.streams import run_mirror
 
-    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
+    raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+@connects
+def status(
+    servers: ServerOptions,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds from one screen of --watch to the next.")] = 2.0,
+) -> None:
+    """Show the cluster on one screen: servers, health and its reasons, leaders, replicas that lag. Needs a user of the
+    system account.
+
+    Exit codes: 0 shown, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_status
+
+    raise typer.Exit(run_status(servers, as_json=as_json, watch=watch, every=every))
+
+
+@app.command()
+@connects
+def health(
+    servers: ServerOptions,
+    server: Annotated[str, typer.Argument(help="Name of one server; without it the whole cluster.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say whether the cluster or one server is healthy, and why not, for scripts. Needs a user of the system account.
+
+    Exit codes: 0 healthy, 1 not healthy, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.status import run_health
+
+    raise typer.Exit(run_health(servers, server, as_json=as_json))
+
+
+@app.command()
+@connects
+def streams(servers: ServerOptions, as_json: Json = False) -> None:
+    """List the streams of the user's account, or of all accounts for a user of the system account: leader, size,
+    replicas that lag.
+
+    Exit codes: 0 listed, 1 refused (the account has no JetStream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_streams
+
+    raise typer.Exit(run_streams(servers, as_json=as_json))
+
+
+@app.command()
+@connects
+def consumers(
+    servers: ServerOptions,
+    stream: Annotated[str, typer.Argument(help="The stream; ACCOUNT/STREAM for a user of the system account.")],
+    as_json: Json = False,
+) -> None:
+    """List the consumers of a stream, the slowest first.
+
+    Exit codes: 0 listed, 1 refused (no such stream), 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.stream_lists import run_consumers
+
+    raise typer.Exit(run_consumers(servers, stream, as_json=as_json))
+
+
+@app.command()
+@connects
+def users(servers: ServerOptions, as_json: Json = False) -> None:
+    """List accounts and their users: connections, usage and limits. Needs a user of the system account.
+
+    Exit codes: 0 listed, 2 no server reached, or the user is refused or not of the system account.
+    """
+    from jetcluster.cli.users import run_users
+
+    raise typer.Exit(run_users(servers, as_json=as_json))
+
+
+Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
+Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
+PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
+
+
+@app.command()
+@connects
+def backup(
+    servers: ServerOptions,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[list|verify|prune] DEST",
+            help="A folder or s3://bucket/prefix; list, verify and prune look at it.",
+        ),
+    ],
+    stream: Streams = None,
+    keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    point: PointName = "",
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged.
+    """
+    from jetcluster.cli import backup as work
+
+    if not 1 <= len(words) <= 2 or (len(words) == 2 and words[0] not in work.WORDS):
+        raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
+    place = work.Destination(words[-1], endpoint, region)
+    if len(words) == 2:
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
+    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
+
+
+@app.command()
+@connects
+def restore(
+    servers: ServerOptions,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder or s3://bucket/prefix with backups.")],
+    point: PointName = "",
+    stream: Streams = None,
+    name: Annotated[str, typer.Option("--as", help="Another name, for one stream.")] = "",
+    subject: Annotated[list[str] | None, typer.Option("--subject", help="With --as: its subjects; repeat it.")] = None,
+    replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Restore an account's streams, with sequences, times and consumers, from a restore point.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged or the result differs.
+    """
+    from jetcluster.backup.restore import RestoreOptions
+    from jetcluster.cli import backup as work
+
+    options = RestoreOptions(
+        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+    )
+    place = work.Destination(source, endpoint, region)
+    raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
@@ -98,22 +258,37 @@ def _objects() -> None:
 
 
 @objects.command("add")
-def add_bucket(
+@connects
+def object_add(
+    servers: ServerOptions,
     bucket: Annotated[str, typer.Argument(help="The bucket; its stream is OBJ_<bucket>.")],
-    server: Annotated[
-        str, typer.Option("-s", "--server", help="URLs of the servers, by commas.")
-    ] = "nats://127.0.0.1:4222",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the bucket.")] = 1,
     storage: Annotated[str, typer.Option(help="file or memory.")] = "file",
     max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
     ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
     description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
-    creds: Credentials = "",
 ) -> None:
-    """Create a bucket for stock clients and the object service alike."""
+    """Create a bucket for stock clients and the object service alike.
+
+    Exit codes: 0 the bucket is there, 1 refused, 2 no server answered or the user is refused.
+    """
     from jetcluster.cli.streams import Wish, run_add
 
-    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
+    raise typer.Exit(run_add(servers, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    bash: eval "$(jetcluster completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish:
+    jetcluster completion fish > ~/.config/fish/completions/jetcluster.fish
+    """
+    from jetcluster.cli.completion import print_script
+
+    raise typer.Exit(print_script(app, shell.value))
 
 
 def run_command(words: Sequence[str]) -> int:

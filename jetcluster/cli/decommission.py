@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, TOO_SLOW, ServerRefusedError, fail, urls_of
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, TOO_SLOW, ServerRefusedError, fail, shown
+from jetcluster.client.reconnect import NotReachedError, Reconnecting
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, JetclusterError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 EVACUATE = "$JS.API.SERVER.EVACUATE"
 REMOVE = "$JS.API.SERVER.REMOVE"
 LOOK_SECONDS = 0.5
+SYSTEM_USER = "name one with --user and --password, --creds or --context (docs/commands.md)"
 ASK_SECONDS = 6.0
 """Timeout of one answer; the cluster itself waits up to 4 s for a leader."""
 Say = Callable[[str], None]
@@ -30,27 +31,27 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Decommission:
-    """One run of the command. `urls` are tried in turn, with credentials of the system account."""
+    """One run of the command, over a link with a user of the system account."""
 
-    urls: Sequence[str]
+    link: Reconnecting
     node: str
     within: float
     """Seconds until the tool gives up; the cluster continues the step in progress."""
     say: Say
-    credentials: Credentials = field(default_factory=Credentials)
-    _connection: Connection | None = None
+    begun: bool = False
+    """The cluster was told to empty the server."""
     _deadline: float = 0.0
-    _at: int = 0
 
     def run(self) -> None:
-        """Removes the server. Raises ServerRefusedError, TimeoutError, and `Connection`'s errors for a refused user."""
+        """Removes the server. Raises ServerRefusedError, TimeoutError, and the link's errors for a user that is refused
+        and for servers that were not reached from the start on."""
         self._deadline = time.monotonic() + self.within
         try:
             self._empty()
             self._remove()
             self._verify()
         finally:
-            self._drop()
+            self.link.close()
 
     def cancel(self) -> None:
         """Lets the cluster use the server again. Raises what `run` raises."""
@@ -58,7 +59,7 @@ class Decommission:
         try:
             self._ask(EVACUATE, cancel=True)
         finally:
-            self._drop()
+            self.link.close()
         self.say(f"{self.node} takes replicas again; what has moved stays where it is")
 
     def _empty(self) -> None:
@@ -103,31 +104,25 @@ class Decommission:
         body = json.dumps({"peer": self.node, **more}).encode()
         while True:
             try:
-                answer = self._connected().request(subject, body, timeout=self._left(ASK_SECONDS)).json()
+                connection = self.link.connection(self._left(ASK_SECONDS))
+                answer = connection.request(subject, body, timeout=self._left(ASK_SECONDS)).json()
             except (ConnectionLostError, RequestTimeoutError):
                 self._wait()
                 continue
             except NoRespondersError:
-                text = f"{subject} is answered to users of the system account only: check --server"
+                text = f"{subject} is answered to users of the system account only: {SYSTEM_USER}"
                 raise ServerRefusedError(text, 503) from None
             if "error" not in answer:
+                self.begun = True
                 return answer
             error = ApiError.from_dict(answer["error"])
             if not error.retriable:
                 raise ServerRefusedError(error.description, error.err_code)
             self._wait()
 
-    def _connected(self) -> Connection:
-        """Returns a connection to any server that answers, as the removed one may be down."""
-        if self._connection is None:
-            urls = [*self.urls[self._at :], *self.urls[: self._at]]
-            self._connection = Connection(urls, credentials=self.credentials, timeout=self._left(ASK_SECONDS))
-        return self._connection
-
     def _wait(self) -> None:
-        """Waits and moves on to the next server, as the removed one may not learn of its removal."""
-        self._drop()
-        self._at = (self._at + 1) % len(self.urls)
+        """Waits and moves on to the next server, as the removed one may be down or not learn of its removal."""
+        self.link.next()
         time.sleep(self._left(LOOK_SECONDS))
 
     def _left(self, most: float) -> float:
@@ -136,11 +131,6 @@ class Decommission:
         if left <= 0:
             raise TimeoutError
         return min(left, most)
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
 
 
 def _progress(left: dict[str, Any]) -> str:
@@ -155,20 +145,23 @@ def _progress(left: dict[str, Any]) -> str:
     return text + (f"; stuck: {'; '.join(left['stuck'])}" if left["stuck"] else "")
 
 
-def run_decommission(servers: str, node: str, within: float, *, cancel: bool, credentials: str = "") -> int:
-    """Runs the command and returns the exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
-    urls = urls_of(servers)
-    work = Decommission(urls, node, within, lambda text: print(text, flush=True), Credentials(creds_file=credentials))
+def run_decommission(servers: ServerOptions, node: str, within: float, *, cancel: bool) -> int:
+    """Runs the command and returns the exit code: 0 done, 1 refused, 2 no server reached or the user refused, 3 not
+    done in time."""
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    work = Decommission(Reconnecting(servers, say), node, within, say)
     try:
         work.cancel() if cancel else work.run()
     except ServerRefusedError as error:
         return fail("decommission", f"refused: {error}", REFUSED)
     except TimeoutError:
-        return fail(
-            "decommission",
-            f"not done after {within:.0f} s; the cluster goes on with it, run the command again",
-            TOO_SLOW,
-        )
+        after = "the cluster goes on with it, run the command again" if work.begun else "no answer came, nothing began"
+        return fail("decommission", f"not done after {within:.0f} s; {after}", TOO_SLOW if work.begun else NOT_REACHED)
+    except NotReachedError as error:
+        return fail("decommission", str(error), NOT_REACHED)
     except (JetclusterError, OSError) as error:
-        return fail("decommission", f"{servers}: {error}", NOT_REACHED)
+        return fail("decommission", f"{', '.join(shown(servers))}: {error}", NOT_REACHED)
     return DONE

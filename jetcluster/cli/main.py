@@ -14,16 +14,29 @@ if TYPE_CHECKING:
 
 OVERVIEW = """jetcluster: a clustered JetStream server that stock NATS clients use unchanged
 
-Usage: jetcluster <command> [options]
+Usage: jetcluster <command> [options]          (jetcluster <command> --help)
 
-Commands:
-    serve    Run one server; takes nats-server's flags (jetcluster serve --help). The default when a flag comes first
-    up       Start a local cluster in one command and watch it
+Servers:
+    serve         Run one server; takes nats-server's flags. The default when a flag comes first
+    up            Start a local cluster in one command and watch it
+
+Looking at a cluster:
+    status        The cluster on one screen: health and its reasons, leaders, replicas that lag
+    health        Is the cluster, or one server, healthy? An exit code for scripts
+    streams       List streams: leader, size, replicas that lag
+    consumers     List the consumers of a stream, the slowest first
+    users         List accounts and users with their connections, usage and limits
+
+Changing it:
     decommission  Empty a server and remove it from the cluster
-    rescue   Show what is left of streams that lost their majority for good, and go on with one replica
-    mirror   Mirror a stream of another JetStream domain here
-    object   Make buckets for large objects
-    pipeline Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)
+    rescue        Show what is left of streams that lost their majority for good, and go on with one replica
+    backup        Back up an account to a folder or S3, incrementally
+    restore       Restore an account, or some of its streams, from a backup
+    mirror        Mirror a stream of another JetStream domain here
+    object        Make buckets for large objects
+    pipeline      Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)
+
+    completion    Print the script that completes commands and options in bash, zsh or fish
 """
 
 
@@ -35,6 +48,10 @@ def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
         return serve(words, "nats-server")
     if words[:1] == ["serve"]:
         return serve(words[1:], "jetcluster serve")
+    if not words and "_JETCLUSTER_COMPLETE" in os.environ:  # a shell asks for completions
+        from jetcluster.cli import commands, completion
+
+        return completion.complete(commands.app)
     if not words or words[0] in ("help", "-h", "--help", "-help"):
         sys.stdout.write(OVERVIEW)
         return 0
@@ -111,6 +128,7 @@ def _check_config(path: str) -> int:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
     from jetcluster.config.load import load_file
+    from jetcluster.config.option_checks import problem_of
 
     try:
         options, pedantic = load_file(path)
@@ -121,6 +139,8 @@ def _check_config(path: str) -> int:
     options.add_start_warnings()
     for warning in options.warnings:
         print(f"nats-server: warning: {warning}", file=sys.stderr)
+    if problem := problem_of(options):  # nats-server's -t does not look, and a flag may mend it
+        print(f"nats-server: warning: a server does not start with this file alone: {problem}", file=sys.stderr)
     print(f"nats-server: configuration file {path} is valid ({options.config_digest})", file=sys.stderr)
     return 0
 

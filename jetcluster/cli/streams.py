@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, connected, fail, shown
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import CredentialsError
+from jetcluster.client.reconnect import Reconnecting
+from jetcluster.client.reply import ServerError
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import NO_SUITABLE_PEERS, STREAM_NAME_EXISTS, ApiError, PassingError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials, CredentialsError
-from jetcluster.spark.reply import ServerError
 
 AGAIN_SECONDS = 0.5
 ASK_SECONDS = 5.0
@@ -30,26 +31,23 @@ ASK_SECONDS = 5.0
 class Mirror:
     """`name` mirrors `stream` of `domain` (`""`: of the same domain) and answers Direct Gets for it."""
 
-    urls: Sequence[str]
+    link: Reconnecting
     stream: str
     domain: str
     name: str
     replicas: int
     say: Callable[[str], None]
-    credentials: Credentials
 
     def run(self, within: float) -> None:
         """Creates the mirror. Raises ServerRefusedError, ServerError, CredentialsError, or at the end TimeoutError."""
         deadline = time.monotonic() + within
-        urls = deque(self.urls)
         while (left := deadline - time.monotonic()) > 0:
             try:
-                with Connection(urls, credentials=self.credentials, timeout=min(left, ASK_SECONDS)) as connection:
-                    if self._done(connection):
-                        return
+                if self._done(self.link.connection(min(left, ASK_SECONDS))):
+                    return
             except PassingError:
                 pass  # a link or a leader may appear
-            urls.rotate(-1)
+            self.link.next()
             time.sleep(AGAIN_SECONDS)
         raise TimeoutError
 
@@ -101,21 +99,21 @@ class Mirror:
         return f"{self.stream} of {self.domain}" if self.domain else self.stream
 
 
-def run_mirror(
-    servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
-) -> int:
-    """Runs the command and returns the exit code: 0 the mirror exists, 1 refused, 2 no server answered in time."""
-    urls = urls_of(servers)
+def run_mirror(servers: ServerOptions, stream: str, domain: str, name: str, replicas: int, within: float) -> int:
+    """Runs the command and returns the exit code: 0 the mirror exists, 1 refused, 2 no server answered in time or the
+    user is refused."""
     say = functools.partial(print, flush=True)
-    mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
+    link = Reconnecting(servers, say, patient=True)
     try:
-        mirror.run(within)
+        Mirror(link, stream, domain, name or stream, replicas, say).run(within)
     except ServerRefusedError as error:
         return fail("mirror", str(error), REFUSED)
     except TimeoutError:
-        return fail("mirror", f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
+        return fail("mirror", f"{', '.join(shown(servers))}: no answer within {within:.0f} s", NOT_REACHED)
     except (ServerError, CredentialsError) as error:
-        return fail("mirror", f"{servers}: {error}", NOT_REACHED)
+        return fail("mirror", f"{', '.join(shown(servers))}: {error}", NOT_REACHED)
+    finally:
+        link.close()
     return DONE
 
 
@@ -148,20 +146,18 @@ class Wish:
         }
 
 
-def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
-    """Asks the first reachable one of `servers` (URLs, by commas). Returns the exit code: 0 the bucket exists as
-    requested, 1 refused, 2 no server answered."""
-    urls = urls_of(servers)
-    try:
-        with Connection(urls, credentials=Credentials(creds_file=credentials)) as connection:
+def run_add(servers: ServerOptions, wish: Wish) -> int:
+    """Asks the first server that answers. Returns the exit code: 0 the bucket exists as requested, 1 refused, 2 no
+    server answered or the user is refused."""
+
+    def add(connection: Connection) -> int:
+        try:
             connection.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
-    except ApiError as error:
-        in_use = f"bucket {wish.bucket} is there, with another configuration"
-        code = NOT_REACHED if error.retriable else REFUSED
-        return fail("object add", in_use if error.err_code == STREAM_NAME_EXISTS else str(error), code)
-    except (ServerError, CredentialsError) as error:
-        return fail("object add", str(error), REFUSED)
-    except PassingError as error:
-        return fail("object add", str(error), NOT_REACHED)
-    print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
-    return DONE
+        except ApiError as error:
+            if error.err_code != STREAM_NAME_EXISTS:
+                raise
+            raise ServerRefusedError(f"bucket {wish.bucket} is there, with another configuration") from None
+        print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
+        return DONE
+
+    return connected("object add", servers, add)

@@ -132,26 +132,39 @@ def _show_live(cluster: LocalCluster, stop: threading.Event) -> None:
 
 
 def table_of(rows: list[NodeStatus]) -> Table:
+    """Returns a table that fits 80 columns. A healthy node's state is its role in the meta group."""
+    from rich import box
     from rich.filesize import decimal
     from rich.table import Table
 
-    table = Table("node", "client URL", "state", "meta group", title="jetcluster")
+    table = Table(title="jetcluster", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title in ("node", "clients at", "state"):
+        table.add_column(title, no_wrap=True)
     for title in ("streams", "messages", "stored", "clients", "memory"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        color = "green" if row.state == "healthy" else "red"
+        healthy = row.state == "healthy"
         table.add_row(
             row.name,
-            row.url,
-            f"[{color}]{row.state}[/]",
-            row.role,
-            str(row.streams),
-            f"{row.messages:,}",
+            row.url.removeprefix("nats://"),
+            f"[{'green' if healthy else 'red'}]{row.role if healthy else row.state}[/]",
+            _count(row.streams),
+            _count(row.messages),
             decimal(row.bytes),
-            str(row.connections),
+            _count(row.connections),
             decimal(row.memory),
         )
     return table
+
+
+def _count(number: int) -> str:
+    """Returns a number in seven characters at most: 12,345 and 123.5M."""
+    if number < 100_000:
+        return f"{number:,}"
+    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if number < 1_000 * size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number / 1e12:.1f}T"
 
 
 def _print_plain(cluster: LocalCluster, stop: threading.Event) -> None:

@@ -137,7 +137,7 @@ ANNOUNCE_SECONDS = 0.02
 ADVICE = (
     "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
     "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
-    "store has is still in it"
+    "store has is still in it. With jetstream { set_aside_removed: true } the server does so by itself when it starts"
 )
 
 
@@ -147,9 +147,13 @@ class Joining:
     def __init__(
         self, runtime: Runtime, network: Network, meta: MetaReplica, members: MetaMembers, cluster_id: ClusterId,
         background: Background, *, expected_nodes: Callable[[], int], settled: Callable[[], bool], roster: Roster,
-        founding: Founding = Founding.TOGETHER,
+        founding: Founding = Founding.TOGETHER, came_back: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
+        """`settled` returns whether each configured route led somewhere (see `bootstrap`). `came_back` is called when
+        this server turns out to have been removed before it started."""
+        self._came_back = came_back
+        self._followed = False
+        """True once this process was a member under a leader: it was removed while it ran, which is meant to stop."""
         self._founding = founding
         self._announcing = False
         self._roster = roster
@@ -199,6 +203,9 @@ class Joining:
             self._cluster_id.confirm(self._meta.machine.cluster_id)
 
     def tick(self) -> None:
+        group = self._meta.group
+        if group is not None and group.leader is not None and self._network.me in group.members:
+            self._followed = True
         if self._boot is not None:
             self._look_for_cluster(self._boot)
         else:
@@ -327,6 +334,8 @@ class Joining:
             if REMOVED in str(error) and not self.removed:
                 self.removed = REMOVED
                 self._runtime.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
+                if not self._followed:
+                    self._came_back()
         except MeshError:
             pass  # the next round asks again
 

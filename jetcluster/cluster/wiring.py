@@ -94,6 +94,8 @@ class NodeSide(NamedTuple):
     renew_data: Callable[[str], None] = lambda reason: None
     start_again: Callable[[str], None] = lambda reason: None
     founding: Founding = Founding.TOGETHER
+    removed: Callable[[], None] = lambda: None
+    """Called when this server turns out to have been removed from the cluster before it started."""
 
 
 class Hub(NamedTuple):
@@ -155,6 +157,7 @@ class Parts:
         self.joining = Joining(
             runtime, network, meta, self.members, self.cluster_id, self.background,
             expected_nodes=node.expected_nodes, settled=node.settled, roster=roster, founding=node.founding,
+            came_back=node.removed,
         )  # fmt: skip
         health = network.raft.health
         health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")

@@ -256,6 +256,10 @@ KEYS: Final = {
               "By default, and with `always`, every message is synced before its ack. A duration relaxes it, with a "
               "warning, and another one if servers differ ([health.md](health.md)).", fixed="SyncInterval"),
         value("strict", as_bool, "Requests with unknown fields are refused.", fixed="JetStreamStrict"),
+        value("set_aside_removed", as_bool,
+              "jetcluster only. A server that was removed from the cluster and comes back with its store moves that "
+              "to `jetstream-removed-<peer id>` and joins as a new member ([servers](membership/servers.md)).",
+              fixed="JetStreamSetAsideRemoved"),
         value("unique_tag", server.as_tag_prefix, "No two replicas on servers with the same tag of this prefix."),
         value("max_buffered_size", as_size, "Per stream; more is refused with 429.", fixed="StreamMaxBufferedSize"),
         value("max_buffered_msgs", as_int, "As `max_buffered_size`.", fixed="StreamMaxBufferedMsgs"),

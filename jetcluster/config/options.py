@@ -139,6 +139,8 @@ class JetStreamOptions:
     sync_interval: float | None = None
     """None (the default, and "always"): fsync before every ack. A duration relaxes it."""
     strict: bool = False
+    set_aside_removed: bool = False
+    """A store that the cluster has removed is moved away, and the server joins as a new member."""
     unique_tag: str = ""
     """A prefix in lower case: no two replicas of a stream are placed on servers that share a tag with this prefix."""
     max_buffered_size: int = 0

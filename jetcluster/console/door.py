@@ -7,9 +7,12 @@ clients like those of the WebSocket port: the server's own users, of connection 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
+from jetcluster.console.audit import Audit
+from jetcluster.protocol.parser import Parser
 from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.client.client import Client
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.config.tls_options import TlsOptions
     from jetcluster.server.client.clients import ServerParts
+
+log = logging.getLogger("jetcluster.server")
 
 PATH: Final = "/ui/nats"
 
@@ -41,6 +46,29 @@ class ConsoleEntrance(WsEntrance):
         info = super().info()
         info.pop("connect_urls", None)
         return info
+
+
+class ConsoleClient(Client):
+    """A client behind the door: what it changes is in the log."""
+
+    def __init__(self, parts: ServerParts, cid: int, entrance: ConsoleEntrance) -> None:
+        super().__init__(parts, cid, entrance)
+        options, state = parts.state.options, parts.state
+        parser = Parser(options.max_payload, options.max_control_line)
+        self._audit = Audit(parser, state.clock, self._tell)
+
+    def _tell(self, text: str) -> None:
+        if self.session.router is not None:  # strangers have no lines in the log
+            log.info("%s - console: %s", self.head(), text)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.close_reason:
+            self._audit.received(data)
+
+    def ended(self) -> None:
+        self._audit.end()
+        super().ended()
 
 
 class Door:
@@ -82,7 +110,7 @@ class Door:
     def _open(self, request: UpgradeRequest) -> Client:
         if self._is_shut:
             raise HandshakeError(503, "the server is going away")
-        return Client(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
+        return ConsoleClient(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
 
     def close(self) -> None:
         """Drops connections in their handshake. The server closes the clients."""

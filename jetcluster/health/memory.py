@@ -31,7 +31,7 @@ class MemoryWatch:
         self._root = root
         self._next = 0.0
         self._found = ""
-        self._limit = _limit(root)
+        self._limit = memory_limit(root)
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def trouble(self) -> str:
@@ -68,10 +68,10 @@ class MemoryWatch:
         return f"{available >> 10} MiB are available of the machine's {total >> 10} MiB"
 
 
-def _limit(root: Path) -> int | None:
-    """Return the smallest limit of the process's control group and of the groups above it: a systemd unit has its own
-    group, and each parent may have a limit. In a container, the path from the kernel may exist only outside of it:
-    then the top group is the container's."""
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Return the smallest limit in bytes of the process's control group and of the groups above it; None without one. A
+    systemd unit has its own group, and each parent may have a limit. In a container, the path from the kernel may exist
+    only outside of it: then the top group is the container's."""
     found = [_number(file) for file in _limit_files(root)]
     return min((limit for limit in found if limit is not None), default=None)
 

@@ -19,7 +19,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
-from jetcluster.mirror.upstream import Start, Upstream, start_of
+from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
@@ -34,6 +34,8 @@ FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")
 NOBODYS_INBOX: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
 """Time without a message or a heartbeat (one per second) after which the consumer counts as gone."""
+QUIET_SECONDS: Final = 2.5
+"""Longest silence between two heartbeats, with one lost or late."""
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 10.0
 NOBODY_RETRY_SECONDS: Final = 1.0
@@ -71,6 +73,7 @@ class UpstreamLink:
         self._log = log
         self._heard = 0.0
         """Time of the last sign of the consumer; 0: never."""
+        self._made = around.clock.monotonic()
         self._fails = 0
         self._life = 0
         """Number of the attempt: callbacks of earlier ones are ignored."""
@@ -180,10 +183,18 @@ class UpstreamLink:
 
     @property
     def lag_seconds(self) -> float:
-        """Age of the newest message here while the upstream has more, else 0."""
+        """Age of the newest message here while the upstream has more; of the last word from a silent upstream, which
+        may have had more since; else 0."""
+        silent = self.silent_seconds
+        known = silent if silent > QUIET_SECONDS else 0.0
         if not self.lag or not self.last_ts:
-            return 0.0
-        return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+            return known
+        return max(known, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Age of the last word from the upstream, a heartbeat too; without any, of this link."""
+        return self._around.clock.monotonic() - (self._heard or self._made)
 
     @property
     def _has_room(self) -> bool:
@@ -282,9 +293,10 @@ class UpstreamLink:
 
     def _ask(
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
-        refused: ApiError | None = None,
+        refused: ApiError | Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set."""
+        """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set, which
+        may be a call in place of that."""
         around, life = self._around, self._life
         inbox = b"_INBOX.JSL." + self._token()
 
@@ -313,9 +325,13 @@ class UpstreamLink:
                 answer = json.loads(payload)
                 failed = answer.get("error")
                 error = ApiError(failed["code"], failed["err_code"], failed["description"]) if failed else None
-                error = (refused or error) if error is not None else None
                 if error is None:
                     answered(answer)
+                elif callable(refused):
+                    error = None
+                    refused()
+                else:
+                    error = refused or error
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
                 error = self.upstream.setup_error(f"not an answer: {type(wrong).__name__}")
             except DamagedError as damage:
@@ -355,8 +371,33 @@ class UpstreamLink:
         elif last_seq < seen and not renewed:
             text = f"stream {upstream.name} went back to sequence {last_seq}, {seen} was read"
             self._fail(upstream.setup_error(text))
+        elif cursor is None and not upstream.mirror and (origin := self._earlier(identity)) is not None:
+            self._recognize(identity, origin)
         else:
             self._create(identity)
+
+    def _earlier(self, identity: bytes) -> SourcedFrom | None:
+        """The newest message of a source that came from an upstream created at another time, None for none. Raises
+        DamagedError."""
+        store = self._around.target.store
+        found = newest_of(self.upstream, store) if store.messages else None
+        return found if found is not None and found.identity not in (b"", identity) else None
+
+    def _recognize(self, identity: bytes, origin: SourcedFrom) -> None:
+        """Begins where this stream stands if the upstream has the message that came last from an earlier one: it is the
+        same stream then, and both were restored. Otherwise begins at its first message."""
+
+        def compare(answer: dict[str, Any]) -> None:
+            message = answer["message"]
+            same = message["subject"].encode() == origin.subject
+            same = same and base64.b64decode(message.get("data", "")) == origin.payload
+            self._create(identity, origin.identity if same else b"")
+
+        def create() -> None:
+            self._create(identity)
+
+        body = b'{"seq":%d}' % origin.seq
+        self._ask(self.upstream.get_subject(), body, compare, create, refused=create)
 
     def _verify(self, identity: bytes, seen: int) -> None:
         """Checks an upstream that was created anew. A mirror shares its sequences, so it goes on only if that is the
@@ -378,10 +419,11 @@ class UpstreamLink:
         body = b'{"seq":%d}' % seen
         self._ask(self.upstream.get_subject(), body, compare, lambda: self._fail(error), refused=error)
 
-    def _create(self, identity: bytes) -> None:
+    def _create(self, identity: bytes, same: bytes = b"") -> None:
+        """Creates the consumer; `same` as for `start_of`."""
         upstream, around = self.upstream, self._around
         self._identity = identity
-        self._start = start_of(upstream, around.target, identity)
+        self._start = start_of(upstream, around.target, identity, same)
         if upstream.consumer is not None:
             self._bind_given(upstream.consumer)
             return

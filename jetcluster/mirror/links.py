@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from jetcluster.mirror.link import UpstreamLink
+from jetcluster.mirror.link import SILENCE_SECONDS, UpstreamLink
 from jetcluster.mirror.ports import LinkDependencies, LinkLog
 from jetcluster.mirror.upstream import Upstream
 
@@ -24,6 +24,8 @@ class Links:
         self._leading = False
         self._log = LinkLog(around.log, around.timers, stream)
         self.by_key: dict[bytes, UpstreamLink] = {}
+        self._silent_since: float | None = None
+        """Time (monotonic) since which an upstream is silent, as the log says; None while all are heard."""
 
     def begin(self) -> None:
         """Begins leading."""
@@ -72,8 +74,24 @@ class Links:
         return [Upstream(source, self._stream, mirror=False) for source in rules.config.get("sources") or ()]
 
     def tick(self) -> None:
-        for link in list(self.by_key.values()):
+        links = list(self.by_key.values())
+        for link in links:
             link.tick()
+        self._report_silence(links)
+
+    def _report_silence(self, links: list[UpstreamLink]) -> None:
+        """Logs once that upstreams became silent, and once that all are heard again, for all links of the stream."""
+        silent = [link for link in links if link.silent_seconds > SILENCE_SECONDS]
+        now = self._around.clock.monotonic()
+        if silent and self._silent_since is None:
+            first = max(silent, key=lambda link: link.silent_seconds)
+            self._silent_since = now - first.silent_seconds
+            text = "nothing is heard of the upstream: what is read here gets older"
+            self._around.log.warning(text, stream=self._stream, upstream=first.upstream.name, silent=len(silent))
+        elif not silent and self._silent_since is not None:
+            seconds, self._silent_since = round(now - self._silent_since, 1), None
+            if links:
+                self._around.log.info("the upstream is heard again", stream=self._stream, seconds=seconds)
 
     def applied(self, index: int, result: object) -> None:
         for link in list(self.by_key.values()):
@@ -90,11 +108,12 @@ class Links:
 
     def info(self, *, seconds: bool = False) -> dict[str, Any]:
         """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} without links, or when this
-        replica does not lead. `seconds` adds `lag_seconds` to each."""
+        replica does not lead. `seconds` adds `lag_seconds` and `silent_seconds` to each."""
         found = [link.info() for link in self.by_key.values()]
         if seconds:
             for shown, link in zip(found, self.by_key.values(), strict=True):
                 shown["lag_seconds"] = round(link.lag_seconds, 3)
+                shown["silent_seconds"] = round(link.silent_seconds, 3)
         if not found:
             return {}
         return {"mirror": found[0]} if b"" in self.by_key else {"sources": found}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -300,6 +299,22 @@ def latency_metrics(out: Exposition, node: Node) -> None:
         out.histogram("jetcluster_direct_get_seconds", text, latency, (("role", role),))
 
 
+def peer_metrics(out: Exposition, node: Node) -> None:
+    """The other members, as this one hears them: a dead server has no samples of its own."""
+    engine = engine_of(node)
+    group = engine.meta.group if engine is not None else None
+    if engine is None or group is None:
+        return
+    network = engine.network
+    others = sorted(group.members - {network.me})
+    seen = [peer for peer in others if peer in network.mesh.peers and network.raft.peers.is_alive(peer)]
+    out.gauge("jetcluster_peers_expected", "Other members of the cluster", len(others))
+    out.gauge("jetcluster_peers_seen", "Those of them that this server hears", len(seen))
+    for peer in others:
+        labels = (("peer", node_name(engine, peer)),)
+        out.gauge("jetcluster_peer_seen", "Whether this server hears the member", int(peer in seen), labels)
+
+
 def storage_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
@@ -372,10 +387,8 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
 def _peers(
     out: Exposition, engine: JetStream, replica: StreamReplica, notes: LagNotes, stream: tuple[tuple[str, str], ...]
 ) -> None:
-    gid = replica.group.gid
-    for peer in replica.group.status().peers:
-        labels = (*stream, ("replica", node_name(engine, peer.peer)))
-        lag = notes.of(replica, peer.match_index, partial(engine.network.catchup.missing, gid, peer.peer))
+    for peer, lag in notes.peers(engine, replica):
+        labels = (*stream, ("replica", node_name(engine, peer)))
         out.gauge("jetcluster_replica_lag_entries", "Log entries a replica lacks, says its leader", lag.entries, labels)
         out.gauge("jetcluster_replica_lag_messages", "Messages a replica lacks, about", lag.messages, labels)
         out.gauge(
@@ -390,6 +403,8 @@ def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str
         out.gauge("jetcluster_upstream_lag_messages", "Messages a mirror or source lacks", link["lag"], labels)
         seconds = link["lag_seconds"]
         out.gauge("jetcluster_upstream_lag_seconds", "How old the newest one here is meanwhile", seconds, labels)
+        silent = link["silent_seconds"]
+        out.gauge("jetcluster_upstream_silent_seconds", "Time since the upstream was heard", silent, labels)
 
 
 MAX_ACCOUNTS = 10_000
@@ -532,7 +547,9 @@ class Metrics:
     def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node
         self._source = source
-        self._notes = LagNotes(node)
+        notes = node.monitoring.notes
+        assert isinstance(notes, LagNotes), "NodeMonitoring has them"
+        self._notes = notes
 
     async def scrape(self, query: Query) -> bytes:
         """Returns the text; `prefix` replaces the exporter's `gnatsd` and `jetstream`. Raises QueryError."""
@@ -546,6 +563,7 @@ class Metrics:
         health_metric(out, node, core, await source.healthz({}))
         node_metrics(out, node)
         latency_metrics(out, node)
+        peer_metrics(out, node)
         storage_metrics(out, node)
         await _spread(jetstream_metrics(out, node, source, system, query))
         await _spread(replica_metrics(out, node, self._notes))

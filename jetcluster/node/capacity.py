@@ -112,11 +112,17 @@ class Capacity:
         )
 
 
-def physical_memory() -> int:
+def physical_memory(root: Path = Path("/")) -> int:
+    """Returns the bytes of the machine, or those that the control group allows if they are less. `root`: see
+    `MemoryWatch`."""
+    from jetcluster.health.memory import memory_limit
+
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
-        return UNKNOWN_MEMORY_BYTES
+        machine = UNKNOWN_MEMORY_BYTES
+    limit = memory_limit(root)
+    return machine if limit is None else min(machine, limit)
 
 
 def free_disk(directory: Path, files: Files = os) -> int:

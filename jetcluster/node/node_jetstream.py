@@ -155,6 +155,13 @@ class NodeJetStream(MeshListener):
 
             if text := left_out_reason(directory, files):
                 raise StorageError(f"Can't start JetStream: {text}")
+            if options.jetstream.set_aside_removed:
+                from jetcluster.node.removed_store import RemovedStoreError, set_aside
+
+                try:
+                    set_aside(directory, self._log, files)
+                except RemovedStoreError as error:
+                    raise StorageError(f"Can't start JetStream: {error}") from error
             settle(directory, files)
         try:
             identity = load_identity(
@@ -417,6 +424,7 @@ class NodeJetStream(MeshListener):
                     renew_data=restarts.renew,
                     start_again=restarts.again,
                     founding=self._founding(),
+                    removed=self._removed,
                     save_cluster=lambda cluster_id, member: save_identity(
                         directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
                     ),
@@ -525,6 +533,13 @@ class NodeJetStream(MeshListener):
         except OSError as error:
             self._log.error("the store cannot be marked as left out", error=str(error))
         self._endings.give_up(self._left_out)
+
+    def _removed(self) -> None:
+        """Starts again without the store of a server that came back after its removal, where that is wanted."""
+        if self._options.jetstream.set_aside_removed:
+            from jetcluster.node.removed_store import leave
+
+            leave(Path(self.store_dir), self._log, self._endings.start_again, self._platform.files)
 
     def _health(self, journal: Journal) -> NodeHealth:
         from jetcluster.health.cluster_clock import ClusterClock

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.pipeline.result import UsageError
 
 if TYPE_CHECKING:
-    from jetcluster.spark.options import ServerOptions
-    from jetcluster.spark.stream_state import StreamState
+    from jetcluster.client.servers import ServerOptions
+    from jetcluster.client.stream_state import StreamState
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 _LOGIN: Final[dict[str, tuple[str, str, str]]] = {
@@ -92,8 +92,9 @@ def server_options_of(args: argparse.Namespace) -> ServerOptions:
 
 def stream_state_of(args: argparse.Namespace, stream: str) -> StreamState:
     """Returns the stream's state from its leader. Raises UsageError if there is none, and a connection's errors."""
+    from jetcluster.client.servers import ask
+    from jetcluster.client.stream_state import StreamError, stream_state
     from jetcluster.errors import ApiError
-    from jetcluster.spark.stream_state import StreamError, ask, stream_state
 
     try:
         return ask(server_options_of(args), lambda connection: stream_state(connection, stream))

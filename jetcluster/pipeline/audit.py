@@ -25,8 +25,8 @@ from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError, exp
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jetcluster.spark.options import ServerOptions
-    from jetcluster.spark.stream_state import StreamState
+    from jetcluster.client.servers import ServerOptions
+    from jetcluster.client.stream_state import StreamState
 
 Place = tuple[int, int]
 """(time in Unix nanoseconds, digest of subject, header block and payload)."""
@@ -199,7 +199,7 @@ class Audit:
 
     def replicas(self, state: StreamState) -> None:
         """Compares the replicas with each other, and those of each mirror with the leader."""
-        from jetcluster.spark.stream_state import is_ours
+        from jetcluster.client.stream_state import is_ours
 
         with self._server.connect() as connection:
             if not is_ours(connection):

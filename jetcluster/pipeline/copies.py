@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.servers import ServerOptions
+from jetcluster.client.stream_state import StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.connection import Connection
 from jetcluster.spark.fetch import PROOF
-from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.stream_state import StreamState, stream_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -51,7 +51,7 @@ def publish(plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
 
 def ensure_stream(plan: RestorePlan, args: argparse.Namespace) -> None:
     """Creates a missing stream if `--create` is given. Raises UsageError if the stream does not exist afterwards."""
-    from jetcluster.spark.stream_state import ask
+    from jetcluster.client.servers import ask
 
     options = server_options_of(args)
     try:
@@ -70,16 +70,17 @@ def ensure_stream(plan: RestorePlan, args: argparse.Namespace) -> None:
 
 
 def _messages(plan: RestorePlan, args: argparse.Namespace) -> int:
-    from jetcluster.spark.stream_state import ask, stream_state
+    from jetcluster.client.servers import ask
+    from jetcluster.client.stream_state import stream_state
 
     return ask(server_options_of(args), lambda connection: stream_state(connection, plan.target)).messages
 
 
 def _place(plan: RestorePlan, args: argparse.Namespace, job: str) -> int:
     """Returns the index of the first batch that may be incomplete, by the marker of the stream's last message."""
+    from jetcluster.client.servers import ask
     from jetcluster.spark import fence
     from jetcluster.spark.fence import read_last
-    from jetcluster.spark.stream_state import ask
 
     last = ask(server_options_of(args), lambda connection: read_last(connection, plan.target))
     found = fence.parse(last.marker)

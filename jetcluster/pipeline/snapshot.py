@@ -22,8 +22,8 @@ from jetcluster.pipeline.result import Result, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jetcluster.spark.connection import Connection
-    from jetcluster.spark.stream_state import StreamState
+    from jetcluster.client.connection import Connection
+    from jetcluster.client.stream_state import StreamState
 
 PRESENT: Final = "present"
 DELETED: Final = "deleted"
@@ -57,8 +57,9 @@ def stream_of(args: argparse.Namespace) -> str:
 
 def moment(args: argparse.Namespace, state: StreamState) -> int:
     """Returns the last sequence of the snapshot; 0 if nothing had been written. Raises UsageError."""
+    from jetcluster.client.servers import ask
+    from jetcluster.client.stream_state import seq_at_time
     from jetcluster.spark.options import OptionError, OptionReader
-    from jetcluster.spark.stream_state import ask, seq_at_time
 
     if args.as_of_seq is not None:
         if not 0 < args.as_of_seq <= state.last:
@@ -148,8 +149,8 @@ def key_of(subject: Any) -> Any:
 
 def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
     """Returns (subjects stored now, number of stored messages up to `seq`)."""
+    from jetcluster.client.servers import ask
     from jetcluster.spark.resolve import stored_subjects
-    from jetcluster.spark.stream_state import ask
 
     def question(connection: Connection) -> tuple[tuple[str, ...], int | None]:
         stored = stored_up_to(partial(_extent, connection, stream), partial(_behind, connection, stream, seq))
@@ -172,7 +173,7 @@ def stored_up_to(extent: Any, behind: Any) -> int | None:
 
 
 def _extent(connection: Connection, stream: str) -> tuple[int, int]:
-    from jetcluster.spark.stream_state import stream_state
+    from jetcluster.client.stream_state import stream_state
 
     state = stream_state(connection, stream)
     return state.messages, state.last
@@ -180,8 +181,8 @@ def _extent(connection: Connection, stream: str) -> tuple[int, int]:
 
 def _behind(connection: Connection, stream: str, seq: int) -> int | None:
     """Returns the number of messages after `seq` by a replica that has all of them; None if this one has not."""
+    from jetcluster.client.stream_state import is_ours, stream_state
     from jetcluster.spark.fetch import PROOF
-    from jetcluster.spark.stream_state import is_ours, stream_state
 
     state = stream_state(connection, stream)
     if state.last <= seq:

@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.connection import Connection
 from jetcluster.spark.publish import Message, Patience, PubAck, PublishError, ServerLink, check_size, read_ack
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 MARKER: Final = b"Jc-Pipeline"
 _JOB: Final = re.compile(r"[A-Za-z0-9_.:=+-]{1,128}")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.options import ServerOptions, SourceOptions
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import ConnectionLostError
+from jetcluster.client.servers import ServerOptions
+from jetcluster.client.stream_state import StreamError, is_ours
+from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import Target
-from jetcluster.spark.reply import ConnectionLostError
-from jetcluster.spark.stream_state import StreamError, is_ours
 
 
 class Link:

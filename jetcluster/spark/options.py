@@ -10,15 +10,15 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import CallerError
 from jetcluster.model.times import MILLISECOND, parse_rfc3339
 from jetcluster.protocol import subjects
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials
 from jetcluster.spark.schema import check_columns, default_columns
 
 EARLIEST: Final = -2
@@ -34,32 +34,6 @@ Place = int | dict[str, Any]
 
 class OptionError(CallerError, ValueError):
     """An option is unknown, missing or invalid."""
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """The cluster's servers, and the credentials for them. Sink and source share these."""
-
-    servers: tuple[str, ...]
-    credentials: Credentials = field(default_factory=Credentials)
-    domain: str = ""
-    inbox_prefix: str = "_INBOX"
-    connect_timeout: float = 3.0
-
-    @property
-    def api_prefix(self) -> str:
-        return f"$JS.{self.domain}.API." if self.domain else "$JS.API."
-
-    def connect(self, first: int = 0, more: tuple[str, ...] = ()) -> Connection:
-        """Connects to the first server that answers, from number `first` on, then `more`. Raises as `Connection`."""
-        at = first % len(self.servers)
-        return self.connect_to(*self.servers[at:], *self.servers[:at], *more)
-
-    def connect_to(self, *servers: str) -> Connection:
-        return Connection(
-            servers, credentials=self.credentials, timeout=self.connect_timeout, api_prefix=self.api_prefix,
-            inbox_prefix=self.inbox_prefix,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,7 +86,7 @@ SERVER_OPTIONS: Final = {
     name.lower(): name
     for name in (
         "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
-        "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+        "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
     )
 }  # fmt: skip
 """Lower case -> as written, for the options that sink and source share."""
@@ -209,8 +183,8 @@ def server_options(reader: OptionReader) -> ServerOptions:
         if parts.scheme not in ("nats", "tls") or not parts.hostname:
             raise OptionError(f"servers: {url!r} is no URL like nats://host:4222 or tls://host:4222")
     files = {f.name: reader.text(re.sub("_(.)", lambda m: m[1].upper(), f.name)) for f in fields(Credentials)}
-    del files["tls"]
-    credentials = Credentials(**files, tls=reader.flag("tls", False))
+    del files["tls"], files["tls_first"]
+    credentials = Credentials(**files, tls=reader.flag("tls", False), tls_first=reader.flag("tlsFirst", False))
     if credentials.user and not (credentials.password_env or credentials.password_file):
         raise OptionError("user needs passwordEnv or passwordFile")
     return ServerOptions(

@@ -10,15 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.client.stream_state import StreamState
+from jetcluster.errors import JetclusterError
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import EARLIEST, LATEST, Place, SourceOptions
-from jetcluster.spark.stream_state import DataLossError, StreamState
 
 SMALL_TASK_SEQUENCES: Final = 10_000
 """Below this number of sequences a task costs more to start than to read."""
 MAX_SIGNED_SEQ: Final = (1 << 63) - 1
 LAST_CHUNK_SUBJECTS: Final = 512
 """Subjects in one request for last messages; the server accepts up to 1024."""
+
+
+class DataLossError(JetclusterError):
+    """Messages that the query should read are gone (`failOnDataLoss`)."""
 
 
 @dataclass(frozen=True)

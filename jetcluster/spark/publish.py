@@ -11,10 +11,10 @@ import json
 import time
 from typing import Any, Final, NamedTuple
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import ConnectionLostError, Reply, RequestTimeoutError, api_error
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.reply import ConnectionLostError, Reply, RequestTimeoutError, api_error
 
 ACK_SECONDS: Final = 5.0
 """After this time without any answer the server counts as dead, and another one is used."""

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamState, is_ours, stream_state
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.arrow import Converter
 from jetcluster.spark.fetch import (
@@ -29,9 +32,7 @@ from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, se
 from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, LastTask, RangeTask, Task, check_start, lowest
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.spark.stream_state import DataLossError, StreamState, ask, is_ours, stream_state
+from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
 
 
 class LastFetch:

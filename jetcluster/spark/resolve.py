@@ -14,22 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
 from jetcluster.protocol import subjects
 from jetcluster.spark import planner
-from jetcluster.spark.connection import Connection
 from jetcluster.spark.link import check_preference
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import Target, Task
-from jetcluster.spark.stream_state import (
-    DataLossError,
-    StreamError,
-    StreamState,
-    ask,
-    is_ours,
-    seq_at_time,
-    stream_state,
-)
+from jetcluster.spark.planner import DataLossError, Target, Task
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.servers import ask
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.spark import sink_options
-from jetcluster.spark.connection import Connection
 from jetcluster.spark.fence import MARKER, FenceError, FenceWriter
 from jetcluster.spark.publish import Message, ServerLink, WindowedPublisher
 from jetcluster.spark.sink_options import SinkError, SinkOptions
-from jetcluster.spark.stream_state import ask
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
 from jetcluster.spark.fence import MAX_BATCH_MESSAGES
-from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, ServerOptions, server_options
+from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, server_options
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")

@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jetcluster.client.stream_state import StreamState
 from jetcluster.spark import offsets as offset_json
 from jetcluster.spark import planner, resolve
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions, check_streaming
 from jetcluster.spark.resolve import Extent, Pushdown
-from jetcluster.spark.stream_state import StreamState
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -135,6 +135,36 @@ async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server:
         for ear in ears:
             ear.close()
         assert (await ask(alive[0], "SERVER.REMOVE", {"peer": dead.name}))["error"]["err_code"] == 10044
+        await comes_back(dead)
+        async with await cluster[0].connect() as client:
+            await scale(client, "S", 4)
+        assert await members(cluster, "S") == {node.name for node in cluster.nodes}
+
+
+async def comes_back(removed: Node) -> None:
+    """With its old store it says what it is, and does not serve; told to, it sets that store aside and joins anew."""
+    old = json.loads((removed.store / "jetstream" / "node.json").read_text())["peer_id"]
+    removed.spawn()
+    said = "this server was removed from the cluster; it can come back with an empty store"
+    await eventually(lambda: f"[ERR] {said}" in removed.log(), 10, "the log says why", removed)
+    assert "set_aside_removed" in removed.log()
+    assert said in (await removed.monitor("healthz?js-server-only=true"))["error"]
+    await removed.stop()
+    config = removed.root / "server.conf"
+    config.write_text(config.read_text() + "jetstream { set_aside_removed: true }\n")
+    removed.spawn()
+    await eventually(lambda: "its store is set aside" in removed.log(), 15, "its store is set aside", removed)
+    aside = removed.store / f"jetstream-removed-{old}"
+    await eventually((removed.store / "jetstream" / "node.json").exists, 10, "it has a new store", removed)
+    assert json.loads((aside / "node.json").read_text())["peer_id"] == old
+    assert json.loads((removed.store / "jetstream" / "node.json").read_text())["peer_id"] != old
+
+    async def healthy() -> bool:
+        with contextlib.suppress(OSError):
+            return (await removed.monitor("healthz")).get("status") == "ok"
+        return False
+
+    await eventually(healthy, 15, "it is a member", removed)
 
 
 @pytest.mark.ours("decommission is ours")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jetcluster.spark.connection import Connection
+from jetcluster.client.connection import Connection
 from testkit.harness import ProcessCluster
 from tests.spark.session import open_session
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jetcluster.client.connection import Connection
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.connection import Connection
 
 PLACE = tuple(
     b"Nats-" + n for n in (b"Stream", b"Subject", b"Sequence", b"Time-Stamp", b"Num-Pending", b"Last-Sequence")

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.client.connection import Connection, Headers
+from jetcluster.client.servers import ServerOptions, ask
 from jetcluster.errors import ApiError
-from jetcluster.spark.connection import Connection, Headers
-from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.stream_state import ask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

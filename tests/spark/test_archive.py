@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from jetcluster import faults
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.folder import HadoopFolder, LocalFolder, TakenError
-from jetcluster.spark.connection import Connection
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill

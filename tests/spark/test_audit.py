@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline import audit
 from jetcluster.pipeline.copies import Copy
 from jetcluster.pipeline.result import UsageError
-from jetcluster.spark.connection import Connection
 from testkit.harness import frozen
 from tests.spark.planting import change_payload
 from tests.spark.streams import create, fill, stored, until

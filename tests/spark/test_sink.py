@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline.result import explain
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.connection import Connection
 from testkit.harness import ProcessCluster
 from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline import snapshot
-from jetcluster.spark.connection import Connection
 from tests.spark.streams import create, fill
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jetcluster.client.connection import Connection
 from jetcluster.spark.arrow import digest
-from jetcluster.spark.connection import Connection
 from tests.spark.streams import create, drain, fill, numbered, read
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jetcluster.spark.connection import Connection
+from jetcluster.client.connection import Connection
 from jetcluster.spark.fetch import RangeFetch, ReplicaLagError
 from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.spark.connection import Connection
+from jetcluster.client.connection import Connection
 from testkit.harness import TOP, ProcessCluster
 from tests.spark.dying import DEATHS, ROWS, SOURCE, target
 from tests.spark.stored import contents, state

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chaos.checkers import judge
+from jetcluster.client.connection import Connection
 from jetcluster.pipeline import verify
 from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.result import UsageError
-from jetcluster.spark.connection import Connection
 from tests.chaos.test_checkers import MIRRORED, PLANTED, clean, ok
 from tests.spark.jobs import run
 

@@ -113,3 +113,20 @@ export async function startOfLast(stream, state, subject, count, direct = true) 
   }
   return low;
 }
+
+/**
+ * The last message of each subject that has one. More than `bytes` together (0: no limit) are cut off, at a message.
+ */
+export async function readLast(stream, subjects, bytes = 0, direct = true) {
+  if (!subjects.length) return [];
+  if (!direct) return (await Promise.all(subjects.map((subject) => fromLeader(stream, { last_by_subj: subject })))).filter(Boolean);
+  const request = { multi_last: subjects, batch: subjects.length, ...(bytes ? { max_bytes: bytes } : {}) };
+  const answers = await gather(`$JS.API.DIRECT.GET.${stream}`, JSON.stringify(request), {
+    wait: WAIT_MS,
+    isLast: (message) => !message.headers?.get("Nats-Sequence"),
+  });
+  const end = answers.at(-1);
+  if (!end || end.headers?.get("Nats-Sequence")) throw new Error("the answer broke off");
+  checked(end);
+  return answers.slice(0, -1).map(decoded);
+}

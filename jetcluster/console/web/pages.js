@@ -1,10 +1,14 @@
 // The pages of the console, in the order of the navigation.
+import { Buckets } from "./view/buckets.js";
 import { Cluster } from "./view/cluster.js";
+import { Consumers } from "./view/consumers.js";
 import { Streams } from "./view/streams.js";
 
 export const PAGES = [
   { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system },
   { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
+  { path: "consumers", title: "Consumers", view: Consumers, shows: (session) => session.jetstream },
+  { path: "kv", title: "Key-value", view: Buckets, shows: (session) => session.jetstream },
 ];
 
 export function shownPages(session) {

@@ -22,6 +22,8 @@ log = logging.getLogger("jetcluster.server")
 
 LOOP_DELAY_SECONDS = 30.0
 """Pause before the next attempt after one that closed a loop of links."""
+PING_SECONDS = 10.0
+"""Longest `ping_interval` of a leaf link: a cut leaves no trace but silence, and mirrors wait for a new link."""
 ACK = b"$JS.ACK."
 
 
@@ -65,6 +67,10 @@ class LeafConnection(Connection, LeafPeer):
         """True once the link has joined."""
         self.valve = Valve()
         """Never closed: publishers are stalled instead (`congested`)."""
+
+    @property
+    def ping_interval(self) -> float:
+        return min(super().ping_interval, PING_SECONDS)
 
     @property
     def joined(self) -> bool:

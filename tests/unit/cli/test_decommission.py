@@ -21,13 +21,16 @@ def left(assigned: int, replicas: int | None, *, online: bool = True, stuck: tup
             "meta": meta}  # fmt: skip
 
 
-class Scripted(Decommission):
-    """Answers in order; what was asked is kept."""
+class Scripted:
+    """A link and its connection: answers in order."""
 
-    script: list[tuple[str, dict[str, Any]]]
+    def __init__(self, script: tuple[tuple[str, dict[str, Any]], ...]) -> None:
+        self.script = list(script)
 
-    def _connected(self) -> Any:
+    def connection(self, _timeout: float) -> Any:
         return self
+
+    def next(self) -> None: ...
 
     def request(self, subject: str, body: bytes, timeout: float) -> Any:
         wanted, answer = self.script.pop(0)
@@ -42,11 +45,15 @@ class Scripted(Decommission):
     def close(self) -> None: ...
 
 
-def scripted(*script: tuple[str, dict[str, Any]]) -> tuple[Scripted, list[str]]:
+def scripted(*script: tuple[str, dict[str, Any]]) -> tuple[Decommission, list[str]]:
     said: list[str] = []
-    work = Scripted(["nats://x"], "n3", 5.0, said.append)
-    work.script = list(script)
-    return work, said
+    link: Any = Scripted(script)
+    return Decommission(link, "n3", 5.0, said.append), said
+
+
+def left_of(work: Decommission) -> list[Any]:
+    link: Any = work.link
+    return list(link.script)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +67,7 @@ def test_it_waits_until_the_server_is_empty_removes_it_and_verifies() -> None:
         (EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, GONE),
     )  # fmt: skip
     work.run()
-    assert not work.script and len(said) == 5
+    assert not left_of(work) and len(said) == 5
     assert "2 streams assigned, 2 replicas" in said[0] and "3 of 3 caught up, 2 needed" in said[0]
     assert "stuck: S: why" in said[1] and "verified" in said[-1]
 
@@ -82,7 +89,7 @@ def test_refusals_end_it_before_anything_is_removed() -> None:
     work, _ = scripted((EVACUATE, refused))
     with pytest.raises(ServerRefusedError, match="3 streams"):
         work.run()
-    assert not work.script
+    assert not left_of(work)
 
 
 def test_a_server_of_that_name_that_is_there_again_is_no_success() -> None:

@@ -63,7 +63,7 @@ def test_help_as_nats_server(word: str, capfd: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
 def test_overview(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words, "jetcluster") == 0
-    assert "Commands:" in capfd.readouterr().out
+    assert "Usage: jetcluster <command>" in capfd.readouterr().out
 
 
 def test_a_valid_configuration(tmp_path: Path) -> None:
@@ -84,6 +84,16 @@ def test_a_check_tells_what_a_start_would_warn_of(
     assert verdict.startswith("nats-server: configuration file c.conf is valid (sha256:")
     assert [line.startswith("nats-server: warning: ") for line in warnings] == [True] * 3
     assert ['"prof_port"' in warnings[0], "sync_interval" in warnings[1], "8.00 MB" in warnings[2]] == [True] * 3
+
+
+def test_a_check_tells_what_keeps_a_server_from_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """nats-server's verdict is about the file's form; an operator asks whether it will run."""
+    path = tmp_path / "c.conf"
+    path.write_text("leafnodes { remotes [ { url: 'nats-leaf://h:7422', account: B } ] }\n")
+    assert main(["-t", "-c", str(path)], "nats-server") == 0
+    warning, verdict = capsys.readouterr().err.splitlines()
+    assert "does not start" in warning and 'cannot find local account "B"' in warning
+    assert "is valid" in verdict
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_the_overview_names_every_command() -> None:
 
     from jetcluster.cli.commands import app
 
-    listed = {line.split()[0] for line in OVERVIEW.partition("Commands:\n")[2].splitlines() if line.strip()}
+    listed = {line.split()[0] for line in OVERVIEW.splitlines() if line.startswith("    ")}
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert set(commands) | {"serve", "pipeline"} == listed
 

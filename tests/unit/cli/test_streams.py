@@ -11,6 +11,7 @@ import pytest
 from jetcluster.cli.commands import run_command
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED
 from jetcluster.cli.streams import run_mirror
+from jetcluster.client.servers import ServerOptions
 from jetcluster.model.stream import StreamConfig
 from jetcluster.objects.layout import layout_of
 
@@ -44,7 +45,7 @@ class Servers:
             server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
             url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             words = {"stream": "S", "domain": "hub", "name": "", "replicas": 1, "within": 5.0, **more}
-            code = await asyncio.to_thread(run_mirror, url, **words)
+            code = await asyncio.to_thread(run_mirror, ServerOptions((url,)), **words)
             server.close()
             return code
 
@@ -102,7 +103,7 @@ def test_what_is_refused_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nobody_there() -> None:
-    assert run_mirror("nats://127.0.0.1:1", "S", "", "", 1, 1.0) == NOT_REACHED
+    assert run_mirror(ServerOptions(("nats://127.0.0.1:1",)), "S", "", "", 1, 1.0) == NOT_REACHED
 
 
 def run(servers: Servers, *words: str, before: str = "") -> int:

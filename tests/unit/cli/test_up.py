@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import jetcluster
 from jetcluster.cli import up
@@ -70,6 +72,20 @@ def test_status_lines() -> None:
     assert up.plain(row._replace(state="no answer")) == "n1 no answer"
     table = up.table_of([row, row._replace(state="ended (1)")])
     assert table.row_count == 2
+
+
+def test_the_table_can_be_read_on_80_columns() -> None:
+    row = up.NodeStatus("n1", "nats://127.0.0.1:14222", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
+    busy = row._replace(
+        streams=100_000, messages=9_876_543_210, bytes=1_234_567_890, role="no leader", connections=99_999
+    )
+    out = io.StringIO()
+    Console(width=80, file=out).print(up.table_of([row, busy, row._replace(state="no answer")]))
+    words = out.getvalue().split()
+    assert "\u2026" not in out.getvalue()  # nothing is cut
+    for wanted in ("clients", "memory", "127.0.0.1:14222", "leader", "9.9G", "100.0k", "99,999", "1.2", "answer"):
+        assert wanted in words, out.getvalue()
+    assert all(len(line.rstrip()) <= 80 for line in out.getvalue().splitlines())
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
 from jetcluster.cluster.joining import BOOT_NOTICE, JOIN_RETRY_SECONDS, Joining
+from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
+from testkit.twins.log import ListLog
 
 
 class Mesh:
@@ -106,3 +108,29 @@ async def test_a_member_that_hears_too_early_that_it_is_out_asks_once_it_has_no_
         group.remove_peer(out.me)
         await cluster.until(lambda: out.me not in group.members, what="it is out")
         await cluster.until(lambda: out.me in group.peers, what="it is a member again")
+
+
+class RefusingMesh:
+    """Its peer leads the meta group, which has removed this node."""
+
+    async def call(self, peer: str, method: str, payload: bytes, timeout: float) -> bytes:
+        raise MeshRefusedError(REMOVED)
+
+
+@pytest.mark.parametrize("followed", [True, False])
+async def test_only_a_server_that_comes_back_gives_its_store_up(*, followed: bool) -> None:
+    """One that was removed while it ran is about to be stopped: it must not come back by itself."""
+    group = SimpleNamespace(members=frozenset({"me"}), leader="leader" if followed else None)
+    log, back = ListLog(), []
+    joining = object.__new__(Joining)
+    joining.removed, joining._followed, joining._boot = "", False, None
+    joining._without = ()  # type: ignore[assignment]
+    joining._meta = SimpleNamespace(group=group)  # type: ignore[assignment]
+    joining._runtime = SimpleNamespace(log=log)  # type: ignore[assignment]
+    joining._network = SimpleNamespace(mesh=RefusingMesh(), me="me")  # type: ignore[assignment]
+    joining._came_back = lambda: back.append(1)
+    joining.tick()
+    for _ in range(3):
+        await joining._ask("leader")
+    assert joining.removed == REMOVED and len(log.lines) == 1
+    assert back == ([] if followed else [1])

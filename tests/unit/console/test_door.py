@@ -114,6 +114,25 @@ async def test_logins_are_those_of_the_servers_users(tmp_path: Path) -> None:
                 assert await enter(connection, **connect) == answer, connect
 
 
+async def test_changes_are_in_the_log_with_who_made_them_and_nothing_of_strangers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="jetcluster.server")
+    async with node_of(tmp_path, CONSOLE + USERS) as node:
+        async with raw(node) as connection:
+            assert await enter(connection, user="web", **{"pass": "p"}) == "PONG"
+            await connection.send_bytes(b"PUB $JS.API.STREAM.DELETE.S 0\r\n\r\nPUB $JS.API.INFO 0\r\n\r\nPING\r\n")
+            assert (await heard(connection)).startswith(b"PONG")
+        async with raw(node) as connection:
+            await heard(connection)
+            await connection.send_bytes(b"PUB secret.of.a.stranger 0\r\n\r\nPING\r\n")
+            await heard(connection)
+    told = [text for text in caplog.messages if " - console: " in text]
+    assert len(told) == 1
+    assert "web" in told[0] and told[0].endswith(" - console: STREAM.DELETE.S")
+    assert "stranger" not in caplog.text
+
+
 async def test_monitoring_shows_what_it_is_and_its_port_counts_it_no_more(tmp_path: Path) -> None:
     async with node_of(tmp_path, CONSOLE) as node, raw(node) as connection:
         assert await enter(connection, name="jetcluster console") == "PONG"

@@ -11,6 +11,7 @@ from jetcluster.health.usage import PageCounters
 from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
 from jetcluster.replica.replica_info import ReplicaInfos
@@ -142,7 +143,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
             disk_waits=DiskWaits(), store_dir="/data/jetstream",
             capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
         )  # fmt: skip
-    return SimpleNamespace(
+    found = SimpleNamespace(
         options=options,
         clock=clock,
         server=server,
@@ -154,3 +155,5 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         operator=None,
         config_load_ns=0,
     )
+    found.monitoring = SimpleNamespace(notes=LagNotes(found))  # type: ignore[arg-type]
+    return found

@@ -37,7 +37,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
         counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
     engine.network.raft = SimpleNamespace(
-        health=engine.network.raft.health,
+        health=engine.network.raft.health, peers=engine.network.raft.peers,
         journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
@@ -169,18 +169,45 @@ async def test_a_sick_node(node: Any) -> None:
 async def test_upstreams(node: Any) -> None:
     links = node.jetstream.jetstream.replicas[7].mirrors.links
     links.info = lambda **_: {
-        "sources": [{"name": "A", "lag": 4, "lag_seconds": 1.5}, {"name": "B", "lag": 0, "lag_seconds": 0}]
+        "sources": [
+            {"name": "A", "lag": 4, "lag_seconds": 1.5, "silent_seconds": 0.5},
+            {"name": "B", "lag": 0, "lag_seconds": 0, "silent_seconds": 9.0},
+        ]
     }
     found = await scrape(node)
     assert [(s.labels["upstream"], s.value) for s in found["jetcluster_upstream_lag_messages"].samples] == [
         ("A", 4),
         ("B", 0),
     ]
+    assert [s.value for s in found["jetcluster_upstream_silent_seconds"].samples] == [0.5, 9.0]
 
 
-async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
+async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
+    """It has no samples of its own any more: sums over servers would only get smaller."""
+    network = node.jetstream.jetstream.network
+    for gone in ((), ("BBBBBBBB",)):  # linked still, but silent
+        network.raft.peers.silent = set(gone)
+        found = await scrape(node)
+        assert found["jetcluster_peers_expected"].samples[0].value == 2
+        assert found["jetcluster_peers_seen"].samples[0].value == 2 - len(gone)
+        seen = {s.labels["peer"]: s.value for s in found["jetcluster_peer_seen"].samples}
+        assert seen == {"n2": float(not gone), "n3": 1.0}
+    network.raft.peers.silent = set()
+    del network.mesh.peers["CCCCCCCC"]
+    assert (await scrape(node))["jetcluster_peers_seen"].samples[0].value == 1
+
+
+async def test_the_first_panel_counts_the_dead() -> None:
+    (panel, *_) = [p for p in json.loads(DASHBOARD.read_text())["panels"] if p["type"] != "row"]
+    (target,) = panel["targets"]
+    assert {"jetcluster_peers_expected", "jetcluster_peers_seen", "gnatsd_healthz_status"} <= set(
+        re.findall(r"\b\w+_\w+\b", target["expr"])
+    )
+
+
+async def test_every_metric_of_the_dashboard_and_the_alerts_exists(node: Any) -> None:
     links = node.jetstream.jetstream.replicas[7].mirrors.links
-    links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5}}
+    links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5, "silent_seconds": 0.5}}
     exported = set(labels_by_name(await scrape(node)))
     exported |= set(json.loads(EXPORTER.read_text()))
     used = dashboard_metrics()
@@ -188,10 +215,14 @@ async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
     assert used <= exported, sorted(used - exported)
 
 
+DASHBOARD = Path(metrics.__file__).parents[2] / "deploy/grafana/jetcluster.json"
+
+
 def dashboard_metrics() -> set[str]:
-    """Metric names in the queries of the dashboards in deploy/grafana."""
+    """Metric names in the queries of the dashboards in deploy/grafana, and of the alert rules."""
     top = Path(metrics.__file__).parents[2]
-    names: set[str] = set()
+    rules = (top / "deploy/prometheus/alerts.yaml").read_text()
+    names: set[str] = set(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", rules))
     for path in (top / "deploy/grafana").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", ()):

@@ -91,3 +91,17 @@ def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_a
     assert found.look(40 * GB, 10 * GB) and found.limits("B", lambda: 2).max_storage == 75 * GB
     options.jetstream = JetStreamOptions(enabled=True, max_file_store=5)
     assert not found.look(80 * GB, 10 * GB) and found.max_storage == 5 and not found.by_disk
+
+
+def test_a_containers_limit_counts_as_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    real_memory = capacity.physical_memory
+    whole = real_memory(tmp_path)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    file = tmp_path / "sys/fs/cgroup/memory.max"
+    file.write_text("max\n")
+    assert real_memory(tmp_path) == whole
+    file.write_text(f"{64 << 20}\n")
+    assert real_memory(tmp_path) == 64 << 20
+    file.write_text(f"{2**63 - 4096}\n")  # how version 1 says that there is none
+    assert real_memory(tmp_path) == whole

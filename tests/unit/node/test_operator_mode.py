@@ -15,6 +15,8 @@ import aiohttp
 import pytest
 
 from jetcluster.cli.streams import Wish, run_add, run_mirror
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.servers import ServerOptions
 from jetcluster.config.options import ResolverOptions
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
@@ -549,13 +551,16 @@ async def test_our_own_commands_bring_credentials(
     async with running(tmp_path, case.config() + f'jetstream {{ store_dir: "{tmp_path}/js" }}\n') as node:
         url = f"nats://127.0.0.1:{node.server.port}"
 
+        def servers(file: str) -> ServerOptions:
+            return ServerOptions((url,), Credentials(creds_file=file))
+
         async def mirror(file: str) -> int:
-            return await asyncio.to_thread(run_mirror, url, "S", "hub", "M", 1, 10.0, file)
+            return await asyncio.to_thread(run_mirror, servers(file), "S", "hub", "M", 1, 10.0)
 
         assert await mirror(str(good)) == 0
         for file in (str(wrong), str(tmp_path / "nowhere"), ""):
             assert await mirror(file) == 2
-        assert await asyncio.to_thread(run_add, url, Wish("b", 1, "file", 0, 0.0, ""), str(good)) == 0
+        assert await asyncio.to_thread(run_add, servers(str(good)), Wish("b", 1, "file", 0, 0.0, "")) == 0
         told = capsys.readouterr().err
         assert "Authorization Violation" in told
         assert f"credentials file {tmp_path}/nowhere: No such file" in told

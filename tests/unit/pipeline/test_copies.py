@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.stream_state import StreamState
 from jetcluster.pipeline.audit import Stored, describe, differing, lasting, odd_ones
 from jetcluster.pipeline.copies import Copy, chosen, copies_of, fence, lags, mirrors_of, partial_because
-from jetcluster.spark.stream_state import StreamState
 
 STATE = StreamState("S", "2026", 5, 90, 80, 800, "n2", ("n2", "n1"), True, {})
 

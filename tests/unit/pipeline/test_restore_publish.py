@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client import servers
 from jetcluster.errors import ApiError
 from jetcluster.pipeline import main, restore
 from jetcluster.pipeline.restore_publish import ensure_stream
 from jetcluster.pipeline.result import UsageError
-from jetcluster.spark import stream_state
 
 
 @pytest.mark.parametrize("number", [10059, 10039])  # nats-server's, and the specification's
@@ -24,7 +24,7 @@ def test_a_stream_that_is_not_there_is_made(monkeypatch: pytest.MonkeyPatch, num
             raise ApiError(404, number, "stream not found")
         return {}
 
-    monkeypatch.setattr(stream_state, "ask", lambda _options, question: question(SimpleNamespace(api=api)))
+    monkeypatch.setattr(servers, "ask", lambda _options, question: question(SimpleNamespace(api=api)))
     args = main.parser_of("restore", restore).parse_args(["--from", "x", "--create"])  # type: ignore[arg-type]
     plan: Any = SimpleNamespace(target="T", config={})
     ensure_stream(plan, args)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.client.stream_state import StreamState
 from jetcluster.pipeline import snapshot
 from jetcluster.pipeline.result import UsageError
-from jetcluster.spark.stream_state import StreamState
 
 STATE = StreamState("KV_B", "2026", 5, 90, 80, 800, "n1", ("n1",), True, {})
 

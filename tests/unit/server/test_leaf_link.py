@@ -441,3 +441,18 @@ async def test_a_link_that_ends_does_not_disturb_what_is_being_sent() -> None:
     assert [count for _, count in told] == [2, 3, 4, 5, 4]
     assert other.read().endswith(b"LS+ %b q 4\r\n" % (b"w" * 500))
     assert other.link.joined
+
+
+async def test_a_link_whose_other_end_is_silent_does_not_stand_for_long() -> None:
+    """A cut leaves no trace but silence: with the interval of clients it would be listed for six minutes."""
+    leaf_rig = LeafRig(ping_interval=120.0, ping_max=2)
+    end = leaf_rig.leaf()
+    leaf_rig.rig.time.advance(15)
+    assert b"PING" in end.read()
+    end.send(b"PONG\r\n")
+    for _ in range(19):
+        leaf_rig.rig.time.advance(1)
+    assert leaf_rig.leafnodes.links == [end.link]
+    for _ in range(20):
+        leaf_rig.rig.time.advance(1)
+    assert leaf_rig.leafnodes.links == [] and end.link.close_reason == "Stale Connection"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError, make_reply
 from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import publish
-from jetcluster.spark.connection import Connection
 from jetcluster.spark.fence import FenceError, FenceWriter, extended, read_last
 from jetcluster.spark.publish import Message, PublishError
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError, make_reply
 
 
 class Stream:

@@ -6,14 +6,15 @@ import json
 
 import pytest
 
+from jetcluster.client.reply import NoRespondersError, ServerError
 from jetcluster.spark.fetch import RangeFetch, ReplicaLagError, merged
 from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import Target
-from jetcluster.spark.reply import NoRespondersError, ServerError
 from jetcluster.stream.read.direct_get import Frame
-from tests.unit.spark.fake_server import Peer, StreamPeer, numbered, options_for, store_of
+from tests.unit.client.fake_server import Peer
+from tests.unit.spark.fake_server import StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", "c", "n1", ("n1",))
 

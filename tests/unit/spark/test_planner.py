@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.stream_state import StreamState
 from jetcluster.spark import planner
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import EARLIEST, LATEST, SourceOptions, source_options
-from jetcluster.spark.planner import RangeTask, Target
+from jetcluster.spark.planner import DataLossError, RangeTask, Target
 from jetcluster.spark.resolve import Pushdown
-from jetcluster.spark.stream_state import DataLossError, StreamState
 
 TARGET = Target("S", "S", "c1", "n1")
 

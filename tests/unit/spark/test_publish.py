@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
+from jetcluster.client.reply import make_reply
+from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import publish
-from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.publish import Message, PublishError, ServerLink, WindowedPublisher, read_ack
-from jetcluster.spark.reply import make_reply
-from tests.unit.spark.fake_server import Peer, hmsg, msg
+from tests.unit.client.fake_server import Peer, hmsg, msg
 
 
 @pytest.fixture(autouse=True)

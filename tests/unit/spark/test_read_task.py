@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
-from jetcluster.spark.planner import RangeTask, Target
+from jetcluster.spark.planner import DataLossError, RangeTask, Target
 from jetcluster.spark.read_task import read_task
-from jetcluster.spark.stream_state import DataLossError
 from jetcluster.stream.read.direct_get import Frame
 from tests.unit.spark.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
 

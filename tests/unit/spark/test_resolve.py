@@ -3,25 +3,22 @@ last.py, link.py)."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
-from jetcluster.errors import ApiError
+from jetcluster.client.stream_state import StreamError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark import resolve, stream_state
+from jetcluster.spark import resolve
 from jetcluster.spark.fetch import ReplicaLagError
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LastTask, RangeTask, Target, narrower_limits
+from jetcluster.spark.planner import DataLossError, LastTask, RangeTask, Target, narrower_limits
 from jetcluster.spark.read_task import read_task
-from jetcluster.spark.reply import ConnectionLostError
 from jetcluster.spark.resolve import Pushdown
-from jetcluster.spark.stream_state import DataLossError, StreamError
-from tests.unit.spark.fake_server import CREATED, T0, Peer, StreamPeer, msg, numbered, options_for, store_of
+from tests.unit.spark.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", CREATED, "n1", ("n1",))
 
@@ -129,43 +126,11 @@ def test_what_cannot_be_read_is_said() -> None:
             resolve.batch_extents(options_for(peer))
 
 
-def test_a_question_is_repeated_while_nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}', b'{"ok":true}']
-    with Peer(lambda _s, r, _h, _p: msg(r, answers.pop(0))) as peer:
-        server = options_for(peer).server
-        assert stream_state.ask(server, lambda link: link.api("X")) == {"ok": True}
-        answers.append(b'{"error":{"code":400,"err_code":10003,"description":"bad request"}}')
-        with pytest.raises(ApiError, match="bad request"):
-            stream_state.ask(server, lambda link: link.api("X"))
-    with pytest.raises(ConnectionLostError):
-        stream_state.ask(server, lambda link: link.api("X"), patience=0.1)
-
-
-@pytest.mark.parametrize("number", [10059, 10039])
-def test_a_stream_that_is_not_there_by_either_number(number: int) -> None:
-    answer = {"code": 404, "err_code": number, "description": "stream not found"}
-    with Peer(lambda _s, r, _h, _p: msg(r, json.dumps({"error": answer}).encode())) as peer:
-        server = options_for(peer).server
-        with pytest.raises(StreamError, match="there is no stream S"):
-            stream_state.ask(server, lambda link: stream_state.stream_state(link, "S"))
-        answer["code"] = 503 if number == 10039 else 400  # not enabled for the account; the subject of another stream
-        with pytest.raises(ApiError, match="not found"):
-            stream_state.ask(server, lambda link: stream_state.stream_state(link, "S"), patience=0.1)
-
-
 def test_limits_of_mirrors() -> None:
     assert narrower_limits({"max_msgs": -1, "max_age": 0}, {"max_msgs": -1, "max_age": 0}) == ""
     assert narrower_limits({"max_msgs": 10}, {"max_msgs": 10}) == narrower_limits({"max_msgs": 10}, {}) == ""
     assert "max_age is 5 there and unlimited here" in narrower_limits({}, {"max_age": 5})
     assert "max_msgs is 5 there and 10 here" in narrower_limits({"max_msgs": 10}, {"max_msgs": 5})
-
-
-def test_a_server_that_is_paused_is_waited_for_once_not_every_time() -> None:
-    with Peer(greeting=b"INF") as paused, Peer(lambda _s, r, _h, _p: msg(r, b"{}")) as good:
-        server = options_for(paused, good, connectTimeout="200ms").server
-        for _ in range(3):
-            stream_state.ask(server, lambda link: link.api("X"))
-        assert len(good.connects) == 3 and paused.accepted == 1
 
 
 def test_without_a_leader_what_is_complete_is_enough() -> None:

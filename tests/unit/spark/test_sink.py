@@ -9,7 +9,7 @@ import pyarrow as pa
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import sink_options
 from jetcluster.spark.sink import Sink
-from tests.unit.spark.fake_server import Peer
+from tests.unit.client.fake_server import Peer
 from tests.unit.spark.test_publish import Server, numbers
 
 

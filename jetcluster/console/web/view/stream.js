@@ -7,6 +7,7 @@ import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
 import { js, may } from "../session.js";
 import { Replicas } from "./cluster.js";
+import { ConsumersOf } from "./consumers.js";
 import { Messages } from "./messages.js";
 import { publishTo } from "./publish.js";
 import { groupOf, kindOf } from "./streams.js";
@@ -18,6 +19,7 @@ const TABS = [
   ["state", "State"],
   ["messages", "Messages"],
   ["subjects", "Subjects"],
+  ["consumers", "Consumers"],
   ["configuration", "Configuration"],
 ];
 
@@ -34,6 +36,7 @@ export function Stream({ name }) {
     ${at === "state" && html`<${State} info=${info} rates=${rates} />`}
     ${at === "messages" && html`<${Messages} info=${info} />`}
     ${at === "subjects" && html`<${Subjects} info=${info} />`}
+    ${at === "consumers" && html`<${ConsumersOf} stream=${name} />`}
     ${at === "configuration" && html`<${Configuration} info=${info} again=${poll.again} />`}`;
 }
 

@@ -7,6 +7,7 @@ import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
 import { jsAll, may } from "../session.js";
 import { Replicas } from "./cluster.js";
+import { Consumer } from "./consumer.js";
 import { Stream } from "./stream.js";
 import { createStream } from "./stream_form.js";
 
@@ -16,7 +17,8 @@ const LIVE_UP_TO = 500;
 /** Streams: longer lists are fetched less often, as they are some hundred kilobytes. */
 
 export function Streams() {
-  const [, name] = route.value.path;
+  const [, name, part, consumer] = route.value.path;
+  if (part === "consumers" && consumer) return html`<${Consumer} key=${`${name} ${consumer}`} stream=${name} name=${consumer} />`;
   return name ? html`<${Stream} key=${name} name=${name} />` : html`<${List} />`;
 }
 

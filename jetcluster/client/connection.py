@@ -21,10 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.errors import JetclusterError
-from jetcluster.protocol import headers as header_block
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import (
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.reply import (
     ConnectionLostError,
     NoRespondersError,
     Reply,
@@ -33,6 +31,8 @@ from jetcluster.spark.reply import (
     api_error,
     make_reply,
 )
+from jetcluster.errors import JetclusterError
+from jetcluster.protocol import headers as header_block
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
@@ -63,6 +63,10 @@ class Gather:
         """Header blocks that have arrived and were not taken, and their payloads. The connection fills both lists."""
         self.end: Reply | None = None
         """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
+        self.subject = b""
+        """For `Connection.receive`: where the messages are to be sent."""
+        self.replies: list[bytes] = []
+        """Reply subjects of the messages that have arrived, for those that have one. Who answers empties the list."""
 
     def __iter__(self) -> Iterator[list[Frame]]:
         """Raises RequestTimeoutError when nothing arrives for `timeout` seconds, ConnectionLostError, ServerError."""
@@ -101,7 +105,7 @@ class Connection:
         servers: Sequence[str],
         *,
         credentials: Credentials = NO_CREDENTIALS,
-        name: str = "jetcluster-spark",
+        name: str = "jetcluster",
         timeout: float = 5.0,
         api_prefix: str = "$JS.API.",
         inbox_prefix: str = "_INBOX",
@@ -112,7 +116,12 @@ class Connection:
         """The connected server's URL."""
         self._name = name
         self._credentials = credentials
-        self._inbox = b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode())
+        self._inbox, self._own_inbox = (
+            b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode()) for _ in range(2)
+        )
+        """Beginnings of reply subjects, of one length: by a wildcard, and for subjects with a subscription of their
+        own."""
+        self.received_bytes = 0
         self._buffer = b""
         self._need = 0
         self._out: list[bytes] = []
@@ -158,7 +167,7 @@ class Connection:
             try:
                 self._open(url, time.monotonic() + timeout)
             except (OSError, ConnectionLostError, RequestTimeoutError) as error:
-                failures.append(f"{_without_user(url)}: {error}")
+                failures.append(f"{without_user(url)}: {error}")
                 untrusted += isinstance(error, ssl.SSLCertVerificationError)
             else:
                 return
@@ -177,14 +186,20 @@ class Connection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._credentials.tls_first:
+                self._begin_tls(host)
             self.info = self._read_info(deadline)
-            if self._credentials.wants_tls or parts.scheme == "tls" or self.info.get("tls_required"):
-                self._socket = self._credentials.context().wrap_socket(self._socket, server_hostname=host)
+            wanted = self._credentials.wants_tls or parts.scheme == "tls" or self.info.get("tls_required")
+            if wanted and not self._credentials.tls_first:
+                self._begin_tls(host)
             self._greet(unquote(parts.username or ""), unquote(parts.password or ""), deadline)
         except BaseException:
             self._socket.close()
             raise
-        self.url = _without_user(url)
+        self.url = without_user(url)
+
+    def _begin_tls(self, host: str) -> None:
+        self._socket = self._credentials.context().wrap_socket(self._socket, server_hostname=host)
 
     def _read_info(self, deadline: float) -> dict[str, Any]:
         """Reads the server's first line and nothing after it, as the TLS handshake may follow."""
@@ -248,8 +263,19 @@ class Connection:
         self._send()
         return gather
 
+    def receive(self, timeout: float = 10.0) -> Gather:
+        """Returns a gather without a request: of the messages that come to its `subject`, which has a subscription of
+        its own, so that a sender learns when `forget` ends it."""
+        token = self._token()
+        self._gathers[token] = gather = Gather(self, token, timeout)
+        gather.subject = self._own_inbox + token
+        self._write(b"SUB %b %b\r\n" % (gather.subject, _own_sid(token)))
+        return gather
+
     def forget(self, token: bytes) -> None:
-        self._gathers.pop(token, None)
+        gather = self._gathers.pop(token, None)
+        if gather is not None and gather.subject and self._error is None:
+            self._write(b"UNSUB %b\r\n" % _own_sid(token))
         self._lines.clear()
 
     # ---- many publishes under way
@@ -374,6 +400,7 @@ class Connection:
             raise self._lost(str(error)) from error
         if not data:
             raise self._lost("closed by the server")
+        self.received_bytes += len(data)
         return data
 
     def _lost(self, why: str) -> JetclusterError:
@@ -425,6 +452,8 @@ class Connection:
         if gather is None:
             heads: list[bytes] = []
             return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token
+        if len(args) == 5 + (line[0] == 72):
+            gather.replies.append(args[3])
         if len(self._lines) >= MAX_KNOWN_LINES:
             self._lines.clear()
         found = self._lines[line] = head, size, gather.heads.append, gather.payloads.append, token
@@ -477,6 +506,11 @@ def block(headers: Headers) -> bytes:
     return header_block.build(pairs) if pairs else b""
 
 
-def _without_user(url: str) -> str:
+def _own_sid(token: bytes) -> bytes:
+    return b"r" + token
+
+
+def without_user(url: str) -> str:
+    """Returns the URL without user and password."""
     before, at, host = url.rpartition("@")
     return before[: before.find("//") + 2] + host if at else url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.spark.connection import block
+from jetcluster.client.connection import block
 
 
 def test_header_blocks():

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from jetcluster.errors import ApiError
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from testkit.certificates import Authority
-from tests.unit.spark.fake_server import Peer, hmsg, msg
+from tests.unit.client.fake_server import Peer, hmsg, msg
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n"
 
@@ -231,3 +231,13 @@ def test_a_certificate_that_is_not_to_be_trusted_is_an_error_at_once(authority: 
             context.load_cert_chain(*authority.issue("elsewhere", ("elsewhere",)))
             with Peer(answer, {"tls_required": True}, tls=context) as other:
                 Connection([other.url], credentials=Credentials(tls_ca=str(authority.file)))
+
+
+def test_the_handshake_may_come_before_the_first_line(authority: Authority) -> None:
+    certificate, key = authority.issue("job")
+    who = Credentials(tls_ca=str(authority.file), tls_cert=str(certificate), tls_key=str(key), tls_first=True)
+    with Peer(answer, tls=server_side(authority), tls_first=True) as peer:
+        with Connection([peer.url], credentials=who) as connection:
+            assert connection.request("large").data == LARGE
+        with pytest.raises(ConnectionLostError):
+            Connection([peer.url], credentials=Credentials(tls_ca=str(authority.file)), timeout=0.2)

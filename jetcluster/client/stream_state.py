@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError, PassingError
+from jetcluster.client.connection import Connection
+from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.options import ServerOptions
-
-T = TypeVar("T")
-
-PATIENCE_SECONDS: Final = 30.0
-"""A question to a leader is repeated for this long: an election may be under way, or a server shutting down."""
 
 
 class StreamError(JetclusterError):
     """The stream does not exist, or cannot be read with these options."""
-
-
-class DataLossError(JetclusterError):
-    """Messages that the query should read are gone (`failOnDataLoss`)."""
 
 
 class StreamState(NamedTuple):
@@ -88,36 +75,3 @@ def seq_at_time(connection: Connection, state: StreamState, ns: int, timeout: fl
             return state.last + 1
         raise
     return int(found["message"]["seq"])
-
-
-_good: dict[tuple[str, ...], str] = {}
-"""Servers -> the one that answered last: a paused server costs `connectTimeout` once, not per trigger of a query."""
-
-
-def ask(options: ServerOptions, question: Callable[[Connection], T], patience: float = PATIENCE_SECONDS) -> T:
-    """Returns the answer to `question`, put to one server after the other for `patience` seconds while errors are
-    retriable (no leader, no connection, 503). Raises the last error then, and any other error at once."""
-    deadline = time.monotonic() + patience
-    pause = 0.05
-    for first in itertools.count():
-        try:
-            with _connect(options, first) as connection:
-                answer = question(connection)
-                _good[options.servers] = connection.url
-                return answer
-        except (PassingError, ApiError) as error:
-            if not error.retriable:
-                raise
-            failure: JetclusterError = error
-        if time.monotonic() + pause > deadline:
-            raise failure
-        time.sleep(pause)
-        pause = min(2 * pause, 1.0)
-    raise AssertionError("counts for ever")
-
-
-def _connect(options: ServerOptions, first: int) -> Connection:
-    good = _good.get(options.servers)
-    if first or good is None:
-        return options.connect(first)
-    return options.connect_to(good, *(url for url in options.servers if url != good))

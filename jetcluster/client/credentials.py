@@ -1,5 +1,8 @@
-"""The credentials of a Spark job. Options of a query appear in its plan and its event log, so no option is a secret: it
-names the environment variable or the file that holds the secret, and the process that connects reads it.
+"""The credentials of a client: `Credentials` names the files and environment variables that hold secrets, `Secrets`
+holds them itself.
+
+A Spark job has the first: options of a query appear in its plan and its event log, so no option is a secret, and the
+process that connects reads it. A command has the second: its options, environment and contexts hold secrets.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +41,15 @@ class Credentials:
     creds_file: str = ""
     """A `.creds` file: a JWT and a seed."""
     tls: bool = False
+    tls_first: bool = False
+    """The TLS handshake precedes the server's first line."""
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
 
     @property
     def wants_tls(self) -> bool:
-        return self.tls or bool(self.tls_ca or self.tls_cert)
+        return self.tls or self.tls_first or bool(self.tls_ca or self.tls_cert)
 
     def context(self) -> ssl.SSLContext:
         """Raises CredentialsError."""
@@ -59,21 +64,53 @@ class Credentials:
     def fields(self, nonce: str) -> dict[str, Any]:
         """Returns the user's fields of CONNECT. Raises CredentialsError."""
         if self.creds_file:
-            text = _read(self.creds_file)
-            return {"jwt": _block(text, "NATS USER JWT", self.creds_file)} | _signed(
-                _block(text, "USER NKEY SEED", self.creds_file), nonce, self.creds_file, with_key=False
-            )
+            jwt, seed = parts_of_creds(_read(self.creds_file), self.creds_file)
+            return {"jwt": jwt} | _signed(seed, nonce, self.creds_file, with_key=False)
         if self.nkey_file:
-            text = _read(self.nkey_file)
-            seed = re.search(r"\bSU[A-Z2-7]{56}\b", text)
-            if seed is None:
-                raise CredentialsError(f"{self.nkey_file} holds no user nkey seed")
-            return _signed(seed[0], nonce, self.nkey_file, with_key=True)
+            seed = seed_of(_read(self.nkey_file), self.nkey_file)
+            return _signed(seed, nonce, self.nkey_file, with_key=True)
         if self.token_env or self.token_file:
             return {"auth_token": _secret(self.token_env, self.token_file)}
         if self.user:
             return {"user": self.user, "pass": _secret(self.password_env, self.password_file)}
         return {}
+
+
+@dataclass(frozen=True)
+class Secrets(Credentials):
+    """Credentials with the secrets themselves, which no text of it shows. At most one kind is given."""
+
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    jwt: str = field(default="", repr=False)
+    seed: str = field(default="", repr=False)
+    """A user nkey's seed; `jwt` goes with it, or may be missing."""
+
+    def fields(self, nonce: str) -> dict[str, Any]:
+        """Returns the user's fields of CONNECT. Raises CredentialsError."""
+        if self.user:
+            return {"user": self.user, "pass": self.password}
+        if self.token:
+            return {"auth_token": self.token}
+        if self.jwt:
+            signed = _signed(self.seed, nonce, "the seed", with_key=False) if self.seed else {}
+            return {"jwt": self.jwt} | signed
+        if self.seed:
+            return _signed(self.seed, nonce, "the seed", with_key=True)
+        return super().fields(nonce)
+
+
+def parts_of_creds(text: str, where: str) -> tuple[str, str]:
+    """Returns the JWT and the seed of a `.creds` file's text; `where` names it in errors. Raises CredentialsError."""
+    return _block(text, "NATS USER JWT", where), _block(text, "USER NKEY SEED", where)
+
+
+def seed_of(text: str, where: str) -> str:
+    """Returns the seed in the text of a user nkey's file; `where` names it in errors. Raises CredentialsError."""
+    seed = re.search(r"\bSU[A-Z2-7]{56}\b", text)
+    if seed is None:
+        raise CredentialsError(f"{where} holds no user nkey seed")
+    return seed[0]
 
 
 def _secret(variable: str, path: str) -> str:

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from jetcluster.spark.connection import Connection
-from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
-from tests.unit.spark.fake_server import Peer
+from jetcluster.client.connection import Connection
+from jetcluster.client.credentials import Credentials, CredentialsError, Secrets, open_seed
+from tests.unit.client.fake_server import Peer
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 
@@ -52,3 +52,17 @@ def test_the_password_goes_into_connect(monkeypatch):
         Connection([peer.url], credentials=Credentials(user="me", password_env="JC_PW")).close()
         Connection([peer.url.replace("//", "//you:p%40ss@")]).close()
         assert [(c["user"], c["pass"]) for c in peer.connects] == [("me", "secret"), ("you", "p@ss")]
+
+
+def test_a_login_holds_its_secrets_and_shows_none():
+    for login, fields in (
+        (Secrets(user="u", password="secret"), {"user": "u", "pass": "secret"}),
+        (Secrets(user="u"), {"user": "u", "pass": ""}),
+        (Secrets(token="secret"), {"auth_token": "secret"}),
+        (Secrets(jwt="secret"), {"jwt": "secret"}),
+        (Secrets(), {}),
+    ):
+        assert login.fields("nonce") == fields and "secret" not in repr(login)
+    by_seed = Secrets(seed=SEED).fields("nonce")
+    assert by_seed["nkey"] == PUBLIC and SEED not in repr(Secrets(seed=SEED))
+    assert Secrets(jwt="j", seed=SEED).fields("nonce") == {"jwt": "j", "sig": by_seed["sig"]}

@@ -1,0 +1,171 @@
+"""`jetcluster streams` and `jetcluster consumers`: the streams of the user's account through the JetStream API, or
+those of all accounts for a user of the system account."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from jetcluster.cli.cluster_state import MAX_ACCOUNTS, PING, StreamGroup, lag_of, streams_of
+from jetcluster.cli.common import DONE, NOT_REACHED, ServerRefusedError, connected, fail
+from jetcluster.cli.status_view import size, table
+from jetcluster.client.connection import Connection
+from jetcluster.client.reply import NoRespondersError
+from jetcluster.client.servers import ServerOptions
+from jetcluster.client.survey import NoSystemUserError, survey
+from jetcluster.errors import NOT_ENABLED_FOR_ACCOUNT, ApiError
+
+Json = dict[str, Any]
+
+_NO_JETSTREAM: Final = (
+    "the account of this user has no JetStream, and only a user of the system account sees those of others"
+)
+
+
+def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
+    """Lists streams. Returns 0, 1 for an account without JetStream, 2 when no server is reached."""
+
+    def work(connection: Connection) -> int:
+        groups = _streams(connection, servers.connect_timeout)
+        if as_json:
+            print(json.dumps([_stream_object(group) for group in groups], ensure_ascii=False))
+            return DONE
+        several = any(group.account for group in groups)
+        titles = ["stream", "leader", ">replicas", ">messages", ">size", ">consumers", "lag"]
+        _show(titles, [_stream_row(group, several) for group in groups], "there are no streams")
+        return DONE
+
+    return connected("streams", servers, work)
+
+
+def _streams(connection: Connection, within: float) -> list[StreamGroup]:
+    try:
+        listed = _pages(connection, "STREAM.LIST", "streams", within)
+        return [_group(info, connection) for info in sorted(listed, key=lambda info: str(info["config"]["name"]))]
+    except (ApiError, NoRespondersError) as error:
+        if isinstance(error, ApiError) and error.err_code != NOT_ENABLED_FOR_ACCOUNT:
+            raise
+    return streams_of(_all_accounts(connection, {}, within))
+
+
+def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> list[Json]:
+    try:
+        (pings,) = survey(connection, [(PING, {})], within)
+        body = {"accounts": True, "streams": True, "limit": MAX_ACCOUNTS, **more}
+        (answers,) = survey(connection, [(f"{PING}.JSZ", body)], within, lambda _: len(pings))
+    except NoSystemUserError:
+        raise ServerRefusedError(_NO_JETSTREAM) from None
+    return answers
+
+
+def _pages(connection: Connection, subject: str, what: str, within: float) -> list[Json]:
+    """Returns all entries of a list of the API, which has pages."""
+    found: list[Json] = []
+    while True:
+        page = connection.api(subject, {"offset": len(found)}, timeout=within)
+        found += page.get(what) or []
+        if not page.get(what) or len(found) >= page.get("total", 0):
+            return found
+
+
+def _group(info: Json, connection: Connection) -> StreamGroup:
+    """Returns the stream of an answer of the API, without the account, which that does not say."""
+    cluster = info.get("cluster") or {"leader": connection.server_name}
+    state, leader = info["state"], str(cluster.get("leader") or "")
+    replicas = list(cluster.get("replicas") or ())
+    holders = [*([leader] if leader else []), *(str(replica["name"]) for replica in replicas)]
+    return StreamGroup(
+        "", str(info["config"]["name"]), leader, replicas, holders, state["messages"], state["bytes"],
+        state.get("consumer_count", 0), bool(leader),
+    )  # fmt: skip
+
+
+def _stream_object(group: StreamGroup) -> Json:
+    return {
+        **({"account": group.account} if group.account else {}),
+        "name": group.name, "leader": group.leader, "replicas": group.replicas, "messages": group.messages,
+        "bytes": group.bytes, "consumers": group.consumers, "trouble": group.trouble(),
+    }  # fmt: skip
+
+
+def _stream_row(group: StreamGroup, several: bool) -> list[str]:
+    lag = group.trouble() or "; ".join(group.lags()) or "none"
+    count = max(len(group.replicas) + 1, len(group.holders)) if group.leader else len(group.holders)
+    return [
+        group.label if several else group.name, group.leader or "-", str(count), f"{group.messages:,}",
+        size(group.bytes), f"{group.consumers:,}", lag,
+    ]  # fmt: skip
+
+
+def run_consumers(servers: ServerOptions, stream: str, *, as_json: bool) -> int:
+    """Lists the consumers of `stream` (ACCOUNT/STREAM for a user of the system account), the slowest first. Returns 0,
+    1 for an unknown stream, 2 when no server is reached."""
+
+    def work(connection: Connection) -> int:
+        consumers = sorted(_consumers(connection, stream, servers.connect_timeout), key=_behind, reverse=True)
+        if as_json:
+            print(json.dumps(consumers, ensure_ascii=False))
+            return DONE
+        titles = ["consumer", "kind", ">pending", ">unacked", ">redeliv", ">waiting", ">floor", "leader, lag"]
+        _show(titles, [_consumer_row(one) for one in consumers], f"stream {stream} has no consumers")
+        return DONE
+
+    if not stream.strip("/"):
+        return fail("consumers", "name a stream", NOT_REACHED)
+    return connected("consumers", servers, work)
+
+
+def _consumers(connection: Connection, stream: str, within: float) -> list[Json]:
+    account, slash, name = stream.rpartition("/")
+    if not slash:
+        return _pages(connection, f"CONSUMER.LIST.{stream}", "consumers", within)
+    reports = list(
+        _reports(_all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within), account, name)
+    )
+    if not reports:
+        raise ServerRefusedError(f"no server reports a stream {name} of account {account}")
+    for server, report in reports:
+        if (report.get("cluster") or {"leader": server}).get("leader") == server:
+            return list(report.get("consumer_detail") or ())
+    raise ServerRefusedError(f"stream {stream} has no leader that answers")
+
+
+def _reports(answers: list[Json], account: str, stream: str) -> Iterator[tuple[str, Json]]:
+    """Yields each server with its report on the stream."""
+    for answer in answers:
+        for one in answer.get("data", {}).get("account_details") or ():
+            for detail in one.get("stream_detail") or () if one["name"] == account else ():
+                if detail["name"] == stream:
+                    yield str(answer["server"]["name"]), detail
+
+
+def _behind(consumer: Json) -> tuple[int, int, int]:
+    """Returns the order of slowness: messages not acknowledged yet, those of them that are delivered, redeliveries."""
+    unacked = consumer.get("num_ack_pending", 0)
+    return consumer.get("num_pending", 0) + unacked, unacked, consumer.get("num_redelivered", 0)
+
+
+def _consumer_row(consumer: Json) -> list[str]:
+    config, cluster = consumer.get("config") or {}, consumer.get("cluster") or {}
+    lags = [text for replica in cluster.get("replicas") or () if (text := lag_of(replica))]
+    kind = "push" if config.get("deliver_subject") else "pull"
+    if consumer.get("paused"):
+        kind += ", paused"
+    elif kind == "push" and not consumer.get("push_bound"):
+        kind += ", unbound"
+    waiting = f"{consumer.get('num_waiting', 0):,}" if kind.startswith("pull") else "-"
+    return [
+        str(consumer["name"]), kind, f"{consumer.get('num_pending', 0):,}", f"{consumer.get('num_ack_pending', 0):,}",
+        f"{consumer.get('num_redelivered', 0):,}", waiting, f"{consumer['ack_floor']['stream_seq']:,}",
+        "; ".join([str(cluster.get("leader") or "-"), *lags]),
+    ]  # fmt: skip
+
+
+def _show(titles: list[str], rows: list[list[str]], none: str) -> None:
+    from rich.console import Console
+
+    if rows:
+        Console(highlight=False).print(table(titles, rows, last_wraps=True))
+    else:
+        print(none)

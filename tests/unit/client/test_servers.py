@@ -1,0 +1,30 @@
+"""Questions to one server after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.client.reply import ConnectionLostError
+from jetcluster.client.servers import ServerOptions, ask
+from jetcluster.errors import ApiError
+from tests.unit.client.fake_server import Peer, msg
+
+
+def test_a_question_is_repeated_while_nobody_leads() -> None:
+    answers = [b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}', b'{"ok":true}']
+    with Peer(lambda _s, r, _h, _p: msg(r, answers.pop(0))) as peer:
+        server = ServerOptions((peer.url,))
+        assert ask(server, lambda link: link.api("X")) == {"ok": True}
+        answers.append(b'{"error":{"code":400,"err_code":10003,"description":"bad request"}}')
+        with pytest.raises(ApiError, match="bad request"):
+            ask(server, lambda link: link.api("X"))
+    with pytest.raises(ConnectionLostError):
+        ask(server, lambda link: link.api("X"), patience=0.1)
+
+
+def test_a_server_that_is_paused_is_waited_for_once_not_every_time() -> None:
+    with Peer(greeting=b"INF") as paused, Peer(lambda _s, r, _h, _p: msg(r, b"{}")) as good:
+        server = ServerOptions((paused.url, good.url), connect_timeout=0.2)
+        for _ in range(3):
+            ask(server, lambda link: link.api("X"))
+        assert len(good.connects) == 3 and paused.accepted == 1
