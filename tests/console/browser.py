@@ -155,7 +155,7 @@ class Screen:
         return found
 
     async def faults(self, rules: Sequence[str] = RULES) -> list[str]:
-        """What axe-core finds fault with, one line each."""
+        """What axe-core finds fault with, one line each, three at most of one kind."""
         if not await self.page.evaluate("typeof axe === 'object'"):
             await self.page.evaluate(gzip.decompress(_AXE.read_bytes()).decode())
         found = await self.page.evaluate(
@@ -164,7 +164,7 @@ class Screen:
         return [
             f"{one['id']}: {node['target'][0]}: {node['failureSummary'].splitlines()[-1].strip()}"
             for one in found["violations"]
-            for node in one["nodes"]
+            for node in one["nodes"][:3]
         ]
 
     async def looks(self, name: str) -> list[str]:
