@@ -141,6 +141,27 @@ async def _watched(client: Client, wanted: bool = True) -> bool:
     return any(one.get("push_bound", False) for one in found) == wanted
 
 
+async def test_a_mirror_of_another_name_shows_the_keys_of_its_origin(screen: Screen, bucket: Client) -> None:
+    config = {"name": "KV_COPIED", "mirror": {"name": "KV_SETTINGS"}, "num_replicas": 1, "mirror_direct": True}
+    await bucket.api("STREAM.CREATE.KV_COPIED", config)
+    try:
+        await eventually(lambda: _mirrored(bucket), 10, "the mirror does not follow")
+        await screen.enter("app", "#/kv/COPIED?filter=mode")
+        row = screen.page.locator("table.keys tbody tr")
+        await expect(row).to_have_count(1)
+        await expect(row).to_contain_text("plain")
+        await row.locator("a").click()
+        await expect(screen.page.locator(".history tbody tr")).to_have_count(3)
+        for button in await screen.page.locator(".actions button").all():
+            assert await button.get_attribute("title") == "A mirror takes its values from KV_SETTINGS."
+    finally:
+        await bucket.api("STREAM.DELETE.KV_COPIED")
+
+
+async def _mirrored(client: Client) -> bool:
+    return bool((await client.api("STREAM.INFO.KV_COPIED"))["state"]["messages"] == KEYS + 3)
+
+
 async def test_a_bucket_is_made_and_goes_by_its_name(screen: Screen, demo: Demo) -> None:
     await screen.enter("app", "#/kv")
     await screen.page.click("button:text-is('Create a bucket')")

@@ -67,7 +67,7 @@ function Live({ bucket }) {
   const [rows, setRows] = useState([]);
   const [state, set] = useState({ on: true, error: null, count: 0 });
   const kept = useRef([]);
-  const allowed = mayWatch(bucket);
+  const allowed = mayWatch(bucket) && !bucket.mirror;
   useEffect(() => {
     if (!allowed || !state.on) return () => {};
     let stop = () => {};
@@ -95,6 +95,7 @@ function Live({ bucket }) {
       stop();
     };
   }, [bucket.stream, state.on, allowed]);
+  if (bucket.mirror) return html`<p class="notice">A mirror changes as its origin does: <a href=${to("kv", bucket.mirror.slice("KV_".length), "live")}>${bucket.mirror}</a>.</p>`;
   if (!allowed) return html`<p class="notice">To watch, a user must be allowed to create a consumer: publish to <code>$JS.API.CONSUMER.CREATE.${bucket.stream}.></code></p>`;
   const columns = [
     { id: "revision", title: "Revision", end: true, value: (one) => one.revision, show: (one) => exact(one.revision) },
