@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, BrowserContext, Page, WebSocket, expect
@@ -155,7 +155,7 @@ class Screen:
         return found
 
     async def faults(self, rules: Sequence[str] = RULES) -> list[str]:
-        """What axe-core finds fault with, one line each."""
+        """What axe-core finds fault with, one line each, three at most of one kind."""
         if not await self.page.evaluate("typeof axe === 'object'"):
             await self.page.evaluate(gzip.decompress(_AXE.read_bytes()).decode())
         found = await self.page.evaluate(
@@ -164,5 +164,21 @@ class Screen:
         return [
             f"{one['id']}: {node['target'][0]}: {node['failureSummary'].splitlines()[-1].strip()}"
             for one in found["violations"]
-            for node in one["nodes"]
+            for node in one["nodes"][:3]
         ]
+
+    async def looks(self, name: str) -> list[str]:
+        """Takes pictures of the page as it is, of both sizes and schemes. Returns what is wrong with how it looks."""
+        faults: list[str] = []
+        schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in schemes:
+            await self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            for size, (width, height) in (("desktop", DESKTOP), ("phone", PHONE)):
+                await self.page.set_viewport_size({"width": width, "height": height})
+                await self.picture(f"{name}-{scheme}-{size}")
+                if await self.overflow():
+                    faults.append(f"{scheme} {size}: the page is wider than the window")
+                if (scheme, size) != ("dark", "phone"):  # the colours of the one, the layout of the other
+                    faults += [f"{scheme} {size}: {fault}" for fault in await self.faults()]
+        await self.page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+        return faults

@@ -25,7 +25,10 @@ PAGES = [
     Shown("cluster-links", "#/cluster/links", "sys"),
     Shown("cluster-upstreams", "#/cluster/upstreams", "sys"),
     Shown("streams", "#/streams", "app"),
-    Shown("streams-reader", "#/streams", "reader"),
+    Shown("stream", "#/streams/ORDERS", "app"),
+    Shown("stream-messages", "#/streams/ORDERS/messages?message=800", "app"),
+    Shown("stream-subjects", "#/streams/ORDERS/subjects", "app"),
+    Shown("stream-configuration", "#/streams/ORDERS/configuration", "reader"),
 ]
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 
