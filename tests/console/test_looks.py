@@ -28,6 +28,11 @@ PAGES = [
     Shown("stream", "#/streams/ORDERS", "app"),
     Shown("stream-messages", "#/streams/ORDERS/messages?message=800", "app"),
     Shown("stream-subjects", "#/streams/ORDERS/subjects", "app"),
+    Shown("consumers", "#/consumers", "app"),
+    Shown("consumer", "#/streams/ORDERS/consumers/billing", "app"),
+    Shown("buckets", "#/kv", "app"),
+    Shown("keys", "#/kv/CONFIG", "app"),
+    Shown("key", "#/kv/CONFIG/k/app.color", "app"),
     Shown("stream-configuration", "#/streams/ORDERS/configuration", "reader"),
 ]
 SIZES = {"desktop": DESKTOP, "phone": PHONE}

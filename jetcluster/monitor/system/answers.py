@@ -94,7 +94,7 @@ _INTEGERS = frozenset({"offset", "limit", "cid", "state"})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
-    "safe-to-restart", "details", "include_unused", "all",
+    "safe-to-restart", "details", "include_unused", "all", "lag",
 })  # fmt: skip
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
