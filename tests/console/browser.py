@@ -18,21 +18,17 @@ TOP = Path(__file__).resolve().parents[2]
 PICTURES = TOP / "build" / "console"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = (1280, 820), (390, 844)
-LOGINS = {"sys": "sys-pw", "app": "app-pw", "reader": "reader-pw", "big": "big-pw"}
-"""Users of three kinds: of the system account, of an account with JetStream, and one that may only look; and another
-account's, which has very much."""
-CONFIG = """
+LOGINS = {"sys": "sys-pw", "app": "app-pw", "reader": "reader-pw", "watcher": "watcher-pw", "big": "big-pw"}
+"""Users of three kinds: of the system account, of an account with JetStream, and those of both that may only look; and
+one of another account, which has very much."""
+_CONFIG = """
 console: true
 system_account: SYS
 accounts {
-  SYS { users: [ { user: sys, password: sys-pw } ] }
+  SYS { users: [ { user: sys, password: sys-pw }, { user: watcher, password: watcher-pw, $watcher } ] }
   APP { jetstream: enabled, users: [
     { user: app, password: app-pw }
-    { user: reader, password: reader-pw, permissions: { publish: { allow: [
-      "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
-      "$JS.API.STREAM.MSG.GET.*",
-      "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.DIRECT.GET.>",
-      "$SYS.REQ.USER.INFO" ] } } }
+    { user: reader, password: reader-pw, $reader }
   ] }
   BIG { jetstream: enabled, users: [ { user: big, password: big-pw } ] }
 }
@@ -41,6 +37,15 @@ WATCH = """addEventListener("securitypolicyviolation",
   (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js.gz"
+
+
+def configuration() -> str:
+    """The servers' configuration; the permissions of who may only look are those that the manual gives."""
+    manual = (TOP / "docs" / "console.md").read_text()
+    text = _CONFIG
+    for name in ("reader", "watcher"):
+        text = text.replace(f"${name}", manual.partition(f"<!-- {name} -->\n```\n")[2].partition("```")[0])
+    return text
 
 
 def find_browser() -> str | None:

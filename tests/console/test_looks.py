@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
-from tests.console.browser import DESKTOP, PHONE, Demo, Screen
+from tests.console.browser import DESKTOP, PHONE, TOP, Demo, Screen
 
 
 class Shown(NamedTuple):
@@ -28,8 +28,15 @@ PAGES = [
     Shown("stream", "#/streams/ORDERS", "app"),
     Shown("stream-messages", "#/streams/ORDERS/messages?message=800", "app"),
     Shown("stream-subjects", "#/streams/ORDERS/subjects", "app"),
+    Shown("consumers", "#/consumers", "app"),
+    Shown("consumer", "#/streams/ORDERS/consumers/billing", "app"),
+    Shown("buckets", "#/kv", "app"),
+    Shown("keys", "#/kv/CONFIG", "app"),
+    Shown("key", "#/kv/CONFIG/k/app.color", "app"),
     Shown("stream-configuration", "#/streams/ORDERS/configuration", "reader"),
 ]
+LARGEST = 150_000
+"""Bytes of a picture of the manual."""
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 
 
@@ -48,6 +55,25 @@ async def test_page(browser: Browser, demo: Demo, shown: Shown, scheme: str) -> 
         faults += [f"{size}: {fault}" for fault in await screen.faults()]
     await screen.close()
     assert not faults, "\n".join(faults)
+    screen.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "hash_", "user", "height"),
+    [("cluster", "#/cluster", "sys", 380), ("messages", "#/streams/ORDERS/messages?message=800", "app", 700)],
+)
+async def test_pictures_of_the_manual(
+    browser: Browser, demo: Demo, name: str, hash_: str, user: str, height: int
+) -> None:
+    """Those of docs/console are copies of these."""
+    screen = await Screen.open(browser, demo.url(), size=(1200, height), user=user)
+    await screen.go(hash_)
+    await screen.page.wait_for_selector("header.top")
+    await screen.settled()
+    await expect(screen.page.locator("main")).not_to_contain_text("–/s")
+    assert (await screen.picture(f"manual-{name}")).stat().st_size < LARGEST
+    assert (TOP / "docs" / "console" / f"{name}.png").stat().st_size < LARGEST
+    await screen.close()
     screen.check()
 
 
