@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image `jetcluster` (or $1). Where no registry can be reached it makes the base image itself: a minimal
-# Debian by debootstrap, under the name that the Dockerfile expects, and takes the wheels along.
+# Builds the image `jetcluster` (or $1, a name without a tag) as `:latest` and as `:VERSION`, which the chart asks for.
+# Where no registry can be reached it makes the base image itself: a minimal Debian by debootstrap, under the name that
+# the Dockerfile expects, and takes the wheels along.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 TAG=${1:-jetcluster}
@@ -33,4 +34,8 @@ if ! timeout 60 "$DOCKER" run --rm --entrypoint python3 "$BASE" -c \
 fi
 "$DOCKER" buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0 # the classic builder does, too
 "$DOCKER" build -f deploy/Dockerfile --build-arg BASE="$BASE" "${options[@]}" -t "$TAG" .
+case "$TAG" in
+    *:*) ;; # a tag of the caller's own
+    *) "$DOCKER" tag "$TAG" "$TAG:$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' jetcluster/__init__.py)" ;;
+esac
 "$DOCKER" run --rm "$TAG" -v # says whether the loops are compiled

@@ -17,8 +17,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError, IdentityError,
-    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError,
-    │   StorageError
+    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RemovedStoreError,
+    │   RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet

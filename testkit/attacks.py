@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.budget import at_once
-from jetcluster.protocol import s2
-from jetcluster.stream.apply import restoring
+from jetcluster.protocol import s2, stream_archive
 
 SLOW_USERS = 5
 """Users `slow-0` and so on, whose passwords are bcrypt hashes of "right"."""
@@ -288,11 +287,11 @@ def compressed(pattern: bytes, size: int) -> bytes:
 
 def bombs() -> dict[str, bytes]:
     """Archives by what is wrong with them."""
-    entry = restoring.encode(b"N", 0, 0, b"", b"p" * 58)
-    state = restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"{}")
-    head = s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + state))
+    entry = stream_archive.encode(b"N", 0, 0, b"", b"p" * 58)
+    state = stream_archive.encode(stream_archive.STATE_NAME, 0, 0, b"", b"{}")
+    head = s2.STREAM_ID + b"".join(s2.encode(stream_archive.MAGIC + state))
     literals = uvarint(400_000) + b"\x00A" * 400_000
-    small = b"".join(restoring.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
+    small = b"".join(stream_archive.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
     return {
         "ignored": head + compressed(entry, 4 << 20) * 40,
         "literals": head + chunk(literals, b"A" * 400_000),

@@ -25,7 +25,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.codec import dumps
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply import restoring
@@ -168,7 +168,7 @@ class RestoreReceiver:
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
-        self._reader = restoring.ArchiveReader()
+        self._reader = stream_archive.ArchiveReader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
@@ -253,7 +253,7 @@ class RestoreReceiver:
                 await self._take(chunk.data)
                 self._bus.publish(reply)
             answer = await self._finish()
-        except (s2.S2Error, restoring.ArchiveError) as error:
+        except (s2.S2Error, stream_archive.ArchiveError) as error:
             self._refuse(reply, by_code(errors.RESTORE_FAILED, err=str(error)))
             return False
         except ApiError as error:
@@ -273,7 +273,7 @@ class RestoreReceiver:
             await self._flush()
         self._count()
         if self._room.held > MAX_HELD_BYTES:
-            raise restoring.ArchiveError("too much is being restored at the same time")
+            raise stream_archive.ArchiveError("too much is being restored at the same time")
 
     async def _in_steps(self, steps: Steps[T]) -> T:
         """Raises ApiError when too many others wait."""
@@ -308,39 +308,39 @@ class RestoreReceiver:
     def _check_size(self, more: int) -> None:
         self._decompressed += more
         if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
-            raise restoring.ArchiveError("the archive is larger than what was received can hold")
+            raise stream_archive.ArchiveError("the archive is larger than what was received can hold")
 
-    def _note(self, entry: restoring.ArchiveEntry) -> None:
+    def _note(self, entry: stream_archive.ArchiveEntry) -> None:
         if not entry.seq:
             self._note_other(entry)
             return
         seq, ts = self._last
         if entry.seq <= seq:
-            raise restoring.ArchiveError("messages out of order")
+            raise stream_archive.ArchiveError("messages out of order")
         if entry.seq != seq + 1 or entry.ts != ts + 1 or not self._messages:
             self._runs += 1
         self._last = entry.seq, entry.ts
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
-    def _note_other(self, entry: restoring.ArchiveEntry) -> None:
+    def _note_other(self, entry: stream_archive.ArchiveEntry) -> None:
         """Takes an entry of the archive that is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
-        if entry.name == restoring.STATE_NAME and not self._state:
+        if entry.name == stream_archive.STATE_NAME and not self._state:
             if size > MAX_STATE_BYTES:
-                raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} of {size} bytes")
+                raise stream_archive.ArchiveError(f"{stream_archive.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
-        elif entry.name.startswith(restoring.CONSUMER_PREFIX):
+        elif entry.name.startswith(stream_archive.CONSUMER_PREFIX):
             self._consumers_bytes += size + CHUNK_OVERHEAD_BYTES
             if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
-                raise restoring.ArchiveError("too many consumers, or one of them is too large")
-            name = entry.name[len(restoring.CONSUMER_PREFIX) :].decode("utf-8", "replace")
+                raise stream_archive.ArchiveError("too many consumers, or one of them is too large")
+            name = entry.name[len(stream_archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
             self._consumers.append((name, entry.payload))
         else:
             self._ignored += 1
             self._ignored_bytes += size
             if self._ignored > MAX_IGNORED_ENTRIES or self._ignored_bytes > MAX_IGNORED_BYTES:
-                raise restoring.ArchiveError("too much in it that belongs to no stream")
+                raise stream_archive.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:
         await self._settle_config()
@@ -365,7 +365,7 @@ class RestoreReceiver:
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. Returns the reply to the last chunk."""
         if not (self._reader.finished and self._frames.between_chunks):
-            raise restoring.ArchiveError("the archive is not complete")
+            raise stream_archive.ArchiveError("the archive is not complete")
         await self._flush()
         last_seq, last_ts = self._last
         declared = self._state.get("last_seq")
@@ -469,5 +469,5 @@ def _object(raw: bytes) -> Fields:
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} is no JSON") from error
+        raise stream_archive.ArchiveError(f"{stream_archive.STATE_NAME.decode()} is no JSON") from error
     return found if isinstance(found, dict) else {}

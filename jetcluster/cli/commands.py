@@ -206,6 +206,77 @@ def users(servers: ServerOptions, as_json: Json = False) -> None:
     raise typer.Exit(run_users(servers, as_json=as_json))
 
 
+Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
+Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
+PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
+
+
+@app.command()
+@connects
+def backup(
+    servers: ServerOptions,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[list|verify|prune] DEST",
+            help="A folder or s3://bucket/prefix; list, verify and prune look at it.",
+        ),
+    ],
+    stream: Streams = None,
+    keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    point: PointName = "",
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Back up an account: a new restore point, for which only new messages are read; or list, verify, prune points.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged.
+    """
+    from jetcluster.cli import backup as work
+
+    if not 1 <= len(words) <= 2 or (len(words) == 2 and words[0] not in work.WORDS):
+        raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
+    place = work.Destination(words[-1], endpoint, region)
+    if len(words) == 2:
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
+    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
+
+
+@app.command()
+@connects
+def restore(
+    servers: ServerOptions,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder or s3://bucket/prefix with backups.")],
+    point: PointName = "",
+    stream: Streams = None,
+    name: Annotated[str, typer.Option("--as", help="Another name, for one stream.")] = "",
+    subject: Annotated[list[str] | None, typer.Option("--subject", help="With --as: its subjects; repeat it.")] = None,
+    replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
+    no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    endpoint: Endpoint = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Restore an account's streams, with sequences, times and consumers, from a restore point.
+
+    Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged or the result differs.
+    """
+    from jetcluster.backup.restore import RestoreOptions
+    from jetcluster.cli import backup as work
+
+    options = RestoreOptions(
+        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+    )
+    place = work.Destination(source, endpoint, region)
+    raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))
+
+
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
 app.add_typer(objects, name="object")
 

@@ -47,6 +47,7 @@ _define(bool, "debug_trace_verbose", "DVV")
 _define(int, "log_size_limit", "log_size_limit")
 _define(int, "max_traced_msg_len", "max_traced_msg_len")
 _define(str, "workers", "workers")
+_define(str, "tags", "tags")
 _define(int, "worker", "worker")
 _define(bool, "jetstream", "js", "jetstream")
 _define(str, "store_dir", "sd", "store_dir")
@@ -148,6 +149,7 @@ Server Options:
         --client_advertise <string>  host:port told to clients and other servers
         --ports_file_dir <dir>       Write nats-server_<pid>.ports into this directory
         --workers <number|auto>      Serve the ports with so many processes (default: 1; auto: one per core)
+        --tags <tag, ...>            Server tags, in addition to those of the file
 
 Logging Options:
     -l, --log <file>                 Log to this file instead of stderr

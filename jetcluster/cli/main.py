@@ -31,6 +31,8 @@ Looking at a cluster:
 Changing it:
     decommission  Empty a server and remove it from the cluster
     rescue        Show what is left of streams that lost their majority for good, and go on with one replica
+    backup        Back up an account to a folder or S3, incrementally
+    restore       Restore an account, or some of its streams, from a backup
     mirror        Mirror a stream of another JetStream domain here
     object        Make buckets for large objects
     pipeline      Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)
@@ -127,6 +129,7 @@ def _check_config(path: str) -> int:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
     from jetcluster.config.load import load_file
+    from jetcluster.config.option_checks import problem_of
 
     try:
         options, pedantic = load_file(path)
@@ -137,6 +140,8 @@ def _check_config(path: str) -> int:
     options.add_start_warnings()
     for warning in options.warnings:
         print(f"nats-server: warning: {warning}", file=sys.stderr)
+    if problem := problem_of(options):  # nats-server's -t does not look, and a flag may mend it
+        print(f"nats-server: warning: a server does not start with this file alone: {problem}", file=sys.stderr)
     print(f"nats-server: configuration file {path} is valid ({options.config_digest})", file=sys.stderr)
     return 0
 

@@ -64,6 +64,9 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
     for name in _DIRECT:
         if name in flags:
             setattr(options, name, flags[name])
+    if "tags" in flags:
+        tags = (tag.strip() for tag in str(flags["tags"]).split(","))
+        options.server_tags = [*options.server_tags, *(tag for tag in tags if tag and tag not in options.server_tags)]
     if "workers" in flags:
         options.workers = _workers(str(flags["workers"]))
     options.host = options.host or Options().host

@@ -63,6 +63,10 @@ class Gather:
         """Header blocks that have arrived and were not taken, and their payloads. The connection fills both lists."""
         self.end: Reply | None = None
         """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
+        self.subject = b""
+        """For `Connection.receive`: where the messages are to be sent."""
+        self.replies: list[bytes] = []
+        """Reply subjects of the messages that have arrived, for those that have one. Who answers empties the list."""
 
     def __iter__(self) -> Iterator[list[Frame]]:
         """Raises RequestTimeoutError when nothing arrives for `timeout` seconds, ConnectionLostError, ServerError."""
@@ -112,7 +116,12 @@ class Connection:
         """The connected server's URL."""
         self._name = name
         self._credentials = credentials
-        self._inbox = b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode())
+        self._inbox, self._own_inbox = (
+            b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode()) for _ in range(2)
+        )
+        """Beginnings of reply subjects, of one length: by a wildcard, and for subjects with a subscription of their
+        own."""
+        self.received_bytes = 0
         self._buffer = b""
         self._need = 0
         self._out: list[bytes] = []
@@ -254,8 +263,19 @@ class Connection:
         self._send()
         return gather
 
+    def receive(self, timeout: float = 10.0) -> Gather:
+        """Returns a gather without a request: of the messages that come to its `subject`, which has a subscription of
+        its own, so that a sender learns when `forget` ends it."""
+        token = self._token()
+        self._gathers[token] = gather = Gather(self, token, timeout)
+        gather.subject = self._own_inbox + token
+        self._write(b"SUB %b %b\r\n" % (gather.subject, _own_sid(token)))
+        return gather
+
     def forget(self, token: bytes) -> None:
-        self._gathers.pop(token, None)
+        gather = self._gathers.pop(token, None)
+        if gather is not None and gather.subject and self._error is None:
+            self._write(b"UNSUB %b\r\n" % _own_sid(token))
         self._lines.clear()
 
     # ---- many publishes under way
@@ -380,6 +400,7 @@ class Connection:
             raise self._lost(str(error)) from error
         if not data:
             raise self._lost("closed by the server")
+        self.received_bytes += len(data)
         return data
 
     def _lost(self, why: str) -> JetclusterError:
@@ -431,6 +452,8 @@ class Connection:
         if gather is None:
             heads: list[bytes] = []
             return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token
+        if len(args) == 5 + (line[0] == 72):
+            gather.replies.append(args[3])
         if len(self._lines) >= MAX_KNOWN_LINES:
             self._lines.clear()
         found = self._lines[line] = head, size, gather.heads.append, gather.payloads.append, token
@@ -481,6 +504,10 @@ def block(headers: Headers) -> bytes:
         if any(c in key + value for c in (b"\r", b"\n")) or not key or b":" in key:
             raise ValueError(f"not a header: {key!r}: {value!r}")
     return header_block.build(pairs) if pairs else b""
+
+
+def _own_sid(token: bytes) -> bytes:
+    return b"r" + token
 
 
 def without_user(url: str) -> str:

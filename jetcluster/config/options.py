@@ -468,5 +468,7 @@ class Options:
             self.warnings.append(
                 "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
             )
+        if self.console and not (self.http_port or self.https_port):
+            self.warnings.append("console has no effect without http_port or https_port")
         if self.is_clustered and not self.cluster.name:
             self.warnings.append("Cluster name was dynamically generated, consider setting one")

@@ -7,10 +7,13 @@ clients like those of the WebSocket port: the server's own users, of connection 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
-from jetcluster.protocol.websocket import Rules, UpgradeRequest
+from jetcluster.console.audit import Audit
+from jetcluster.protocol.parser import Parser
+from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.client.client import Client
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
 from jetcluster.server.ws.transport import WebSocket
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.config.tls_options import TlsOptions
     from jetcluster.server.client.clients import ServerParts
+
+log = logging.getLogger("jetcluster.server")
 
 PATH: Final = "/ui/nats"
 
@@ -43,8 +48,32 @@ class ConsoleEntrance(WsEntrance):
         return info
 
 
+class ConsoleClient(Client):
+    """A client behind the door: what it changes is in the log."""
+
+    def __init__(self, parts: ServerParts, cid: int, entrance: ConsoleEntrance) -> None:
+        super().__init__(parts, cid, entrance)
+        options, state = parts.state.options, parts.state
+        parser = Parser(options.max_payload, options.max_control_line)
+        self._audit = Audit(parser, state.clock, self._tell)
+
+    def _tell(self, text: str) -> None:
+        if self.session.router is not None:  # strangers have no lines in the log
+            log.info("%s - console: %s", self.head(), text)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.close_reason:
+            self._audit.received(data)
+
+    def ended(self) -> None:
+        self._audit.end()
+        super().ended()
+
+
 class Door:
-    """The monitoring port's way to the clients. `base_path` as `http_base_path`; `secure`: the port has TLS."""
+    """The monitoring port's way to the clients. `base_path` as `http_base_path`; `secure`: the port has TLS. It is shut
+    while the server goes away: aiohttp answers then."""
 
     def __init__(self, parts: ServerParts, host: str, port: int, base_path: str = "", *, secure: bool) -> None:
         self._parts = parts
@@ -59,6 +88,8 @@ class Door:
 
     def wants(self, begin: bytes) -> bool | None:
         """Returns whether a request that begins like this is for the door; None: too short to tell."""
+        if self._is_shut:
+            return False
         size = min(len(begin), len(self._line))
         if begin[:size] != self._line[:size]:
             return False
@@ -72,8 +103,14 @@ class Door:
             parts.crowd.has_room_at,
         )  # fmt: skip
 
+    @property
+    def _is_shut(self) -> bool:
+        return self._parts.state.lame_duck or self._parts.state.stopping
+
     def _open(self, request: UpgradeRequest) -> Client:
-        return Client(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
+        if self._is_shut:
+            raise HandshakeError(503, "the server is going away")
+        return ConsoleClient(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
 
     def close(self) -> None:
         """Drops connections in their handshake. The server closes the clients."""

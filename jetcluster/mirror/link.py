@@ -19,7 +19,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
-from jetcluster.mirror.upstream import Start, Upstream, start_of
+from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
@@ -293,9 +293,10 @@ class UpstreamLink:
 
     def _ask(
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
-        refused: ApiError | None = None,
+        refused: ApiError | Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set."""
+        """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set, which
+        may be a call in place of that."""
         around, life = self._around, self._life
         inbox = b"_INBOX.JSL." + self._token()
 
@@ -324,9 +325,13 @@ class UpstreamLink:
                 answer = json.loads(payload)
                 failed = answer.get("error")
                 error = ApiError(failed["code"], failed["err_code"], failed["description"]) if failed else None
-                error = (refused or error) if error is not None else None
                 if error is None:
                     answered(answer)
+                elif callable(refused):
+                    error = None
+                    refused()
+                else:
+                    error = refused or error
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
                 error = self.upstream.setup_error(f"not an answer: {type(wrong).__name__}")
             except DamagedError as damage:
@@ -366,8 +371,33 @@ class UpstreamLink:
         elif last_seq < seen and not renewed:
             text = f"stream {upstream.name} went back to sequence {last_seq}, {seen} was read"
             self._fail(upstream.setup_error(text))
+        elif cursor is None and not upstream.mirror and (origin := self._earlier(identity)) is not None:
+            self._recognize(identity, origin)
         else:
             self._create(identity)
+
+    def _earlier(self, identity: bytes) -> SourcedFrom | None:
+        """The newest message of a source that came from an upstream created at another time, None for none. Raises
+        DamagedError."""
+        store = self._around.target.store
+        found = newest_of(self.upstream, store) if store.messages else None
+        return found if found is not None and found.identity not in (b"", identity) else None
+
+    def _recognize(self, identity: bytes, origin: SourcedFrom) -> None:
+        """Begins where this stream stands if the upstream has the message that came last from an earlier one: it is the
+        same stream then, and both were restored. Otherwise begins at its first message."""
+
+        def compare(answer: dict[str, Any]) -> None:
+            message = answer["message"]
+            same = message["subject"].encode() == origin.subject
+            same = same and base64.b64decode(message.get("data", "")) == origin.payload
+            self._create(identity, origin.identity if same else b"")
+
+        def create() -> None:
+            self._create(identity)
+
+        body = b'{"seq":%d}' % origin.seq
+        self._ask(self.upstream.get_subject(), body, compare, create, refused=create)
 
     def _verify(self, identity: bytes, seen: int) -> None:
         """Checks an upstream that was created anew. A mirror shares its sequences, so it goes on only if that is the
@@ -389,10 +419,11 @@ class UpstreamLink:
         body = b'{"seq":%d}' % seen
         self._ask(self.upstream.get_subject(), body, compare, lambda: self._fail(error), refused=error)
 
-    def _create(self, identity: bytes) -> None:
+    def _create(self, identity: bytes, same: bytes = b"") -> None:
+        """Creates the consumer; `same` as for `start_of`."""
         upstream, around = self.upstream, self._around
         self._identity = identity
-        self._start = start_of(upstream, around.target, identity)
+        self._start = start_of(upstream, around.target, identity, same)
         if upstream.consumer is not None:
             self._bind_given(upstream.consumer)
             return

@@ -43,6 +43,15 @@ class Start(NamedTuple):
     """RFC 3339: the time to begin at if there are neither."""
 
 
+class SourcedFrom(NamedTuple):
+    """The place of a stored message in its upstream."""
+
+    seq: int
+    identity: bytes
+    subject: bytes
+    payload: bytes
+
+
 class Upstream:
     """One link's upstream. `stream` is the name of the stream that the link feeds."""
 
@@ -156,15 +165,16 @@ class Upstream:
         value = b"%b %d %b %b" % (self._index, seq, self._filter, subject)
         return appended(block, _SOURCE, value + b" " + identity if identity else value)
 
-    def seq_of(self, message: Msg) -> tuple[int, bytes] | None:
-        """The upstream's sequence and identity in a stored message of this link; None for other messages."""
+    def origin_of(self, message: Msg) -> SourcedFrom | None:
+        """The place of a stored message of this link; None for other messages."""
         value = nats_fields(message.headers).get(_SOURCE)
         parts = value.split(b" ") if value else []
         if len(parts) < 2 or parts[0] != self._index or not parts[1].isdigit():
             return None
         if len(parts) >= 4 and b" ".join(parts[2:4]) != self._filter:
             return None
-        return int(parts[1]), parts[5] if len(parts) > 5 else b""
+        subject = parts[4] if len(parts) > 4 else message.subject
+        return SourcedFrom(int(parts[1]), parts[5] if len(parts) > 5 else b"", subject, message.payload)
 
 
 def _without_orders(block: bytes, *, source: bool) -> bytes:
@@ -175,8 +185,9 @@ def _without_orders(block: bytes, *, source: bool) -> bytes:
     return block
 
 
-def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
-    """The place to begin at; `identity` is the upstream's present one. Raises DamagedError."""
+def start_of(upstream: Upstream, target: LinkTarget, identity: bytes, same: bytes = b"") -> Start:
+    """The place to begin at; `identity` is the upstream's present one, `same` that of an earlier upstream which was the
+    same stream. Raises DamagedError."""
     store = target.store
     cursor = target.cursor(upstream.key)
     if upstream.mirror:
@@ -188,21 +199,21 @@ def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
         return Start(cursor.seq, configured=not cursor.seq)
     found = newest_of(upstream, store) if store.messages else None
     if found is not None:
-        return Start(0 if found[1] not in (b"", identity) else found[0])
+        return Start(found.seq if found.identity in (b"", identity, same) else 0)
     if store.messages and store.first_seq > 1:
         return Start(0, time=times.rfc3339(store.last_ts))
     return Start(0, configured=True)
 
 
-def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
-    """(sequence, identity) of the newest stored message of the source, or None. After a restore from an archive, or
-    when a removed source comes back, there is no cursor."""
+def newest_of(upstream: Upstream, store: BlockStore) -> SourcedFrom | None:
+    """The place of the newest stored message of the source, or None. After a restore from an archive, or when a removed
+    source comes back, there is no cursor. Raises DamagedError."""
     high = store.last_seq
     low = max(store.first_seq, high - MAX_SEARCHED_MESSAGES)
     while high >= low:
         start = max(low, high - SEARCH_STEP_MESSAGES + 1)
         for message in reversed(store.reader.read(range(start, high + 1))):
-            found = upstream.seq_of(message)
+            found = upstream.origin_of(message)
             if found is not None:
                 return found
         high = start - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -122,8 +122,10 @@ class Guard(asyncio.Protocol):
         """The last bytes received, as many as END has; at first END, as if a head had ended."""
         self._is_in = False
         """`inner` knows of the connection."""
+        self._is_open = connections.door is not None
+        """The next byte begins a request, which may be for the door."""
         self._first = b""
-        """The bytes that have come while it is open whether the connection is for the door."""
+        """The bytes of it so far."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -132,48 +134,53 @@ class Guard(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._transport.abort)  # not in here: uvloop has yet to begin reading
             return
         if self._connections.door is None:
-            self._let_in()
+            self._let_in(self._transport)
         self.wait(HEAD_SECONDS)
         self._in_head = True
 
-    def _let_in(self) -> None:
-        assert self._transport is not None
+    def _let_in(self, transport: asyncio.Transport) -> None:
         self._is_in = True
-        self.inner.connection_made(self._transport)
+        self.inner.connection_made(transport)
 
-    def _passes_on(self, door: Door, data: bytes) -> bytes:
-        """Returns what `inner` gets of the first bytes; nothing while more must come, and when the door takes over."""
+    def _passes_on(self, door: Door, transport: asyncio.Transport, data: bytes) -> bytes:
+        """Returns what `inner` gets of a request's first bytes: nothing while more must come, and when the door takes
+        over. A proxy may ask for a WebSocket on a connection that has had other requests."""
         self._first += data
         wanted = door.wants(self._first)
         if wanted is None:
             return b""
+        self._is_open = False
         first, self._first = self._first, b""
-        if not wanted:
-            self._let_in()
-            return first
-        transport, self._transport = self._transport, None
-        assert transport is not None
+        if wanted:
+            self._hand_over(door.accept(), transport, first)
+            return b""
+        if not self._is_in:
+            self._let_in(transport)
+        return first
+
+    def _hand_over(self, protocol: asyncio.Protocol, transport: asyncio.Transport, first: bytes) -> None:
+        self._transport = None
         self._stop_waiting()
         self._connections.remove(self)
-        protocol = door.accept()
+        if self._is_in:
+            cast(Any, self.inner).transport = None  # aiohttp would close it
+            self._is_in = False
+            self.inner.connection_lost(None)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(first)
-        return b""
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None:
+        if self._transport is None or self not in self._connections:
             return
-        if not self._is_in:
-            if self._connections.door is None or self not in self._connections:
-                return
-            data = self._passes_on(self._connections.door, data)
-            if not data:
-                return
-        self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         if not self.busy and not self._in_head:
             self.wait(HEAD_SECONDS)
             self._in_head = True
+        if self._is_open and self._connections.door is not None:
+            data = self._passes_on(self._connections.door, self._transport, data)
+            if not data:
+                return
+        self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         self.inner.data_received(data)
 
     def wait(self, seconds: float, *, busy: bool = False) -> None:
@@ -183,6 +190,10 @@ class Guard(asyncio.Protocol):
         # Bytes after the last request's head may be the first half of the next one, and no further byte may come.
         begun = self.busy and not busy and self._tail != END
         seconds = HEAD_SECONDS if begun else seconds
+        if busy or begun:
+            self._is_open = False
+        elif self.busy:
+            self._is_open = self._connections.door is not None
         self.busy, self._in_head = busy, begun
         self._stop_waiting()
         self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)

@@ -95,8 +95,8 @@ def _bad_question(text: str) -> Health:
 def _problems(
     node: Node, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
 ) -> Iterator[Problem]:
-    if node.server.lame_duck:
-        # Ours, not nats-server's: a load balancer must send new clients elsewhere.
+    if node.server.lame_duck and not enabled_only:
+        # Ours, not nats-server's: a load balancer must send new clients elsewhere. A liveness probe must not kill it.
         yield Problem("CONN", "server is in lame duck mode")
     if not node.options.jetstream.enabled:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
@@ -9,6 +10,7 @@ from aiohttp import web
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.budget import BusyError, Steps
+from jetcluster.console.door import PATH
 from jetcluster.console.files import WebFiles
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
@@ -88,6 +90,7 @@ def application(
     if console:
         add(f"{prefix}/ui", _to_console, "/ui")
         add(f"{prefix}/ui/server.json", _welcome(source), "/ui")
+        add(prefix + PATH, _no_door, "/ui")
         add(prefix + "/ui/{path:.*}", _console(), "/ui")
     app.router.add_route("*", "/{anything:.*}", _unknown)
     return app
@@ -119,8 +122,14 @@ async def _to_console(request: web.Request) -> web.Response:
     raise web.HTTPPermanentRedirect(request.path.rpartition("/")[2] + "/")  # relative: a proxy may have another prefix
 
 
+async def _no_door(_request: web.Request) -> web.Response:
+    """`console.door` has not taken this request."""
+    text = "503 this server is going away, or the request is not GET without a query\n"
+    return web.Response(status=503, text=text, headers={"Connection": "close"})
+
+
 def _welcome(source: NodeSource) -> Handler:
-    """The facts that the console must know before its login."""
+    """Answers with the facts that the console needs before a login."""
 
     async def handle(_request: web.Request) -> web.Response:
         return web.json_response(source.welcome(), headers={"Cache-Control": "no-store"})
@@ -129,14 +138,17 @@ def _welcome(source: NodeSource) -> Handler:
 
 
 def _console() -> Handler:
-    files = WebFiles()
+    files: WebFiles | None = None
 
     async def handle(request: web.Request) -> web.Response:
+        nonlocal files
+        if files is None:
+            files = await asyncio.to_thread(WebFiles)
         found = files.get(request.match_info["path"])
         if found is None:
             return await _unknown(request)
         headers = {**CONSOLE_HEADERS, "ETag": found.tag}
-        if request.headers.get("If-None-Match") == found.tag:
+        if found.tag in request.headers.get("If-None-Match", ""):  # a list; weak ones behind some proxies
             return web.Response(status=304, headers=headers)
         headers["Content-Type"] = found.type
         body = found.body

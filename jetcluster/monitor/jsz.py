@@ -12,6 +12,7 @@ from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
+from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
@@ -118,6 +119,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
         # Ours: streams whose state is being fetched from another node, with what was compared and fetched so far.
         found["catching_up"] = [
             {
+                "account": _account_of(engine, pull.gid),
                 "stream": _stream_name(engine, pull.gid),
                 "bytes": pull.compared,
                 "fetched_bytes": pull.fetched,
@@ -135,7 +137,8 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     if details:
         # A named account is shown regardless of its position: the pages are of all accounts.
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
-        wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only), []
+        notes = _notes(node) if flag(query, "lag") else None
+        wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only, notes), []
         for name in chosen:
             shown.append((yield from _account(node, engine, name, by_account.get(name, []), wanted)))
             yield
@@ -260,6 +263,11 @@ def node_name(engine: JetStream, peer: str) -> str:
     return info.name if info is not None else f"Server name unknown at this time (peerID: {peer})"
 
 
+def _account_of(engine: JetStream, gid: int) -> str:
+    replica = engine.replicas.get(gid)
+    return str(replica.assignment.account) if replica is not None else ""
+
+
 def _stream_name(engine: JetStream, gid: int) -> str:
     replica = engine.replicas.get(gid)
     return str(replica.assignment.name) if replica is not None else "_meta_"
@@ -320,9 +328,19 @@ def account_detail(node: Node, account: str, query: Query) -> Steps[Json | None]
     config, consumers = flag(query, "config"), flag(query, "consumers")
     streams = flag(query, "streams") or consumers
     wanted = _Wanted(
-        streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only")
-    )
+        streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only"),
+        _notes(node) if flag(query, "lag") else None,
+    )  # fmt: skip
     return (yield from _account(node, engine, account, replicas, wanted))
+
+
+def _notes(node: Node) -> LagNotes | None:
+    """The notes that all pages of the node share, told that they are asked for."""
+    notes = node.monitoring.notes
+    if not isinstance(notes, LagNotes):
+        return None
+    notes.asked()
+    return notes
 
 
 class _Wanted(NamedTuple):
@@ -334,6 +352,8 @@ class _Wanted(NamedTuple):
     config: bool
     raft: bool
     leader_only: bool
+    lag: LagNotes | None
+    """None when the lag of replicas is not asked for."""
 
 
 def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted) -> Steps[Json]:
@@ -366,6 +386,8 @@ def _stream(engine: JetStream, replica: StreamReplica, wanted: _Wanted) -> Steps
         "created": rfc3339(assignment.created_ns),
         "cluster": stream_cluster(engine, replica),
     }
+    if wanted.lag is not None and replica.leading:
+        _add_lag(found["cluster"], engine, replica, wanted.lag)
     if wanted.config:
         found["config"] = dict(assignment.config)
     found["state"] = state_object(replica.store, consumers=replica.machine.consumer_count)
@@ -387,6 +409,14 @@ def _stream(engine: JetStream, replica: StreamReplica, wanted: _Wanted) -> Steps
         if consumers:
             found["consumer_raft_groups"] = [{"name": consumer, "raft_group": name} for consumer in consumers]
     return found
+
+
+def _add_lag(cluster: Json, engine: JetStream, replica: StreamReplica, notes: LagNotes) -> None:
+    """Adds `lag_messages` and `lag_seconds` (ours) to the replicas."""
+    lags = {node_name(engine, peer): lag for peer, lag in notes.peers(engine, replica)}
+    for one in cluster.get("replicas", ()):
+        if (lag := lags.get(one["name"])) is not None:
+            one |= {"lag_messages": lag.messages, "lag_seconds": round(lag.seconds, 3)}
 
 
 def _consumers(engine: JetStream, replica: StreamReplica, *, config: bool, direct: bool = False) -> Steps[list[Json]]:

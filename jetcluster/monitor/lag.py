@@ -7,7 +7,8 @@ each stream led here, turn that entry into messages and time. So the lag is exac
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.clock import TimerHandle
@@ -15,6 +16,7 @@ from jetcluster.monitor.view import engine_of
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
     from jetcluster.replica.stream_replica import StreamReplica
 
 NOTE_SECONDS = 1.0
@@ -91,6 +93,13 @@ class LagNotes:
         when, sequence = _at(self.notes.get(group.gid, ()), match, now, newest)
         fetching = missing()
         return Lag(entries, max(newest - sequence, 0) if fetching is None else fetching, max(now - when, 0.0))
+
+    def peers(self, engine: JetStream, replica: StreamReplica) -> Iterator[tuple[str, Lag]]:
+        """Yields (peer id, lag) of the other replicas of a stream that is led here."""
+        gid = replica.group.gid
+        for peer in replica.group.status().peers:
+            missing = partial(engine.network.catchup.missing, gid, peer.peer)
+            yield peer.peer, self.of(replica, peer.match_index, missing)
 
 
 def _at(notes: Sequence[_Note], entry: int, now: float, newest: int) -> tuple[float, int]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -388,10 +387,8 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
 def _peers(
     out: Exposition, engine: JetStream, replica: StreamReplica, notes: LagNotes, stream: tuple[tuple[str, str], ...]
 ) -> None:
-    gid = replica.group.gid
-    for peer in replica.group.status().peers:
-        labels = (*stream, ("replica", node_name(engine, peer.peer)))
-        lag = notes.of(replica, peer.match_index, partial(engine.network.catchup.missing, gid, peer.peer))
+    for peer, lag in notes.peers(engine, replica):
+        labels = (*stream, ("replica", node_name(engine, peer)))
         out.gauge("jetcluster_replica_lag_entries", "Log entries a replica lacks, says its leader", lag.entries, labels)
         out.gauge("jetcluster_replica_lag_messages", "Messages a replica lacks, about", lag.messages, labels)
         out.gauge(
@@ -550,7 +547,9 @@ class Metrics:
     def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node
         self._source = source
-        self._notes = LagNotes(node)
+        notes = node.monitoring.notes
+        assert isinstance(notes, LagNotes), "NodeMonitoring has them"
+        self._notes = notes
 
     async def scrape(self, query: Query) -> bytes:
         """Returns the text; `prefix` replaces the exporter's `gnatsd` and `jetstream`. Raises QueryError."""

@@ -170,6 +170,11 @@ async def start_monitor(node: Node) -> Monitor:
         monitor.host = host  # it listens on [::] then, for IPv4 too
     shown = f"[{host}]" if ":" in host else host
     log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
+    if options.console:
+        base = options.http_base_path.strip("/")
+        log.info(f"Console on {monitor.scheme}://{shown}:{monitor.port}/{base}{'/' if base else ''}ui/")
+        if not node.server.authenticator.required:
+            log.warning("The console asks for no login: whoever reaches the monitoring port may do what any client may")
     return monitor
 
 

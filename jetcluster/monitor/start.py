@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.system.requests import Answer, SystemServices
@@ -28,6 +29,7 @@ class NodeMonitoring(Monitoring):
     def __init__(self, node: Node) -> None:
         """Called while the node starts, once it has its server and its JetStream."""
         self._node = node
+        self.notes = LagNotes(node)
         block = ServerBlock(node)
         self.events = SystemEvents(node, block)
         self.services = SystemServices(node, partial(load_answers, node, block, node.reload))

@@ -44,6 +44,9 @@ _SIGNAL_NAMES = {
 class Monitoring:
     """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
+    notes: object = None
+    """Shared by the pages (`monitor.lag.LagNotes`)."""
+
     async def start(self) -> None:
         """Begins once JetStream runs, before clients are served. Raises OperatorError."""
 
@@ -110,6 +113,8 @@ class Node:
         self.exit_code = 0
         self.again = False
         """True when the process must restart once the node has stopped."""
+        self._leaving = False
+        """True from the order to become a lame duck on, before leaderships have moved."""
         self.stopped = asyncio.Event()
         self._on_stop = on_stop
         self._started = False
@@ -365,11 +370,12 @@ class Node:
             self._stop_asked = True  # a half-started node cannot be stopped; the start is short
 
     def _terminate(self) -> None:
-        if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck
+        if not self._leaving:  # nats-server ignores TERM while it is a lame duck
             self.interrupt()
 
     def _lame_duck(self) -> None:
         if self._started:
+            self._leaving = True
             self._keep(self.lame_duck())
         else:
             self._stop_asked = True

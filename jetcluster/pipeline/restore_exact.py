@@ -1,161 +1,36 @@
 """`--mode exact`: a new stream from an archive, made by STREAM.RESTORE, read back and compared.
 
-`RestoreTransfer` is the client's side of STREAM.RESTORE: it sends an archive in pieces to a server, which makes a
-stream with the sequences, times, header blocks and gaps of the archive. The stream accepts no publish until it is
-complete; if the client goes away, the server removes it, so an interrupted restore starts over (docs/pipeline.md).
+An interrupted restore starts over (docs/pipeline.md).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.client.connection import Connection
-from jetcluster.client.reply import NoRespondersError, Reply
+from jetcluster.client.restore_transfer import RestoreTransfer
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.pipeline import restore_plan
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
-from jetcluster.pipeline.restore_plan import PADDING, RestorePlan, RowTotals
+from jetcluster.pipeline.restore_plan import RestorePlan, RowTotals
 from jetcluster.pipeline.result import DataLoss, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-T = TypeVar("T")
-
-PIECE_BYTES: Final = 128 * 1024
-WINDOW_PIECES: Final = 8
-"""Pieces in flight without an answer."""
-INTEREST_SECONDS: Final = 3.0
-SILENCE_SECONDS: Final = 1.0
-"""Pause after which padding is sent; the server gives up after five seconds without a piece."""
-ANSWER_SECONDS: Final = 60.0
-"""Timeout of an answer; the last one arrives when the stream is complete."""
-
-
-class NotTheArchiveError(JetclusterError):
-    """The archived rows differ from the manifests."""
-
-
-class RestoreTransfer:
-    """One restore over one connection."""
-
-    def __init__(self, connection: Connection, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Starts the restore on the server. Raises ApiError (10130: the name is taken), and as `Connection.api`."""
-        self._connection = connection
-        self._state = state
-        name = config["name"]
-        answer = connection.api(f"STREAM.RESTORE.{name}", {"config": config, "state": state})
-        self._subject = str(answer["deliver_subject"])
-        self.totals = RowTotals()
-
-    def send(self, blobs: Iterable[tuple[bytes, RowTotals]], expected: Callable[[RowTotals], str]) -> dict[str, Any]:
-        """Sends the archive and returns the answer that describes the stream. If `expected` returns a fault of the
-        totals (not ""), the archive is left incomplete, and the server discards it. Raises ApiError,
-        NotTheArchiveError, ConnectionLostError, RequestTimeoutError, and what `blobs` raises."""
-        self._begin(restore_plan.head(json.dumps(self._state).encode(), time.time_ns()))
-        for found in with_pauses(blobs, SILENCE_SECONDS):
-            if found is None:
-                self._put(PADDING)
-                self._answered(0)
-                continue
-            blob, totals = found
-            self.totals = self.totals.plus(totals)
-            for at in range(0, len(blob), PIECE_BYTES):
-                self._put(blob[at : at + PIECE_BYTES])
-        if wrong := expected(self.totals):
-            raise NotTheArchiveError(wrong)
-        self._put(restore_plan.tail())
-        self._answered(0)
-        return _checked(self._connection.request(self._subject, b"", timeout=ANSWER_SECONDS))
-
-    def _begin(self, piece: bytes) -> None:
-        """Sends the first piece until it is answered, as the connected server may learn of the subject late."""
-        deadline = time.monotonic() + INTEREST_SECONDS
-        while True:
-            try:
-                _checked(self._connection.request(self._subject, piece, timeout=ANSWER_SECONDS))
-            except NoRespondersError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
-
-    def _put(self, piece: bytes) -> None:
-        self._connection.publish_acked(self._subject, piece)
-        if self._connection.outstanding >= WINDOW_PIECES:
-            self._answered(WINDOW_PIECES // 2)
-
-    def _answered(self, down_to: int) -> None:
-        for _, reply in self._connection.acks(down_to, ANSWER_SECONDS):
-            _checked(reply)
-
-
-def _checked(reply: Reply) -> dict[str, Any]:
-    """Returns an answer. Raises ApiError if it is an error."""
-    if reply.status:
-        raise ApiError(reply.status, 0, reply.description or "the restore is not known to the server any more")
-    found: dict[str, Any] = reply.json() if reply.data.startswith(b"{") else {}
-    if error := found.get("error"):
-        raise ApiError.from_dict(error)
-    return found
-
-
-def with_pauses(items: Iterable[T], seconds: float) -> Iterator[T | None]:
-    """Yields the items, read ahead in a thread; None whenever the next one takes longer than `seconds`."""
-    ready: queue.Queue[tuple[T | None, BaseException | None, bool]] = queue.Queue(maxsize=8)
-    stopped = threading.Event()
-
-    def put(entry: tuple[T | None, BaseException | None, bool]) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(entry, timeout=0.1)
-                return
-
-    def read() -> None:
-        try:
-            for item in items:
-                put((item, None, False))
-                if stopped.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - raised where the items are taken
-            put((None, error, True))
-        else:
-            put((None, None, True))
-
-    thread = threading.Thread(target=read, name="restore-read", daemon=True)
-    thread.start()
-    try:
-        while True:
-            try:
-                item, error, ended = ready.get(timeout=seconds)
-            except queue.Empty:
-                yield None
-                continue
-            if error is not None:
-                raise error
-            if ended:
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join(10)
-
-
 MAX_ATTEMPTS: Final = 5
 NAME_TAKEN: Final = 10130
 GONE_SECONDS: Final = 25.0
 """The longest wait until the server has removed the incomplete stream of an interrupted restore."""
+
+
+class NotTheArchiveError(JetclusterError):
+    """The archived rows differ from the manifests."""
 
 
 def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
@@ -202,16 +77,31 @@ def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None
                 if error.err_code != NAME_TAKEN or time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)  # the server will remove the stream of an interrupted restore
-        transfer.send(_blobs(plan, quiet=args.json), lambda totals: _difference(totals, plan.totals))
+        rows = _Rows(plan, quiet=args.json)
+        transfer.send(rows.blobs(), check=rows.check)
 
 
-def _blobs(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[bytes, RowTotals]]:
-    for one in plan.manifests:
-        made = plan.sorted_rows(one).mapInArrow(restore_plan.blobs, restore_plan.BLOB_SCHEMA)
-        for row in made.toLocalIterator(prefetchPartitions=True):
-            yield bytes(row.blob), RowTotals(row.rows, row.bytes, row.digest, row.places)
-        if not quiet:
-            progress(f"batch {one.number}: {one.rows} rows sent")
+class _Rows:
+    """The archived rows on their way to the server, counted."""
+
+    def __init__(self, plan: RestorePlan, *, quiet: bool) -> None:
+        self._plan = plan
+        self._quiet = quiet
+        self._totals = RowTotals()
+
+    def blobs(self) -> Iterator[bytes]:
+        for one in self._plan.manifests:
+            made = self._plan.sorted_rows(one).mapInArrow(restore_plan.blobs, restore_plan.BLOB_SCHEMA)
+            for row in made.toLocalIterator(prefetchPartitions=True):
+                self._totals = self._totals.plus(RowTotals(row.rows, row.bytes, row.digest, row.places))
+                yield bytes(row.blob)
+            if not self._quiet:
+                progress(f"batch {one.number}: {one.rows} rows sent")
+
+    def check(self) -> None:
+        """Raises NotTheArchiveError."""
+        if wrong := _difference(self._totals, self._plan.totals):
+            raise NotTheArchiveError(wrong)
 
 
 def _difference(found: RowTotals, wanted: RowTotals) -> str:

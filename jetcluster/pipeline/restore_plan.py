@@ -10,14 +10,14 @@ import argparse
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from jetcluster.client.restore_transfer import framed
 from jetcluster.errors import PeerError
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.folder import open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.protocol import s2
+from jetcluster.protocol import stream_archive
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream.apply import restoring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,12 +71,12 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
     totals, size = RowTotals(), 0
 
     def made() -> Any:
-        blob = b"".join(s2.encode(b"".join(entries)))
+        blob = framed(b"".join(entries))
         return pa.RecordBatch.from_pylist([{"blob": blob, **totals._asdict()}], schema=schema)
 
     for batch in batches:
         for seq, ns, subject, block, payload, held, place in checked(batch):
-            entry = restoring.encode(subject, ns, seq, block, payload)
+            entry = stream_archive.encode(subject, ns, seq, block, payload)
             entries.append(entry)
             size += len(entry)
             totals = totals.plus(RowTotals(1, len(subject) + len(block) + len(payload), held, place))
@@ -126,19 +126,6 @@ def with_source_seq(block: bytes, seq: int) -> bytes:
     """Returns the header block with `Jc-Source-Seq` appended."""
     return b"%bJc-Source-Seq: %d\r\n\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", seq)
 
-
-def head(state: bytes, ts: int) -> bytes:
-    """Returns the beginning of an archive; `state` is its state.json."""
-    opening = restoring.MAGIC + restoring.encode(restoring.STATE_NAME, ts, 0, b"", state)
-    return s2.STREAM_ID + b"".join(s2.encode(opening))
-
-
-def tail() -> bytes:
-    return b"".join(s2.encode(restoring.END))
-
-
-PADDING: Final = b"\xfe\x00\x00\x00"
-"""An S2 chunk that readers skip, sent while no data is ready, so that the server does not give up."""
 
 _ROWS_PER_TASK: Final = 50_000
 _BYTES_PER_TASK: Final = 8 << 20

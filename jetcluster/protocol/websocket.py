@@ -26,7 +26,13 @@ from jetcluster.errors import PeerError
 END = b"\r\n\r\n"
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
+_PHRASES = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 _DEFLATE = "permessage-deflate"
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
@@ -173,8 +179,8 @@ def _check_origin(headers: Mapping[str, str], rules: Rules) -> None:
         own = place_of(f"{'https' if rules.tls else 'http'}://{headers['host']}")
     except ValueError:
         raise HandshakeError(403, "origin not allowed") from None
-    if rules.same_host and place[1:] != place_of(f"{place[0]}://{headers['host']}")[1:]:
-        raise HandshakeError(403, "not the same host")
+    if rules.same_host and (place[0] not in _PORTS or place[1:] != place_of(f"{place[0]}://{headers['host']}")[1:]):
+        raise HandshakeError(403, "not the same host")  # "null", of a page in a sandbox, has no scheme
     if rules.same_origin and place != own:  # the scheme, too, as nats-server 2.15 looks at it
         raise HandshakeError(403, "not same origin")
     if rules.origins and place not in rules.origins:

@@ -19,12 +19,12 @@ from jetcluster.consumer.state.creation import following
 from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps
+from jetcluster.protocol import stream_archive
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.records import dataclass
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.apply import restoring
 from jetcluster.stream.log import commands
 from jetcluster.stream.read.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
@@ -132,7 +132,7 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
     rules = replica.machine.rules
     return [
         (
-            restoring.CONSUMER_PREFIX + state.name.encode(),
+            stream_archive.CONSUMER_PREFIX + state.name.encode(),
             {
                 "config": consumer_rules.shown(following(state.rules.config, rules), versions=False),
                 "state": archived.encode(state),
@@ -156,8 +156,8 @@ def _pieces(
     state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
 ) -> Iterator[bytes]:
     """Yield the archive in pieces of about PIECE_BYTES; an empty one is a pause."""
-    encode = restoring.encode
-    pending = [restoring.MAGIC, encode(restoring.STATE_NAME, ts, 0, b"", dumps(state))]
+    encode = stream_archive.encode
+    pending = [stream_archive.MAGIC, encode(stream_archive.STATE_NAME, ts, 0, b"", dumps(state))]
     pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
     size = 0
     for block in blocks:
@@ -170,5 +170,5 @@ def _pieces(
             pending, size = [], 0
         else:
             yield b""
-    pending.append(restoring.END)
+    pending.append(stream_archive.END)
     yield b"".join(pending)

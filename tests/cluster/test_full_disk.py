@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.client import Client, create_stream
-from testkit.harness import ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("about this server's reserves")]
 
@@ -32,17 +32,31 @@ async def fill(client: Client) -> tuple[int, dict[str, object]]:
     raise AssertionError("200 MB fitted on 64 MB")
 
 
+async def said(node: Node) -> None:
+    """The log, health and metrics say that the disk is full."""
+    await eventually(lambda: "[ERR] this node is not well aspect=space" in node.log(), 5, "no line in the log", node)
+
+    async def unhealthy() -> bool:
+        return "this server is not well: " in (await node.monitor("healthz")).get("error", "")
+
+    await eventually(unhealthy, 5, "/healthz says nothing of it", node)
+
+
 async def _writable(client: Client) -> bool:
     return "error" not in await publish(client)
 
 
 @pytest.mark.parametrize("way", ["purge", "delete"])
 async def test_a_full_disk_can_be_emptied(small_disk: Path, server: str, way: str) -> None:
-    async with ProcessCluster(1, server, root=small_disk) as single, await single[0].connect() as client:
+    async with (
+        ProcessCluster(1, server, root=small_disk, monitor=True) as single,
+        await single[0].connect() as client,
+    ):
         await create_stream(client, "S", ["s"], 1)
         for _ in range(3):
             count, answer = await fill(client)
             assert answer["error"]["err_code"] in (10077, 10047), answer
+            await said(single[0])
             last = (await client.api("STREAM.INFO.S"))["state"]["last_seq"]
             read = await client.request("$JS.API.DIRECT.GET.S", json.dumps({"seq": last}).encode())
             assert len(read.data) == SIZE

@@ -135,6 +135,7 @@ async def test_lame_duck_sends_clients_away(server: str) -> None:
     async with ProcessCluster(1, server, config=config) as single:
         client = await single[0].connect()
         single[0].signal(signal.SIGUSR2)
+        single[0].signal(signal.SIGTERM)  # an orchestrator's, right behind its pre-stop hook
         await eventually(lambda: client.info.get("ldm") is True, 5, "no INFO with ldm")
         with pytest.raises((OSError, Exception)):
             await single[0].connect(within=1.0)

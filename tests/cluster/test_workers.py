@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from testkit.client import Client, ClientError, create_stream
@@ -149,6 +151,22 @@ async def check_monitoring(node: Node) -> None:
     assert (await node.monitor("connz?worker=1"))["num_connections"] == 1
     assert (await node.monitor("varz?worker=1"))["server_name"] == "m-w1"
     assert (await node.monitor("healthz"))["status"] == "ok"
+
+
+async def test_the_console_is_behind_every_worker(tmp_path: Path) -> None:
+    """The kernel decides which worker a page's request and its WebSocket come to."""
+    async with supervised(tmp_path, "console: true\n") as node, aiohttp.ClientSession() as session:
+        seen = set()
+        async with asyncio.timeout(10), contextlib.AsyncExitStack() as stack:
+            while seen != {"m", "m-w1"}:
+                url = f"http://127.0.0.1:{node.http_port}/ui"
+                async with session.get(f"{url}/server.json", headers={"Connection": "close"}) as answer:
+                    assert (await answer.json())["server_name"] in ("m", "m-w1")
+                socket = await stack.enter_async_context(session.ws_connect(f"{url}/nats"))
+                seen.add(json.loads((await socket.receive_bytes())[5:])["server_name"])
+                await socket.send_bytes(b"CONNECT {}\r\nPING\r\n")
+            rows = (await node.monitor("connz"))["connections"]
+            assert {row["type"] for row in rows} == {"console"} and {row["worker"] for row in rows} == {0, 1}
 
 
 async def eventually_equal(client: Client, stream: str, count: int) -> None:

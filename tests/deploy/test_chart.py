@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import yaml
 
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 from testkit.certificates import Authority
 
@@ -31,11 +35,25 @@ def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return document
 
 
-def render(*values: str, file: Path | None = None) -> str:
+SECRET = "auth.existingSecret=jetcluster-auth"
+"""As in the plain manifests: without it each rendering has other passwords."""
+PASSWORDS = {"JETCLUSTER_ROUTE_PASSWORD": "r0ute", "JETCLUSTER_SYSTEM_PASSWORD": "s1e5"}
+
+
+@pytest.fixture(autouse=True)
+def _passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that pods get from the secret."""
+    for name, value in PASSWORDS.items():
+        monkeypatch.setenv(name, value)
+
+
+def render(*values: str, file: Path | None = None, hooks: bool = False) -> str:
     helm = shutil.which("helm") or shutil.which("helm", path=str(TOP / ".tools" / "bin"))
     if helm is None:
         pytest.skip("no helm on this machine: run `make tools` (needs Go)")
     command = [helm, "template", "jetcluster", str(CHART), "--kube-version", f"{VERSION}.0", "-n", "default"]
+    if not hooks:
+        command.append("--no-hooks")
     if file is not None:
         command += ["-f", str(file)]
     for value in values:
@@ -52,7 +70,7 @@ def check(found: list[dict[str, Any]]) -> None:
 def test_plain_manifests_are_valid() -> None:
     found = documents(PLAIN.read_text())
     assert {d["kind"] for d in found} == {
-        "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "ServiceAccount",
+        "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "ServiceAccount", "NetworkPolicy",
     }  # fmt: skip
     check(found)
 
@@ -65,7 +83,7 @@ def test_schema_check_can_fail() -> None:
 
 
 def test_plain_manifests_are_what_the_chart_renders() -> None:
-    assert documents(render()) == documents(PLAIN.read_text())
+    assert documents(render(SECRET)) == documents(PLAIN.read_text())
 
 
 def test_configuration_file_is_ours(tmp_path: Path) -> None:
@@ -116,19 +134,20 @@ def test_values(tmp_path: Path) -> None:
     check(found)
     spec = one(found, "StatefulSet")["spec"]
     assert one(found, "StatefulSet")["metadata"]["namespace"] == "elsewhere"
-    assert one(found, "Secret")["metadata"]["name"] == "more"
+    assert "more" in {d["metadata"]["name"] for d in found if d["kind"] == "Secret"}
     assert spec["replicas"] == 5
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
     (container,) = spec["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/jetcluster:9"
-    env = {entry["name"]: entry["value"] for entry in container["env"]}
-    assert (env["JETCLUSTER_REPLICAS"], env["JETCLUSTER_PORT"]) == ("5", "7222")
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (env["JETCLUSTER_REPLICAS"], env["JETCLUSTER_ROUTE_PORT"]) == ("5", "7222")
     assert one(found, "ServiceMonitor")["spec"]["endpoints"][0]["path"] == "/metrics"
     path = tmp_path / "server.conf"
     path.write_text(one(found, "ConfigMap")["data"]["server.conf"])
     options, _ = load_file(str(path))
     assert (options.port, options.max_payload, options.jetstream.max_file_store) == (5222, 4 << 20, 8 << 30)
+    assert options.cluster.port == 7222
     assert options.workers == 4
     assert configuration(documents(render("config.workers=auto")), tmp_path).workers == 0
     assert '"workers"' not in render()
@@ -204,7 +223,7 @@ def test_values_of_an_edge(tmp_path: Path) -> None:
     assert (remote.urls, remote.credentials) == (["tls://hub.example.com:7422"], "/etc/hub-user/hub.creds")
     assert (options.domain, options.leafnodes.port) == ("edge", 0)
     (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    env = {entry["name"]: entry["value"] for entry in container["env"]}
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert (env["JETCLUSTER_MIRROR"], env["JETCLUSTER_MIRROR_DOMAIN"]) == ("ORDERS", "hub")
 
 
@@ -214,12 +233,14 @@ def test_values_of_an_edge(tmp_path: Path) -> None:
         ["config.monitor.enabled=false"],
         ["config.cluster.tls.enabled=true"],
         ["mirror.streams={A}", "config.nats.tls.enabled=true", "config.nats.tls.secretName=x"],
+        ["zones.readNode=true", "serviceAccount.enabled=false"],
+        ["scaleDown.from=5", "config.workers=auto"],
     ],
 )
 def test_values_that_cannot_be(values: list[str]) -> None:
-    render()
+    render(hooks=True)
     with pytest.raises(subprocess.CalledProcessError):
-        render(*values)
+        render(*values, hooks=True)
 
 
 def test_one_node_without_a_cluster() -> None:
@@ -231,3 +252,135 @@ def test_one_node_without_a_cluster() -> None:
     assert not [d for d in found if d["kind"] == "PodDisruptionBudget"]
     (container,) = spec["template"]["spec"]["containers"]
     assert "JETCLUSTER_REPLICAS" not in {entry["name"] for entry in container["env"]}
+
+
+def test_routes_have_a_password_and_the_system_account_a_user(tmp_path: Path) -> None:
+    found = documents(render())
+    secret = one(found, "Secret")
+    made = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+    assert all(re.fullmatch("[a-z][A-Za-z0-9]{31}", value) for value in made.values()), made
+    assert len(set(made.values())) == 2
+    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    keys = {
+        e["name"]: e["valueFrom"]["secretKeyRef"] for e in container["env"] if "secretKeyRef" in e.get("valueFrom", {})
+    }
+    assert {name: ref["key"] for name, ref in keys.items()} == {
+        "JETCLUSTER_ROUTE_PASSWORD": "route-password", "JETCLUSTER_SYSTEM_PASSWORD": "system-password",
+    }  # fmt: skip
+    assert {ref["name"] for ref in keys.values()} == {secret["metadata"]["name"]}
+    text = one(found, "ConfigMap")["data"]["server.conf"]
+    assert not any(value in text for value in made.values())
+    options = configuration(found, tmp_path)
+    assert problem_of(replace(options, server_name="n", cluster=replace(options.cluster, name="c"))) is None
+    assert (options.cluster.authorization.user, options.cluster.authorization.password) == ("route", "r0ute")
+    assert not options.cluster.trusted_network
+    assert options.system_account_name == "$SYS"
+    assert options.no_auth_user == "anyone"
+
+
+@pytest.mark.parametrize(
+    "value", ["authorization.token=secret", "accounts.A.jetstream=enabled", "no_auth_user=me", "system_account=S"]
+)
+def test_users_of_your_own_are_the_only_ones(value: str) -> None:
+    text = one(documents(render(f"config.merge.{value}")), "ConfigMap")["data"]["server.conf"]
+    assert '"anyone"' not in text and '"system"' not in text
+    assert "JETCLUSTER_ROUTE_PASSWORD" in text
+
+
+def test_without_passwords(tmp_path: Path) -> None:
+    found = documents(render("auth.enabled=false", "config.cluster.trustedNetwork=true"))
+    assert not [d for d in found if d["kind"] == "Secret"]
+    options = configuration(found, tmp_path)
+    assert options.cluster.trusted_network and not options.cluster.authorization.user and not options.no_auth_user
+
+
+def test_who_may_reach_a_pod() -> None:
+    policy = one(documents(render()), "NetworkPolicy")["spec"]
+    selector = one(documents(render()), "StatefulSet")["spec"]["selector"]["matchLabels"]
+    assert policy["podSelector"]["matchLabels"] == selector
+    release, *others = policy["ingress"]
+    (peer,) = release["from"]
+    assert peer["podSelector"]["matchLabels"].items() < selector.items() and "ports" not in release
+    assert [[port["port"] for port in rule["ports"]] for rule in others] == [["nats"], ["monitor"]]
+    values = ["config.leafnodes.enabled=true", "networkPolicy.clients[0].namespaceSelector.matchLabels.a=b"]
+    found = documents(render(*values))
+    check(found)
+    _, clients, monitor, leafs = one(found, "NetworkPolicy")["spec"]["ingress"]
+    assert clients["from"] == [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+    assert "from" not in monitor and leafs["ports"][0]["port"] == "leafnodes"
+    assert not [d for d in documents(render("networkPolicy.enabled=false")) if d["kind"] == "NetworkPolicy"]
+
+
+def test_resources() -> None:
+    (container,) = one(documents(render()), "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"] == "1Gi"
+    assert "cpu" in container["resources"]["requests"] and "cpu" not in container["resources"]["limits"]
+
+
+def test_zones_of_the_nodes(tmp_path: Path) -> None:
+    found = documents(render())
+    (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    (zone,) = [entry for entry in container["env"] if entry["name"] == "JETCLUSTER_ZONE"]
+    assert zone["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['topology.kubernetes.io/zone']"
+    assert not configuration(found, tmp_path).jetstream.unique_tag
+    assert not [d for d in found if d["kind"].startswith("ClusterRole")]
+    found = documents(render("zones.readNode=true", "zones.unique=true"))
+    check(found)
+    pod = one(found, "StatefulSet")["spec"]["template"]["spec"]
+    (init,) = pod["initContainers"]
+    assert init["command"] == ["zone.py", "$(NODE_NAME)", "topology.kubernetes.io/zone", "/run/jetcluster/zone"]
+    mounts = [{mount["name"] for mount in c["volumeMounts"]} for c in (init, *pod["containers"])]
+    assert ["service-account" in names for names in mounts] == [True, False], "the server has no token"
+    assert one(found, "ClusterRole")["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    assert configuration(found, tmp_path).jetstream.unique_tag == "zone:"
+    env = {entry["name"] for entry in pod["containers"][0]["env"]}
+    assert "JETCLUSTER_ZONE_FILE" in env and "JETCLUSTER_ZONE" not in env
+    assert "JETCLUSTER_ZONE" not in render("zones.enabled=false")
+
+
+def test_nodes_are_taken_out_before_their_pods_go() -> None:
+    assert "kind: Job" not in render(SECRET, hooks=True)
+    for same in ("scaleDown.from=3", "scaleDown.from=2"):
+        assert "kind: Job" not in render(SECRET, same, hooks=True)
+    found = documents(render(SECRET, "scaleDown.from=5", hooks=True))
+    check(found)
+    job = one(found, "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["scale-down.sh", "3600", "jetcluster-4", "jetcluster-3"], "the last one first"
+    env = {entry["name"]: entry for entry in container["env"]}
+    assert env["NATS_URL"]["value"].split(",") == [
+        f"nats://jetcluster-{n}.jetcluster-headless.default.svc:4222" for n in range(3)
+    ]
+    assert env["NATS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "jetcluster-auth", "key": "system-password"}
+    selector = one(found, "StatefulSet")["spec"]["selector"]["matchLabels"]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/component"] != selector["app.kubernetes.io/component"], "no node of the service"
+    two = documents(render(SECRET, "scaleDown.from=4", "config.workers=2", hooks=True))
+    (container,) = one(two, "Job")["spec"]["template"]["spec"]["containers"]
+    assert container["command"][2:] == ["jetcluster-3-w1", "jetcluster-3"]
+    assert "kind: Job" not in render(SECRET, "scaleDown.from=5", "scaleDown.decommission=false", hooks=True)
+
+
+def test_helm_test_asks_all_nodes_and_a_client() -> None:
+    found = documents(render(SECRET, hooks=True))
+    check(found)
+    pod = one(found, "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    nodes = [f"jetcluster-{n}.jetcluster-headless.default.svc:8222" for n in range(3)]
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["smoke.py", "--client", "jetcluster.default.svc:4222", *nodes]
+    for value in ("config.merge.authorization.token=x", "service.enabled=false"):
+        (container,) = one(documents(render(SECRET, value, hooks=True)), "Pod")["spec"]["containers"]
+        assert container["command"] == ["smoke.py", *nodes]
+
+
+def test_monitoring_of_the_prometheus_operator() -> None:
+    found = documents(render("podMonitor.enabled=true", "prometheusRule.enabled=true", "prometheusRule.labels.a=b"))
+    monitor, rule = one(found, "PodMonitor"), one(found, "PrometheusRule")
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "monitor", "path": "/metrics", "interval": "15s"}]
+    ports = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert "monitor" in {port["name"] for port in ports}
+    assert rule["spec"] == yaml.safe_load((TOP / "deploy" / "prometheus" / "alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["a"] == "b"

@@ -39,7 +39,7 @@ def test_pod_of_three(bin_folder: Path) -> None:
         bin_folder, "-c", "x.conf", HOSTNAME="jc-1", JETCLUSTER_REPLICAS="3", JETCLUSTER_SERVICE="jc-headless.ns.svc"
     )
     assert done.stdout.split() == [
-        "serve", "-c", "x.conf", "--server_name", "jc-1", "--cluster", "nats://0.0.0.0:6222", "--cluster_name", "jc",
+        "serve", "-c", "x.conf", "--cluster", "nats://0.0.0.0:6222", "--server_name", "jc-1", "--cluster_name", "jc",
         "--routes", ",".join(f"nats://jc-{n}.jc-headless.ns.svc:6222" for n in range(3)),
         "--cluster_advertise", "jc-1.jc-headless.ns.svc:6222",
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_names_port_and_full_host_names(bin_folder: Path) -> None:
         JETCLUSTER_PORT="7222",
     )  # fmt: skip
     assert done.stdout.split() == [
-        "serve", "--server_name", "a-b-12", "--cluster", "nats://0.0.0.0:7222", "--cluster_name", "east",
+        "serve", "--cluster", "nats://0.0.0.0:7222", "--server_name", "a-b-12", "--cluster_name", "east",
         "--routes", "nats://a-b-0:7222",
     ]  # fmt: skip
 
@@ -60,6 +60,14 @@ def test_host_name_without_a_number(bin_folder: Path) -> None:
     done = run(bin_folder, HOSTNAME="web", JETCLUSTER_REPLICAS="3")
     assert done.returncode == 1
     assert "does not end in -<number>" in done.stderr
+
+
+@pytest.mark.parametrize("count", ["abc", "3x", "0", "-1", "3.5"])
+def test_a_number_of_nodes_that_is_none(bin_folder: Path, count: str) -> None:
+    """Without routes each node would start a cluster of its own."""
+    done = run(bin_folder, HOSTNAME="jc-0", JETCLUSTER_REPLICAS=count)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"JETCLUSTER_REPLICAS is '{count}'" in done.stderr
 
 
 def test_other_commands_run_as_they_are(bin_folder: Path) -> None:
@@ -75,3 +83,22 @@ def test_mirrors_of_an_edge(bin_folder: Path) -> None:
     words = done.stdout.split()
     # Three processes write, in any order.
     assert sorted(words) == sorted(["serve", "-c", "x.conf", "mirror", "A", *options, "mirror", "B", *options])
+
+
+def test_a_cluster_port_of_the_file_keeps_its_password(bin_folder: Path) -> None:
+    """--cluster without a user clears the authorization of the file, as with nats-server."""
+    done = run(
+        bin_folder, HOSTNAME="jc-0", JETCLUSTER_REPLICAS="1", JETCLUSTER_PORT="file", JETCLUSTER_ROUTE_PORT="7222"
+    )
+    assert done.stdout.split() == [
+        "serve", "--server_name", "jc-0", "--cluster_name", "jc", "--routes", "nats://jc-0:7222",
+    ]  # fmt: skip
+
+
+def test_zones(bin_folder: Path) -> None:
+    file = bin_folder / "zone"
+    file.write_text("eu-2")
+    assert run(bin_folder, JETCLUSTER_ZONE="eu-1").stdout.split() == ["serve", "--tags", "zone:eu-1"]
+    assert run(bin_folder, JETCLUSTER_ZONE="", JETCLUSTER_ZONE_FILE=str(file)).stdout.split()[-1] == "zone:eu-2"
+    for nothing in ("", str(bin_folder / "none")):
+        assert run(bin_folder, JETCLUSTER_ZONE="", JETCLUSTER_ZONE_FILE=nothing).stdout.split() == ["serve"]

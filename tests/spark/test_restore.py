@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jetcluster.client.connection import Connection
-from jetcluster.pipeline import restore_exact
+from jetcluster.client.restore_transfer import RestoreTransfer
 from jetcluster.protocol import headers as header_block
 from testkit.harness import ProcessCluster, find_server
 from tests.spark.jobs import fails, run
@@ -97,7 +97,7 @@ def test_exact_is_all_or_nothing(
     the server has removed what was made."""
     folder, messages, _ = archived
     pieces = 0
-    put = restore_exact.RestoreTransfer._put
+    put = RestoreTransfer._put
 
     def breaks(self: Any, piece: bytes) -> None:
         nonlocal pieces
@@ -106,7 +106,7 @@ def test_exact_is_all_or_nothing(
             self._connection.close()
         put(self, piece)
 
-    monkeypatch.setattr(restore_exact.RestoreTransfer, "_put", breaks)
+    monkeypatch.setattr(RestoreTransfer, "_put", breaks)
     done = run(spark, servers, "restore", "--from", folder, "--stream", "BACK").fields
     assert (done["attempts"], done["verified"]) == (2, True)
     assert contents(connection, "BACK") == messages
@@ -181,14 +181,14 @@ async def test_the_server_that_takes_the_archive_dies(
 ) -> None:
     folder, messages, _ = archived
     victim, *others = cluster.nodes
-    put = restore_exact.RestoreTransfer._put
+    put = RestoreTransfer._put
 
     def kills(self: Any, piece: bytes) -> None:
         if victim.alive and self._connection.url == victim.url:
             victim.kill9()
         put(self, piece)
 
-    monkeypatch.setattr(restore_exact.RestoreTransfer, "_put", kills)
+    monkeypatch.setattr(RestoreTransfer, "_put", kills)
     urls = ",".join([victim.url, *(node.url for node in others)])
     try:
         done = run(spark, urls, "restore", "--from", folder, "--stream", "BACK").fields

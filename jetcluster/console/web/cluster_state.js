@@ -92,9 +92,11 @@ export async function leafLinks() {
  * messages, bytes, consumers, mirror, sources }], and those that no server leads.
  */
 export async function groups() {
-  const answers = await sys("JSZ", { accounts: true, streams: true, config: true, limit: 1024 });
+  const answers = await sys("JSZ", { accounts: true, streams: true, config: true, lag: true, limit: 1024 });
   const found = new Map();
+  const catching = new Map();
   for (const { server, data } of answers) {
+    for (const pull of data.catching_up ?? []) catching.set(`${pull.account}\n${pull.stream}\n${server.name}`, pull);
     for (const account of data.account_details ?? []) {
       for (const stream of account.stream_detail ?? []) {
         const key = `${account.name}\n${stream.name}`;
@@ -103,6 +105,9 @@ export async function groups() {
         found.set(key, grouped(account.name, stream, leads, server.name));
       }
     }
+  }
+  for (const group of found.values()) {
+    for (const replica of group.replicas) replica.catching = catching.get(`${group.account}\n${group.stream}\n${replica.name}`);
   }
   return [...found.values()];
 }
@@ -115,9 +120,10 @@ function grouped(account, stream, leads, server) {
     stream: stream.name,
     leader: leads ? (cluster?.leader ?? server) : "",
     since: cluster?.leader_since,
-    replicas: replicas.map((one) => ({ name: one.name, current: one.current, offline: Boolean(one.offline), lag: one.lag ?? 0, silent: (one.active ?? 0) / 1e9 })),
+    replicas: replicas.map((one) => ({ name: one.name, current: one.current, offline: Boolean(one.offline), lag: one.lag ?? 0, messages: one.lag_messages, seconds: one.lag_seconds, silent: (one.active ?? 0) / 1e9 })),
     wanted: config?.num_replicas ?? replicas.length + 1,
     lag: Math.max(0, ...replicas.map((one) => one.lag ?? 0)),
+    late: Math.max(0, ...replicas.map((one) => one.lag_seconds ?? 0)),
     behind: replicas.filter((one) => !one.current || one.offline).length,
     messages: state.messages,
     bytes: state.bytes,

@@ -1,5 +1,7 @@
 // The pages of the console, in the order of the navigation. `count`: what stands beside the name there.
+import { Buckets } from "./view/buckets.js";
 import { Cluster } from "./view/cluster.js";
+import { Consumers } from "./view/consumers.js";
 import { Findings, FindingsCount } from "./view/findings.js";
 import { Streams } from "./view/streams.js";
 
@@ -7,6 +9,8 @@ export const PAGES = [
   { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system },
   { path: "findings", title: "Findings", view: Findings, count: FindingsCount, shows: (session) => session.system },
   { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
+  { path: "consumers", title: "Consumers", view: Consumers, shows: (session) => session.jetstream },
+  { path: "kv", title: "Key-value", view: Buckets, shows: (session) => session.jetstream },
 ];
 
 export function shownPages(session) {

@@ -9,6 +9,8 @@ const GATHER_MS = 1500;
 /** The most that a request to all servers takes; one that has died costs one such refresh. */
 const QUIET_MS = 60;
 /** Once as many servers as the last time have answered, a new one has this long. */
+const FIRST_QUIET_MS = 400;
+/** After each answer to the first request to all servers: how many there are is not known then. */
 
 export const session = signal(null);
 /** { nc, user, account, permissions, system, jetstream }, or null before a login. */
@@ -143,14 +145,14 @@ export async function raw(subject, payload, headers = undefined, timeout = ASK_M
 }
 
 /**
- * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in QUIET_MS, or after `wait`.
+ * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`.
  */
-export function gather(subject, payload, { isLast = () => false, expected = Infinity, wait = GATHER_MS, headers = undefined } = {}) {
+export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, headers = undefined } = {}) {
   const connection = nc();
   const found = [];
   asked.requests += 1;
   return new Promise((resolve, reject) => {
-    let quiet = 0;
+    let silence = 0;
     const timer = setTimeout(() => finish(), wait);
     const subscription = connection.subscribe(createInbox(session.value.inbox), {
       callback: (error, message) => {
@@ -159,14 +161,14 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
           return;
         }
         found.push(message);
-        clearTimeout(quiet);
+        clearTimeout(silence);
         if (isLast(message)) finish();
-        else if (found.length >= expected) quiet = setTimeout(() => finish(), QUIET_MS);
+        else if (found.length >= expected) silence = setTimeout(() => finish(), quiet);
       },
     });
     function finish(error = null) {
       clearTimeout(timer);
-      clearTimeout(quiet);
+      clearTimeout(silence);
       subscription.unsubscribe();
       if (error) reject(error);
       else resolve(found);
@@ -175,11 +177,12 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
   });
 }
 
-let servers = Infinity;
+let servers = 0;
+/** How many answered the last time; 0: not asked yet. */
 
 /** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. */
 export async function sys(kind, body = {}) {
-  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers });
+  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS });
   const found = answers.map((message) => message.json());
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
   servers = Math.max(1, found.length);

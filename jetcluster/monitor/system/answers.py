@@ -60,6 +60,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "leader_only": "leader-only",
         "stream_leader_only": "stream-leader-only",
         "raft": "raft",
+        "lag": "lag",  # ours
     },
     "HEALTHZ": _same(
         "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only", "safe-to-restart", "account", "stream",

@@ -146,7 +146,7 @@ class WsTransport(asyncio.Transport):
 
 class WebSocket(asyncio.Protocol):
     """The protocol of one socket. It is in `handshaking` during the handshake, at most `patience` seconds; then
-    `open_client(request)` makes the connection above."""
+    `open_client(request)` makes the connection above, or raises HandshakeError."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class WebSocket(asyncio.Protocol):
             if (len(data) >= SMALL_READ and not self._budget.has_time()) or self._deliver():
                 self.hold()
                 self.go_on()
-        elif self._upper is None and not self._socket.is_closing():
+        elif self._timer is not None:  # else it is refused
             self._head += data
             self._handshake()
 
@@ -268,6 +268,7 @@ class WebSocket(asyncio.Protocol):
         self._head = b""
         try:
             request, answer = self._judge(head, rest)
+            upper = self._open_client(request)
         except HandshakeError as error:
             log.info("%s - websocket handshake error: %s", self._peer(), error)
             self._over()
@@ -278,13 +279,13 @@ class WebSocket(asyncio.Protocol):
         self._socket.write(answer)
         deflate = self._rules.compression and request.deflate
         limit = websocket.BROWSER_FRAME_BYTES if request.browser else 0
-        self._upper = self._open_client(request)
-        most = self._upper.server.options.max_payload
+        self._upper = upper
+        most = upper.server.options.max_payload
         self._reader = WebSocketReader(
             deflate=deflate, most=max(min(MAX_INFLATION * most, MAX_INFLATED_BYTES), most + MAX_INFLATED_BYTES // 64)
         )
         self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
-        self._upper.connection_made(self._transport)
+        upper.connection_made(self._transport)
 
     def _judge(self, head: bytes, rest: bytes) -> tuple[UpgradeRequest, bytes]:
         """Returns the request and its answer. Raises HandshakeError."""

@@ -16,8 +16,7 @@ from jetcluster.api import restore
 from jetcluster.api.request import RestoreRoom
 from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
-from jetcluster.protocol import s2
-from jetcluster.stream.apply import restoring
+from jetcluster.protocol import s2, stream_archive
 from testkit.attacks import compressed, uvarint
 from testkit.twins.bus import MemBus
 from testkit.twins.time import SeededRng
@@ -33,8 +32,8 @@ def receiver_of(bus: MemBus, room: RestoreRoom | None = None, declared: int = 0)
 
 def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
     """(name, sequence, payload) of each entry; not compressed."""
-    body = b"".join(restoring.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
-    return s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + body + (restoring.END if end else b"")))
+    body = b"".join(stream_archive.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
+    return s2.STREAM_ID + b"".join(s2.encode(stream_archive.MAGIC + body + (stream_archive.END if end else b"")))
 
 
 @dataclass
@@ -62,19 +61,19 @@ def work(receiver: restore.RestoreReceiver, data: bytes, done: Work | None = Non
             receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
 
 
-IGNORED = restoring.encode(b"N", 0, 0, b"", b"p" * 58)
+IGNORED = stream_archive.encode(b"N", 0, 0, b"", b"p" * 58)
 
 
 def test_an_archive_of_what_is_no_message_ends() -> None:
     """Some hundred bytes for megabytes of entries that go nowhere."""
     bomb = compressed(IGNORED, 4 << 20)
     assert len(bomb) < 200
-    data = archived((restoring.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
+    data = archived((stream_archive.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
     begun = time.process_time()
-    with pytest.raises(restoring.ArchiveError, match="belongs to no stream"):
+    with pytest.raises(stream_archive.ArchiveError, match="belongs to no stream"):
         work(receiver_of(MemBus()), data)
     assert time.process_time() - begun < 1.0
-    few = archived((restoring.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
+    few = archived((stream_archive.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
     receiver = receiver_of(MemBus())
     work(receiver, few)
     assert receiver._reader.finished
@@ -83,9 +82,9 @@ def test_an_archive_of_what_is_no_message_ends() -> None:
 def test_what_an_archive_decompresses_to_is_bounded_by_what_was_received(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "ALLOWED_BYTES", 4 << 20)
     payload = bytes(16 << 20)
-    entry = restoring.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
+    entry = stream_archive.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
     data = archived(end=False) + b"".join(s2.encode(entry)) + compressed(bytes(64), 4 << 20) * 4
-    with pytest.raises(restoring.ArchiveError, match="larger"):
+    with pytest.raises(stream_archive.ArchiveError, match="larger"):
         work(receiver_of(MemBus()), data)
     receiver = receiver_of(MemBus(), declared=16 << 20)
     work(receiver, data)
@@ -107,7 +106,7 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
     gc.disable()
     try:
         work(receiver_of(MemBus()), data, done)
-    except (s2.S2Error, restoring.ArchiveError):
+    except (s2.S2Error, stream_archive.ArchiveError):
         assert kind in ("literals", "crc", "zeros"), "which are reported at the end, or are no archive"
     finally:
         gc.enable()
@@ -193,8 +192,8 @@ class Restored:
         client = self.client
         begun = await client.ask("STREAM.RESTORE.S", {"config": {"name": "S", "subjects": ["s"]}, "state": {}})
         content = json.dumps(self._content).encode()
-        consumer = restoring.CONSUMER_PREFIX + b"C", 0, content
-        data = archived((restoring.STATE_NAME, 0, b"{}"), consumer, (b"s", 1, b"x"))
+        consumer = stream_archive.CONSUMER_PREFIX + b"C", 0, content
+        data = archived((stream_archive.STATE_NAME, 0, b"{}"), consumer, (b"s", 1, b"x"))
         assert await client.raw(begun["deliver_subject"], data) == b""
         answer: dict[str, Any] = json.loads(await client.raw(begun["deliver_subject"]))
         return answer

@@ -86,6 +86,16 @@ def test_a_check_tells_what_a_start_would_warn_of(
     assert ['"prof_port"' in warnings[0], "sync_interval" in warnings[1], "8.00 MB" in warnings[2]] == [True] * 3
 
 
+def test_a_check_tells_what_keeps_a_server_from_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """nats-server's verdict is about the file's form; an operator asks whether it will run."""
+    path = tmp_path / "c.conf"
+    path.write_text("leafnodes { remotes [ { url: 'nats-leaf://h:7422', account: B } ] }\n")
+    assert main(["-t", "-c", str(path)], "nats-server") == 0
+    warning, verdict = capsys.readouterr().err.splitlines()
+    assert "does not start" in warning and 'cannot find local account "B"' in warning
+    assert "is valid" in verdict
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

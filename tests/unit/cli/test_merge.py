@@ -131,3 +131,11 @@ def test_a_random_cluster_without_a_name_is_a_warning() -> None:
 @pytest.mark.parametrize(("argv", "port"), [(["-p", "0"], 4222), (["-p", "-1"], -1), (["-p", "1"], 1), ([], 4222)])
 def test_port_zero_is_the_default(argv: list[str], port: int) -> None:
     assert options(*argv).port == port
+
+
+def test_tags_come_on_top_of_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.conf"
+    path.write_text("server_tags: [disk:ssd, 'zone:eu-1']\n")
+    found = options("-c", str(path), "--tags", "zone:eu-1, rack:7,")
+    assert found.server_tags == ["disk:ssd", "zone:eu-1", "rack:7"]
+    assert options("--tags", "").server_tags == []

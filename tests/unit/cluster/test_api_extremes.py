@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.protocol import s2
-from jetcluster.stream.apply import restoring
-from jetcluster.stream.apply.restoring import CONSUMER_PREFIX, encode
+from jetcluster.protocol.stream_archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, encode
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.test_mirror_host import serve_api, stop
@@ -202,7 +201,7 @@ async def restored(node: Node, name: str, raw: bytes) -> dict[str, Any]:
     return answer
 
 
-MESSAGE = restoring.encode(b"v", 1_700_000_000_000_000_000, 1, b"", b"x")
+MESSAGE = encode(b"v", 1_700_000_000_000_000_000, 1, b"", b"x")
 TTL = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
 
 
@@ -210,17 +209,23 @@ TTL = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
     ("entries", "code"),
     [
         (MESSAGE, 0),
-        (MESSAGE + restoring.encode(b"v", 1 << 68, 2, b"", b"x"), 10062),
-        (MESSAGE + restoring.encode(b"v", (1 << 63) - 1, 2, b"", b"x"), 10062),
-        (MESSAGE + restoring.encode(b"v", -(1 << 63), 2, b"", b"x"), 10062),
-        (MESSAGE + restoring.encode(b"v", (1 << 62) - 1, 2, TTL, b"x"), 0),
-        (MESSAGE + restoring.encode(b"v", -(1 << 62) + 1, 2, TTL, b"x"), 0),
-        (MESSAGE + restoring.encode(b"v", 5, (1 << 63) - 1, b"", b"x"), 0),
-        (MESSAGE + restoring.encode(b"v", 5, 1, b"", b"x"), 10062),
-        (restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"[" * 5000) + MESSAGE, 10062),
-        (restoring.encode(restoring.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % (1 << 64)) + MESSAGE, 0),
-        (restoring.encode(restoring.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % ((1 << 63) - 1)) + MESSAGE, 0),
-        (MESSAGE + restoring.encode(restoring.CONSUMER_PREFIX + b"c", 0, 0, b"", b'{"config":{"a":' * 3000), 10062),
+        (MESSAGE + encode(b"v", 1 << 68, 2, b"", b"x"), 10062),
+        (MESSAGE + encode(b"v", (1 << 63) - 1, 2, b"", b"x"), 10062),
+        (MESSAGE + encode(b"v", -(1 << 63), 2, b"", b"x"), 10062),
+        (MESSAGE + encode(b"v", (1 << 62) - 1, 2, TTL, b"x"), 0),
+        (MESSAGE + encode(b"v", -(1 << 62) + 1, 2, TTL, b"x"), 0),
+        (MESSAGE + encode(b"v", 5, (1 << 63) - 1, b"", b"x"), 0),
+        (MESSAGE + encode(b"v", 5, 1, b"", b"x"), 10062),
+        (encode(STATE_NAME, 0, 0, b"", b"[" * 5000) + MESSAGE, 10062),
+        (encode(STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % (1 << 64)) + MESSAGE, 0),
+        (
+            encode(STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % ((1 << 63) - 1)) + MESSAGE,
+            0,
+        ),
+        (
+            MESSAGE + encode(CONSUMER_PREFIX + b"c", 0, 0, b"", b'{"config":{"a":' * 3000),
+            10062,
+        ),
         (MESSAGE + encode(CONSUMER_PREFIX + b"\xff.>", 0, 0, b"", b'{"config":5,"state":[]}'), 10062),
     ],
 )
@@ -229,7 +234,7 @@ async def test_an_archive_is_taken_in_or_refused_and_the_stream_goes_on(entries:
     async with Cluster("A", clustered=False) as cluster:
         node = cluster["A"]
         api = serve_api(node)
-        answer = await restored(node, "V", restoring.MAGIC + entries + restoring.END)
+        answer = await restored(node, "V", MAGIC + entries + END)
         assert answer.get("error", {}).get("err_code", 0) == code, answer
         if not code:
             assert (await node.publish(b"v", b"y"))["seq"] == node.replica("V").store.last_seq

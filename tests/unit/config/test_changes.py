@@ -26,6 +26,7 @@ def load(text: str) -> Options:
         ("", "port: 5", "Port: old=4333, new=5"),
         ("", "http_port: 5", "HTTPPort: old=0, new=5"),
         ("", "https_verify: true", "HTTPSVerify: old=false, new=true"),
+        ("", "console: true", "Console: old=false, new=true"),
         ("", "max_pending: 10000000", "MaxPending: old=67108864, new=10000000"),
         ("", "max_closed_clients: 5", "MaxClosedClients: old=10000, new=5"),
         ("", "no_header_support: true", "NoHeaderSupport: old=false, new=true"),

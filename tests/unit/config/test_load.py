@@ -328,6 +328,18 @@ def test_a_relaxed_sync_interval_is_a_warning_at_start() -> None:
     assert "acknowledged messages of that time can be lost" in options.warnings[0]
 
 
+def test_a_console_without_a_port_is_a_warning_at_start() -> None:
+    for text, warnings in (
+        ("console: true", ["console has no effect without http_port or https_port"]),
+        ("console: true\nhttp: 8222", []),
+        ("console: true\nhttps: 8222", []),
+        ("console: false", []),
+    ):
+        options = load(text + "\n")
+        options.add_start_warnings()
+        assert options.warnings == warnings
+
+
 @pytest.mark.parametrize(
     ("text", "inert"),
     [

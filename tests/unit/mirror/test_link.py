@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -371,6 +372,34 @@ def test_a_source_that_is_known_by_its_messages_alone() -> None:
     assert rig.live(last_seq=8)["opt_start_seq"] == 7
     rig.take(8)
     assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
+
+
+def restored(answer: dict[str, Any]) -> str:
+    """Plays a source that was restored, and its upstream, which answers the question for message 6; returns where the
+    link begins."""
+    rig = Rig(subjects=["x"], sources=[{"name": "UP"}])
+    rig.links.begin()
+    rig.live()
+    rig.take(4, 6)
+    rig.links.end()
+    rig.configure(subjects=["x"])
+    rig.configure(subjects=["x"], sources=[{"name": "UP"}])
+    rig.links.begin()
+    rig.run()
+    rig.inform(8, created="2027-01-01T00:00:00Z")
+    asked = rig.asked("STREAM.MSG.GET.UP")
+    assert json.loads(asked[1]) == {"seq": 6}
+    rig.answer("STREAM.MSG.GET.UP", answer)
+    config = rig.accept()
+    return f"{config['deliver_policy']} {config.get('opt_start_seq', '')}"
+
+
+def test_a_restored_source_goes_on_at_its_restored_upstream() -> None:
+    data = base64.b64encode(b"6").decode()
+    assert restored({"message": {"seq": 6, "subject": "up", "data": data}}) == "by_start_sequence 7"
+    assert restored({"message": {"seq": 6, "subject": "up", "data": "NQ=="}}) == "all "
+    assert restored({"message": {"seq": 6, "subject": "other", "data": data}}) == "all "
+    assert restored({"error": {"code": 404, "err_code": 10037, "description": "no message found"}}) == "all "
 
 
 # ---- numbers that cannot be

@@ -13,6 +13,7 @@ from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED
+from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
 from jetcluster.replica.replica_info import ReplicaInfos
@@ -149,7 +150,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
             disk_waits=DiskWaits(), store_dir="/data/jetstream",
             capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40, own_limits=lambda account: UNLIMITED),
         )  # fmt: skip
-    return SimpleNamespace(
+    found = SimpleNamespace(
         options=options,
         clock=clock,
         server=server,
@@ -162,3 +163,5 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         config_load_ns=0,
         platform=SimpleNamespace(physical_memory=lambda: 1 << 40, files=os),
     )
+    found.monitoring = SimpleNamespace(notes=LagNotes(found))  # type: ignore[arg-type]
+    return found

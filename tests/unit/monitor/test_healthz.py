@@ -76,6 +76,14 @@ async def test_readiness_is_no_matter_of_the_meta_leader(server: Server, *, curr
     assert health(node, js_server_only="1").status == 503
 
 
+async def test_a_lame_duck_is_alive_and_not_ready(node: Any) -> None:
+    """Clients go elsewhere; a liveness probe that failed would have it killed before they have gone."""
+    node.server.state.lame_duck = True
+    assert health(node).body["error"] == "server is in lame duck mode"
+    assert health(node, js_server_only="1").status == 503
+    assert health(node, js_enabled_only="1") == Health(200, {"status": "ok"})
+
+
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
 async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
     engine = node.jetstream.jetstream

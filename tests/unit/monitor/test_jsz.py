@@ -154,7 +154,19 @@ async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
     }  # fmt: skip
     assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
     assert found["catching_up"] == [
-        {"stream": "S", "bytes": 300, "fetched_bytes": 200, "total_bytes": 900, "lag": 20, "seconds": 1.6},
+        {
+            "account": "$G", "stream": "S", "bytes": 300, "fetched_bytes": 200, "total_bytes": 900, "lag": 20,
+            "seconds": 1.6,
+        },
+    ]  # fmt: skip
+
+
+async def test_replicas_have_their_lag_in_messages_and_seconds_when_it_is_asked_for(node: Any) -> None:
+    plain = ask(node, streams="1")["account_details"][0]["stream_detail"][0]["cluster"]["replicas"]
+    found = ask(node, streams="1", lag="1")["account_details"][0]["stream_detail"][0]["cluster"]["replicas"]
+    assert all("lag_messages" not in one for one in plain)
+    assert [(one["name"], one["lag_messages"] >= 0, one["lag_seconds"] >= 0) for one in found] == [
+        ("n2", True, True), ("n3", True, True),
     ]  # fmt: skip
 
 

@@ -205,7 +205,7 @@ async def test_the_first_panel_counts_the_dead() -> None:
     )
 
 
-async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
+async def test_every_metric_of_the_dashboard_and_the_alerts_exists(node: Any) -> None:
     links = node.jetstream.jetstream.replicas[7].mirrors.links
     links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5, "silent_seconds": 0.5}}
     exported = set(labels_by_name(await scrape(node)))
@@ -219,9 +219,10 @@ DASHBOARD = Path(metrics.__file__).parents[2] / "deploy/grafana/jetcluster.json"
 
 
 def dashboard_metrics() -> set[str]:
-    """Metric names in the queries of the dashboards in deploy/grafana."""
+    """Metric names in the queries of the dashboards in deploy/grafana, and of the alert rules."""
     top = Path(metrics.__file__).parents[2]
-    names: set[str] = set()
+    rules = (top / "deploy/prometheus/alerts.yaml").read_text()
+    names: set[str] = set(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", rules))
     for path in (top / "deploy/grafana").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", ()):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetcluster.protocol import s2
-from jetcluster.stream.apply import restoring
+from jetcluster.protocol.stream_archive import END, MAGIC, STATE_NAME, encode
 from testkit.client import Client, Msg
 from tests.unit.node.rig import running
 
@@ -57,8 +57,11 @@ async def restored(client: Client, stream: str, chunks: list[bytes], body: Any =
 def without_config() -> list[bytes]:
     """The archive of a stream without its configuration, as nats-server writes it."""
     state = json.dumps({"messages": 1, "first_seq": 1, "last_seq": 1}).encode()
-    entries = [restoring.encode(restoring.STATE_NAME, 1, 0, b"", state), restoring.encode(b"f.x", 1, 1, b"", b"hi")]
-    content = restoring.MAGIC + b"".join(entries) + restoring.END
+    entries = [
+        encode(STATE_NAME, 1, 0, b"", state),
+        encode(b"f.x", 1, 1, b"", b"hi"),
+    ]
+    content = MAGIC + b"".join(entries) + END
     return [s2.STREAM_ID + b"".join(s2.encode(content))]
 
 
@@ -110,7 +113,7 @@ async def test_a_configuration_that_cannot_be_refuses_the_restore(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     state = json.dumps({"messages": 0, "config": config}).encode()
-    content = restoring.MAGIC + restoring.encode(restoring.STATE_NAME, 1, 0, b"", state) + restoring.END
+    content = MAGIC + encode(STATE_NAME, 1, 0, b"", state) + END
     async with (
         running(tmp_path, "jetstream { store_dir: js }\n") as node,
         await Client.connect(f"nats://127.0.0.1:{node.server.port}") as client,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client import restore_transfer
 from jetcluster.pipeline import restore_plan
 from jetcluster.pipeline.restore_plan import ArchiveDamagedError, RowTotals
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream.apply import restoring
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
@@ -39,8 +39,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
     return found
 
 
-def read_back(data: bytes) -> list[restoring.ArchiveEntry]:
-    frames, reader = s2.Decoder(), restoring.ArchiveReader()
+def read_back(data: bytes) -> list[stream_archive.ArchiveEntry]:
+    frames, reader = s2.Decoder(), stream_archive.ArchiveReader()
     found = [entry for content in frames.feed(data) for entry in reader.feed(content)]
     assert reader.finished
     assert frames.between_chunks
@@ -50,10 +50,10 @@ def read_back(data: bytes) -> list[restoring.ArchiveEntry]:
 def test_pieces_are_one_archive() -> None:
     made = [row for batch in restore_plan.blobs(batches(MESSAGES)) for row in batch.to_pylist()]
     assert len(made) > 1
-    whole = restore_plan.head(b'{"last_seq": 700}', 5)
+    whole = restore_transfer.head(b'{"last_seq": 700}', 5)
     for row in made:
-        whole += row["blob"] + restore_plan.PADDING
-    state, *entries = read_back(whole + restore_plan.tail())
+        whole += row["blob"] + restore_transfer.PADDING
+    state, *entries = read_back(whole + restore_transfer.tail())
     assert (state.name, state.seq, state.payload) == (b"state.json", 0, b'{"last_seq": 700}')
     assert [(e.seq, e.ts, e.name, e.headers, e.payload) for e in entries] == MESSAGES
     totals = reduce(RowTotals.plus, [RowTotals(r["rows"], r["bytes"], r["digest"], r["places"]) for r in made])
@@ -64,7 +64,7 @@ def test_pieces_are_one_archive() -> None:
 
 def test_nothing_is_an_archive_too() -> None:
     assert list(restore_plan.blobs([])) == []
-    assert len(read_back(restore_plan.head(b"{}", 1) + restore_plan.tail())) == 1
+    assert len(read_back(restore_transfer.head(b"{}", 1) + restore_transfer.tail())) == 1
 
 
 @pytest.mark.parametrize("column", ["subject", "headers_raw", "data"])
@@ -94,7 +94,7 @@ def test_a_subject_that_is_no_text_comes_back_or_is_refused() -> None:
     at = batch.schema.names.index("subject_raw")
     batch = batch.set_column(at, "subject_raw", pa.array([b"s.\xff", None], pa.binary()))
     (made,) = [row for one in restore_plan.blobs([batch]) for row in one.to_pylist()]
-    _, *entries = read_back(restore_plan.head(b"{}", 5) + made["blob"] + restore_plan.tail())
+    _, *entries = read_back(restore_transfer.head(b"{}", 5) + made["blob"] + restore_transfer.tail())
     assert [entry.name for entry in entries] == [b"s.\xff", b"s.1"]
     with pytest.raises(SinkError, match=r"message 3 has subject .* no UTF-8: only --mode exact"):
         list(restore_plan.rows_for_sink([batch], "S", source_seq=False))

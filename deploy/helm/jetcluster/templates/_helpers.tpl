@@ -32,6 +32,56 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (include "jetcluster.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{- /* Labels of the pods of hooks: of the release, and no servers. */ -}}
+{{- define "jetcluster.helper-labels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "jetcluster.image" -}}
+{{ .Values.container.image.repository }}:{{ default .Chart.AppVersion .Values.container.image.tag }}
+{{- end -}}
+
+{{- define "jetcluster.secret" -}}
+{{- default (printf "%s-auth" (include "jetcluster.fullname" .)) .Values.auth.existingSecret -}}
+{{- end -}}
+
+{{- /* "true" where the chart makes the user `system`. */ -}}
+{{- define "jetcluster.has-system" -}}
+{{- $own := pick .Values.config.merge "authorization" "accounts" "operator" "system_account" "no_auth_user" -}}
+{{- if and .Values.auth.enabled (not $own) }}true{{ end -}}
+{{- end -}}
+
+{{- define "jetcluster.pod-security" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: { type: RuntimeDefault }
+{{- end -}}
+
+{{- define "jetcluster.tls-ca-volume" -}}
+{{- with .Values.tlsCA -}}
+{{- if .enabled -}}
+- name: tls-ca
+  {{- if .configMapName }}
+  configMap: { name: {{ .configMapName }} }
+  {{- else }}
+  secret: { secretName: {{ required "tlsCA.configMapName or tlsCA.secretName" .secretName }} }
+  {{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "jetcluster.container-security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end -}}
+
 {{- /* A tls block, as JSON, of (root, values of that block). */ -}}
 {{- define "jetcluster.tls" -}}
 {{- $root := index . 0 -}}
@@ -70,9 +120,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if .Values.config.nats.tls.enabled }}{{ $_ := set $config "tls" (include "jetcluster.tls" (list . .Values.config.nats.tls) | fromJson) }}{{ end -}}
 {{- with .Values.config.cluster -}}
-{{- $cluster := mergeOverwrite (dict "trusted_network" .trustedNetwork) (deepCopy .merge) -}}
+{{- $cluster := dict "listen" (printf "0.0.0.0:%d" (int .port)) "trusted_network" .trustedNetwork -}}
+{{- if $.Values.auth.enabled }}{{ $_ := set $cluster "authorization" (dict "user" "route" "password" "$JETCLUSTER_ROUTE_PASSWORD") }}{{ end -}}
+{{- $cluster = mergeOverwrite $cluster (deepCopy .merge) -}}
 {{- if .tls.enabled }}{{ $_ := set $cluster "tls" (include "jetcluster.tls" (list $ .tls) | fromJson) }}{{ end -}}
-{{- if and .enabled $cluster }}{{ $_ := set $config "cluster" $cluster }}{{ end -}}
+{{- if .enabled }}{{ $_ := set $config "cluster" $cluster }}{{ end -}}
 {{- end -}}
 {{- with .Values.config.leafnodes -}}
 {{- if .enabled -}}
@@ -82,5 +134,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $config "leafnodes" (mergeOverwrite $leafnodes (deepCopy .merge)) -}}
 {{- end -}}
 {{- end -}}
-{{- mergeOverwrite $config (deepCopy .Values.config.merge) | toPrettyJson -}}
+{{- if include "jetcluster.has-system" . -}}
+{{- $_ := set $config "system_account" "$SYS" -}}
+{{- $_ := set $config "accounts" (dict "$SYS" (dict "users" (list (dict "user" "system" "password" "$JETCLUSTER_SYSTEM_PASSWORD")))) -}}
+{{- /* Who has no password is this user, of $G. Its own password is no secret. */ -}}
+{{- $_ := set $config "authorization" (dict "users" (list (dict "user" "anyone" "password" "anyone"))) -}}
+{{- $_ := set $config "no_auth_user" "anyone" -}}
+{{- end -}}
+{{- if and .Values.zones.enabled .Values.zones.unique }}{{ $_ := set (index $config "jetstream") "unique_tag" "zone:" }}{{ end -}}
+{{- /* In quotes a variable is only text. */ -}}
+{{- mergeOverwrite $config (deepCopy .Values.config.merge) | toPrettyJson | replace "\"$JETCLUSTER_ROUTE_PASSWORD\"" "$JETCLUSTER_ROUTE_PASSWORD" | replace "\"$JETCLUSTER_SYSTEM_PASSWORD\"" "$JETCLUSTER_SYSTEM_PASSWORD" -}}
 {{- end -}}

@@ -5,6 +5,14 @@ import { Plot } from "../vendor/plot.js";
 const HEIGHT_PX = 150;
 const HUES = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"];
 
+/** A colour as a canvas takes it: a custom property itself reads `light-dark(…)`. */
+function resolved(element, name) {
+  element.style.color = `var(${name})`;
+  const { color } = getComputedStyle(element);
+  element.style.color = "";
+  return color;
+}
+
 /** `series`: [{ label, values }] over `times` (Unix seconds); `show(value)` renders an axis value. */
 export function Chart({ title, metric, times, series, show }) {
   const box = useRef(null);
@@ -12,9 +20,8 @@ export function Chart({ title, metric, times, series, show }) {
   const shape = series.map((one) => one.label).join("\n");
 
   useEffect(() => {
-    const style = getComputedStyle(document.documentElement);
-    const faint = style.getPropertyValue("--faint");
-    const axis = { stroke: faint, grid: { stroke: style.getPropertyValue("--edge"), width: 1 }, ticks: { show: false } };
+    const colour = (name) => resolved(box.current, name);
+    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--edge"), width: 1 }, ticks: { show: false } };
     plot.current = new Plot(
       {
         width: box.current.clientWidth || 300,
@@ -27,7 +34,7 @@ export function Chart({ title, metric, times, series, show }) {
           { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
           ...series.map((one, at) => ({
             label: one.label,
-            stroke: style.getPropertyValue(HUES[at % HUES.length]),
+            stroke: colour(HUES[at % HUES.length]),
             width: 1.5,
             points: { show: false },
             value: (_, value) => (value === null ? "–" : show(value)),

@@ -1,7 +1,7 @@
 // A table that sorts by any column, filters, and draws only the rows in sight, so that a thousand cost what thirty do.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 
-const ROW_PX = 34;
+export const ROW_PX = 34;
 const DRAWN_BEYOND = 12;
 const ALL_UP_TO = 60;
 
@@ -82,7 +82,7 @@ function compared(a, b) {
 }
 
 /** The rows in sight of a box that scrolls: { box, from, to }. */
-function useWindow(count) {
+export function useWindow(count) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {

@@ -86,12 +86,21 @@ function Usage({ used, of }) {
 export function Replicas({ group }) {
   return html`<span class="replicas">
     ${group.leader ? html`<${Chip} kind="lead" title="leader">${group.leader}<//>` : html`<${Chip} kind="bad">no leader<//>`}
-    ${group.replicas.map(
-      (one) => html`<${Chip} key=${one.name} kind=${one.offline || !one.current ? (one.offline ? "bad" : "warn") : "good"}
-        title=${`${one.offline ? "offline" : one.current ? "current" : "behind"}, ${exact(one.lag)} entries behind, last heard ${seconds(one.silent)} ago`}>
-        ${one.name}${one.lag ? ` −${count(one.lag)}` : ""}${one.offline ? ` ${seconds(one.silent)}` : ""}<//>`,
-    )}
+    ${group.replicas.map((one) => html`<${Chip} key=${one.name} kind=${one.offline ? "bad" : one.current ? "good" : "warn"} title=${lacks(one)}>
+      ${one.name}${one.offline ? ` ${seconds(one.silent)}` : one.catching ? ` ${progress(one.catching)}` : one.lag ? ` −${count(one.messages ?? one.lag)}${one.seconds ? `, ${seconds(one.seconds)}` : ""}` : ""}<//>`)}
   </span>`;
+}
+
+function lacks(replica) {
+  const words = [replica.offline ? "offline" : replica.current ? "current" : "behind"];
+  if (replica.catching) words.push(`it fetches the whole state: ${bytes(replica.catching.bytes)} of ${bytes(replica.catching.total_bytes)} in ${seconds(replica.catching.seconds)}`);
+  words.push(`${exact(replica.lag)} entries behind`);
+  if (replica.messages !== undefined) words.push(`${exact(replica.messages)} messages, ${seconds(replica.seconds ?? 0)}`);
+  return [...words, `last heard ${seconds(replica.silent)} ago`].join(", ");
+}
+
+function progress({ bytes: done, total_bytes: total }) {
+  return total ? `${Math.floor((100 * done) / total)} %` : "catching up";
 }
 
 function Groups() {
@@ -106,6 +115,7 @@ function Groups() {
     { id: "replicas", title: "Leader and replicas", value: (one) => `${one.leader || "no leader"} ${one.replicas.map((replica) => replica.name).join(" ")}`, show: (one) => html`<${Replicas} group=${one} />` },
     { id: "behind", title: "Behind", end: true, hint: "replicas that are not current", value: (one) => one.behind + (one.leader ? 0 : 100), show: (one) => (one.leader ? (one.behind ? html`<${Chip} kind="warn">${one.behind}<//>` : "0") : html`<${Chip} kind="bad">no leader<//>`) },
     { id: "lag", title: "Lag", end: true, hint: "entries that the slowest replica lacks", value: (one) => one.lag, show: (one) => exact(one.lag) },
+    { id: "late", title: "Late", end: true, hint: "jsz lag_seconds: age of the first message that the slowest replica lacks", value: (one) => one.late, show: (one) => (one.late ? seconds(one.late) : "0") },
     { id: "messages", title: "Messages", end: true, value: (one) => one.messages, show: (one) => exact(one.messages) },
     { id: "bytes", title: "Size", end: true, value: (one) => one.bytes, show: (one) => bytes(one.bytes) },
     { id: "consumers", title: "Consumers", end: true, value: (one) => one.consumers, show: (one) => exact(one.consumers) },

@@ -1,4 +1,76 @@
-import { html } from "../vendor/ui.js";
+// The streams of the account: the list, and the page of one of them.
+import { html, useMemo, useState } from "../vendor/ui.js";
+import { ago, bytes, count, exact } from "../format.js";
+import { usePoll, useRates, Waiting } from "../part/poll.js";
+import { Table } from "../part/table.js";
+import { Chip, Figure, Figures } from "../part/words.js";
+import { route, to } from "../route.js";
+import { jsAll, may } from "../session.js";
+import { Replicas } from "./cluster.js";
+import { Consumer } from "./consumer.js";
+import { Stream } from "./stream.js";
+import { createStream } from "./stream_form.js";
+
+const LIVE_MS = 5000;
+const SLOW_MS = 30_000;
+const LIVE_UP_TO = 500;
+/** Streams: longer lists are fetched less often, as they are some hundred kilobytes. */
+
 export function Streams() {
-  return html`<h1>Streams</h1>`;
+  const [, name, part, consumer] = route.value.path;
+  if (part === "consumers" && consumer) return html`<${Consumer} key=${`${name} ${consumer}`} stream=${name} name=${consumer} />`;
+  return name ? html`<${Stream} key=${name} name=${name} />` : html`<${List} />`;
+}
+
+/** A stream's info as `Replicas` and tables want it. */
+export function groupOf(info) {
+  const replicas = info.cluster?.replicas ?? [];
+  return {
+    leader: info.cluster ? info.cluster.leader : "this server",
+    replicas: replicas.map((one) => ({ name: one.name, current: one.current, offline: Boolean(one.offline), lag: one.lag ?? 0, silent: (one.active ?? 0) / 1e9 })),
+  };
+}
+
+export function kindOf(name) {
+  return name.startsWith("KV_") ? "key-value bucket" : name.startsWith("OBJ_") ? "object bucket" : "";
+}
+
+function List() {
+  const [every, setEvery] = useState(LIVE_MS);
+  const [buckets, setBuckets] = useState(false);
+  const poll = usePoll(async () => {
+    const found = await jsAll("STREAM.LIST", "streams");
+    setEvery(found.length > LIVE_UP_TO ? SLOW_MS : LIVE_MS);
+    return { now: Date.now(), found };
+  }, every);
+  const values = useMemo(() => poll.data && Object.fromEntries(poll.data.found.map((one) => [one.config.name, one.state.last_seq])), [poll.data]);
+  const rates = useRates(poll.data?.now ?? 0, values);
+  if (!poll.data) return html`<h1>Streams</h1><${Waiting} poll=${poll} what="the streams" />`;
+  const { found } = poll.data;
+  const rows = buckets ? found : found.filter((one) => !kindOf(one.config.name));
+  const total = (field) => found.reduce((sum, one) => sum + one.state[field], 0);
+  const columns = [
+    { id: "name", title: "Stream", value: (one) => one.config.name, show: (one) => html`<a href=${to("streams", one.config.name)}>${one.config.name}</a> ${one.config.mirror && html`<${Chip} title=${`mirrors ${one.config.mirror.name}`}>mirror<//>`}${one.config.sealed && html`<${Chip}>sealed<//>`}` },
+    { id: "subjects", title: "Subjects", value: (one) => (one.config.subjects ?? []).join(" "), show: (one) => html`<span class="clip mono" title=${(one.config.subjects ?? []).join("\n")}>${one.config.mirror ? `← ${one.config.mirror.name}` : (one.config.subjects ?? []).join(", ")}</span>` },
+    { id: "rate", title: "Rate", end: true, hint: "growth of state.last_seq", value: (one) => rates[one.config.name] ?? 0, show: (one) => `${count(rates[one.config.name])}/s` },
+    { id: "messages", title: "Messages", end: true, hint: "state.messages", value: (one) => one.state.messages, show: (one) => exact(one.state.messages) },
+    { id: "bytes", title: "Size", end: true, hint: "state.bytes", value: (one) => one.state.bytes, show: (one) => bytes(one.state.bytes) },
+    { id: "subjectsCount", title: "Keys", end: true, hint: "state.num_subjects", value: (one) => one.state.num_subjects ?? 0, show: (one) => exact(one.state.num_subjects ?? 0) },
+    { id: "consumers", title: "Consumers", end: true, hint: "state.consumer_count", value: (one) => one.state.consumer_count, show: (one) => exact(one.state.consumer_count) },
+    { id: "last", title: "Last message", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
+    { id: "replicas", title: "Leader and replicas", value: (one) => one.cluster?.leader ?? "", show: (one) => html`<${Replicas} group=${groupOf(one)} />` },
+  ];
+  const creates = may("$JS.API.STREAM.CREATE.x");
+  return html`<h1>Streams</h1>
+    <${Figures}>
+      <${Figure} name="Streams" value=${exact(found.length)} metric="STREAM.LIST total" />
+      <${Figure} name="Messages" value=${exact(total("messages"))} metric="sum of state.messages" />
+      <${Figure} name="Size" value=${bytes(total("bytes"))} metric="sum of state.bytes" />
+      <${Figure} name="Consumers" value=${exact(total("consumer_count"))} metric="sum of state.consumer_count" />
+    <//>
+    <${Table} label="streams" columns=${columns} rows=${rows} keyOf=${(one) => one.config.name} sort="name"
+      empty=${found.length ? "Only buckets: show them with the box above." : "There are no streams yet."}>
+      <label class="check"><input type="checkbox" checked=${buckets} onChange=${(event) => setBuckets(event.target.checked)} /> Buckets too</label>
+      <button type="button" class="primary" disabled=${!creates} title=${creates ? "" : "This user may not create streams."} onClick=${() => createStream()}>New stream</button>
+    <//>`;
 }

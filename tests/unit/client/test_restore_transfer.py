@@ -10,19 +10,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
-
+from jetcluster.client import restore_transfer
 from jetcluster.client.connection import Connection
+from jetcluster.client.restore_transfer import RestoreTransfer, with_pauses
 from jetcluster.errors import ApiError, by_code
-from jetcluster.pipeline import restore_exact, restore_plan
-from jetcluster.pipeline.restore_exact import NotTheArchiveError, RestoreTransfer, with_pauses
-from jetcluster.pipeline.restore_plan import RowTotals
-from jetcluster.protocol import s2
-from jetcluster.stream.apply import restoring
+from jetcluster.protocol import s2, stream_archive
 from tests.unit.client.fake_server import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}
-TOTALS = RowTotals(2, 10, 5, 9)
 
 
 class Server:
@@ -54,28 +49,34 @@ def transfer(server: Server) -> Iterator[RestoreTransfer]:
         yield RestoreTransfer(connection, CONFIG, {"last_seq": 9})
 
 
-def blob(number: int, size: int = 300_000) -> tuple[bytes, RowTotals]:
-    entry = restoring.encode(b"s.x", number, number, b"", bytes(size))
-    return b"".join(s2.encode(entry)), RowTotals(1, size, number, 8)
+def blob(number: int, size: int = 300_000) -> bytes:
+    entry = stream_archive.encode(b"s.x", number, number, b"", bytes(size))
+    return restore_transfer.framed(entry)
 
 
 def test_everything_arrives_in_order() -> None:
     server = Server()
     with transfer(server) as one:
-        answer = one.send([blob(4), blob(9)], lambda totals: "" if totals.rows == 2 else "wrong")
+        answer = one.send([blob(4), blob(9)], [("c", b"{}")])
     assert answer["config"] == {"name": "S"}
     assert server.asked == {"config": CONFIG, "state": {"last_seq": 9}}
-    frames, reader = s2.Decoder(), restoring.ArchiveReader()
+    frames, reader = s2.Decoder(), stream_archive.ArchiveReader()
     found = [entry for content in frames.feed(server.data) for entry in reader.feed(content)]
-    assert [entry.seq for entry in found] == [0, 4, 9]
+    assert [(entry.name, entry.seq) for entry in found] == [
+        (b"state.json", 0), (b"consumers/c", 0), (b"s.x", 4), (b"s.x", 9)
+    ]  # fmt: skip
     assert reader.finished
 
 
 def test_an_archive_that_is_not_what_it_should_be_is_not_completed() -> None:
     server = Server()
-    with transfer(server) as one, pytest.raises(NotTheArchiveError, match="other rows"):
-        one.send([blob(4)], lambda totals: "other rows")
-    reader = restoring.ArchiveReader()
+
+    def check() -> None:
+        raise ValueError("other rows")
+
+    with transfer(server) as one, pytest.raises(ValueError, match="other rows"):
+        one.send([blob(4)], check=check)
+    reader = stream_archive.ArchiveReader()
     entries = [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)]
     assert entries in ([0], [0, 4])  # what was not sent yet never is
     assert not reader.finished
@@ -85,14 +86,14 @@ def test_an_archive_that_is_not_what_it_should_be_is_not_completed() -> None:
 def test_refusals(at: int, code: int) -> None:
     error: dict[str, Any] = {"error": by_code(code, err="no room").to_dict()}
     with transfer(Server(at, json.dumps(error).encode())) as one, pytest.raises(ApiError, match="no room"):
-        one.send([blob(4), blob(9)], lambda totals: "")
+        one.send([blob(4), blob(9)])
 
 
 def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_exact, "SILENCE_SECONDS", 0.02)
+    monkeypatch.setattr(restore_transfer, "SILENCE_SECONDS", 0.02)
     server = Server()
 
-    def slow() -> Iterator[tuple[bytes, RowTotals]]:
+    def slow() -> Iterator[bytes]:
         yield blob(4, 10)
         deadline = time.monotonic() + 5
         while server.pieces < 4 and time.monotonic() < deadline:
@@ -100,9 +101,9 @@ def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: 
         yield blob(9, 10)
 
     with transfer(server) as one:
-        one.send(slow(), lambda totals: "")
-    assert restore_plan.PADDING in server.data
-    reader = restoring.ArchiveReader()
+        one.send(slow())
+    assert restore_transfer.PADDING in server.data
+    reader = stream_archive.ArchiveReader()
     assert [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)] == [0, 4, 9]
 
 

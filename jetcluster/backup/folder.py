@@ -1,0 +1,111 @@
+"""`FolderStorage`: backups in a folder. A file is written under a temporary name, synced, and then appears at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from jetcluster.backup.storage import BackupStorageError, PresentError, StoredFile
+
+TEMPORARY: Final = ".tmp-"
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""A backup has what the account has: only its owner reads it."""
+
+
+class FolderStorage:
+    """A folder of a file system that has hard links, as all POSIX ones have."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    @property
+    def url(self) -> str:
+        return str(self._folder)
+
+    def list(self, folder: str) -> Iterator[StoredFile]:
+        try:
+            for where, _, names in os.walk(self._folder / folder, onerror=_raise):
+                for name in names:
+                    path = Path(where, name)
+                    if not name.startswith(TEMPORARY):
+                        yield StoredFile(path.relative_to(self._folder).as_posix(), path.stat().st_size)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refused(folder, error) from error
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self._folder / path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._written(path, data) as temporary:
+            temporary.replace(self._folder / path)
+
+    def create(self, path: str, data: bytes) -> None:
+        with self._written(path, data) as temporary:
+            try:
+                os.link(temporary, self._folder / path)
+            except FileExistsError:
+                raise PresentError(f"{self._folder / path} is there") from None
+
+    def delete(self, path: str) -> None:
+        target = self._folder / path
+        try:
+            target.unlink(missing_ok=True)
+            if target.parent.is_dir():
+                _sync(target.parent)
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    @contextlib.contextmanager
+    def _written(self, path: str, data: bytes) -> Iterator[Path]:
+        """A synced file with a temporary name, beside `path`. What was done with it is synced afterwards."""
+        target = self._folder / path
+        temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+        try:
+            self._make(target.parent)
+            try:
+                temporary.touch(FILE_MODE, exist_ok=False)
+                with temporary.open("r+b") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield temporary
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync(target.parent)
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(FOLDER_MODE)
+        _sync(folder.parent)
+
+    def _refused(self, path: str, error: OSError) -> BackupStorageError:
+        return BackupStorageError(f"{self._folder / path}: {error.strerror or error}")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,156 @@
+"""The decisions of a backup, as functions of what is stored and what the servers say; none of them does I/O.
+
+- `reading`: which sequences of a stream are read, and which segments stay.
+- `rewriting`: which neighbouring segments become one, as they are small or mostly deleted messages.
+- `expired` and `unused`: which points and blobs are removed.
+- `order`: in which order the streams are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
+from jetcluster.backup.segment import SEGMENT_BYTES
+from jetcluster.backup.sequences import Sequences
+
+MAX_SMALL_SEGMENTS: Final = 8
+"""Neighbouring segments that together would be one; with more of them they become one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The way of a stream to its point."""
+
+    kept: tuple[Segment, ...]
+    """Segments that are there, in order."""
+    wanted: Sequences
+    """Sequences to be read: those that are stored and in none of the kept segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """The segments of a stream that a point has, or that an interrupted run has written."""
+
+    created: str
+    segments: tuple[Segment, ...]
+    anchor: tuple[int, str] = (0, "")
+
+
+def base_of(points: Sequence[RestorePoint], stream: str, created: str) -> StreamProgress:
+    """The segments of the newest point with this stream; none if it was created again since."""
+    for point in sorted(points, key=lambda one: one.name, reverse=True):
+        if (found := point.stream(stream)) is not None:
+            same = found.created == created
+            return StreamProgress(created, found.segments, found.anchor) if same else StreamProgress(created, ())
+    return StreamProgress(created, ())
+
+
+def longer(base: StreamProgress, partial: StreamProgress | None) -> StreamProgress:
+    """The base, or what an interrupted run made of it if that goes farther."""
+    if partial is None or partial.created != base.created:
+        return base
+    return partial if end_of(partial.segments) > end_of(base.segments) else base
+
+
+def end_of(segments: Sequence[Segment]) -> int:
+    return segments[-1].last if segments else 0
+
+
+def reading(base: StreamProgress, live: Sequences, last: int) -> ReadPlan:
+    """A stream never gets a message behind its last one again, so only what follows the segments is read. `last` is the
+    stream's last sequence: segments beyond it are of another stream."""
+    if end_of(base.segments) > last:
+        return ReadPlan((), live)
+    kept = tuple(one for one in base.segments if live.within(one.first, one.last))
+    return ReadPlan(kept, live.after(end_of(base.segments)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Segments `start` to `end` (excluded) of a stream that become one or several others."""
+
+    start: int
+    end: int
+
+
+def rewriting(segments: Sequence[Segment], live: Sequences) -> list[Rewrite]:
+    """Returns stretches of segments to rewrite, ascending. A stretch is worth it if it holds more than
+    MAX_SMALL_SEGMENTS that fit into one, or if less than half of its messages are live."""
+    found: list[Rewrite] = []
+    at = 0
+    while at < len(segments):
+        end, size, held, alive = at, 0, 0, 0
+        while end < len(segments):
+            one = segments[end]
+            left = len(live.within(one.first, one.last))
+            share = one.bytes * left // max(one.messages, 1)
+            if end > at and size + share > SEGMENT_BYTES:
+                break
+            size, held, alive = size + share, held + one.messages, alive + left
+            end += 1
+        if end - at > MAX_SMALL_SEGMENTS or 2 * alive < held:
+            found.append(Rewrite(at, end))
+        at = end
+    return found
+
+
+def order(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the streams, copies (mirrors, streams with sources) before their origins: so a copy is never ahead of
+    its origin after a restore."""
+    done: dict[str, None] = {}
+    copies: dict[str, list[str]] = {name: [] for name in configs}
+    for name, config in sorted(configs.items()):
+        for origin in origins(config):
+            if origin in copies:
+                copies[origin].append(name)
+    for name in sorted(configs):
+        _place(name, copies, done)
+    return list(done)
+
+
+def _place(name: str, copies: Mapping[str, list[str]], done: dict[str, None]) -> None:
+    """Appends the copies of a stream, then the stream; without recursion, as chains may be long."""
+    stack = [(name, False)]
+    begun: set[str] = set()
+    while stack:
+        one, placed = stack.pop()
+        if placed:
+            done[one] = None
+        elif one not in done and one not in begun:  # sources may go in a circle
+            begun.add(one)
+            stack.append((one, True))
+            stack.extend((copy, False) for copy in reversed(copies[one]))
+
+
+def origins(config: Mapping[str, Any]) -> list[str]:
+    """Streams of the same account that a stream copies."""
+    links = [config["mirror"]] if config.get("mirror") else []
+    links += config.get("sources") or []
+    return [str(link["name"]) for link in links if not link.get("external")]
+
+
+def expired(points: Iterable[str], keep: int) -> list[str]:
+    """Names of the points beyond the newest `keep`, the oldest first."""
+    assert keep >= 1, keep
+    return sorted(points)[:-keep]
+
+
+def unused(held: Iterable[str], points: Iterable[RestorePoint], partial: Iterable[Blob]) -> list[str]:
+    """Paths of blobs that neither a point nor an interrupted run needs."""
+    needed = {blob.path for point in points for blob in point.blobs} | {blob.path for blob in partial}
+    return sorted(path for path in held if path not in needed)
+
+
+def chosen_point(points: Collection[str], wanted: str) -> str | None:
+    """The newest point, or the newest one that is not later than `wanted`; None if there is none."""
+    found = [name for name in points if not wanted or name == wanted or name < wanted]
+    return max(found, default=None)
+
+
+def at_point(streams: Iterable[StreamPoint], names: Collection[str]) -> list[StreamPoint]:
+    """The wanted streams (no names: all), origins before their copies."""
+    found = {one.name: one for one in streams if not names or one.name in names}
+    return [found[name] for name in reversed(order({name: one.config for name, one in found.items()}))]

@@ -1,0 +1,87 @@
+"""`PointCatalog`: the restore points of a destination, and their removal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Final
+
+from jetcluster.backup import plan
+from jetcluster.backup.plan import StreamProgress
+from jetcluster.backup.point import FOLDER, NAME, Blob, RestorePoint, Segment
+from jetcluster.backup.sequences import DamagedBackupError
+from jetcluster.backup.storage import BackupStorage
+
+PARTIAL: Final = "partial"
+BLOBS: Final = "blobs"
+
+
+class PointCatalog:
+    """The points and the progress of interrupted runs in one destination."""
+
+    def __init__(self, storage: BackupStorage) -> None:
+        self._storage = storage
+
+    def names(self) -> list[str]:
+        """Names of the points, the oldest first."""
+        found = (file.path.removeprefix(f"{FOLDER}/").removesuffix(".json") for file in self._storage.list(FOLDER))
+        return sorted(name for name in found if NAME.fullmatch(name))
+
+    def point(self, name: str) -> RestorePoint:
+        """Raises DamagedBackupError."""
+        path = f"{FOLDER}/{name}.json"
+        where = f"{self._storage.url}/{path}"
+        data = self._storage.read(path)
+        if data is None:
+            raise DamagedBackupError(f"{where} is missing")
+        found = RestorePoint.from_json(data, where)
+        if found.name != name:
+            raise DamagedBackupError(f"{where} is the point {found.name}")
+        return found
+
+    def points(self) -> list[RestorePoint]:
+        return [self.point(name) for name in self.names()]
+
+    def progress(self, stream: str) -> StreamProgress | None:
+        """The segments that an interrupted run has written; None also for a file that is not readable: the run begins
+        again then."""
+        data = self._storage.read(_partial(stream))
+        try:
+            found = json.loads(data or b"")
+            segments = tuple(Segment.read(one) for one in found["segments"])
+            return StreamProgress(str(found["created"]), segments, (int(found["anchor"][0]), str(found["anchor"][1])))
+        except (ValueError, KeyError, TypeError, IndexError):
+            return None
+
+    def note(self, stream: str, progress: StreamProgress) -> None:
+        self._storage.write(_partial(stream), json.dumps(asdict(progress)).encode())
+
+    def forget_progress(self, stream: str) -> None:
+        self._storage.delete(_partial(stream))
+
+    def blobs(self) -> dict[str, int]:
+        """Path -> bytes of all blobs that are there."""
+        return {file.path: file.size for file in self._storage.list(BLOBS)}
+
+    def prune(self, keep: int, check: Callable[[], None]) -> tuple[int, int]:
+        """Removes all but the newest `keep` points, then the blobs that nothing needs; returns (points, blobs). `check`
+        is called before each removal. Raises DamagedBackupError, with which no blob is removed: what a point that
+        cannot be read needs is not known."""
+        old = plan.expired(self.names(), keep)
+        for name in old:
+            check()
+            self._storage.delete(f"{FOLDER}/{name}.json")
+        points = self.points()
+        partial = [self.progress(one.path.removeprefix(f"{PARTIAL}/").removesuffix(".json"))
+                   for one in self._storage.list(PARTIAL)]  # fmt: skip
+        begun: list[Blob] = [segment.blob for one in partial if one is not None for segment in one.segments]
+        unused = plan.unused(self.blobs(), points, begun)
+        for path in unused:
+            check()
+            self._storage.delete(path)
+        return len(old), len(unused)
+
+
+def _partial(stream: str) -> str:
+    return f"{PARTIAL}/{stream}.json"

@@ -1,0 +1,123 @@
+// Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
+import { Kvm, headers as newHeaders } from "./vendor/nats.js";
+import { read, readLast } from "./messages.js";
+import { ApiError, js, jsAll, may, raw, session } from "./session.js";
+
+const PREFIX = "KV_";
+const WRONG_LAST = new Set([10071, 10164]);
+/** Errors of an expected last sequence that is not the last. */
+const MOST_REVISIONS = 64;
+
+/** Somebody was faster: the key is not at the revision that was expected any more. */
+export class Conflict extends Error {
+  constructor(key) {
+    super(`${key} has been changed meanwhile`);
+  }
+}
+
+/** { name, stream, prefix, direct, mirror, config, state, info } of the stream of a bucket. */
+export function bucketOf(info) {
+  const { config, state } = info;
+  const origin = config.mirror?.name.startsWith(PREFIX) ? config.mirror.name : config.name;
+  return {
+    name: config.name.slice(PREFIX.length),
+    stream: config.name,
+    prefix: `$KV.${origin.slice(PREFIX.length)}.`,
+    direct: Boolean(config.allow_direct) && may(`$JS.API.DIRECT.GET.${config.name}`),
+    mirror: config.mirror?.name ?? "",
+    config,
+    state,
+    info,
+  };
+}
+
+export async function buckets() {
+  const streams = await jsAll("STREAM.LIST", "streams");
+  return streams.filter((one) => one.config.name.startsWith(PREFIX)).map(bucketOf);
+}
+
+export async function bucket(name) {
+  return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
+}
+
+/** All keys, deleted ones with them, sorted: { keys: [key], revisions: Map }. `seen(got, total)` after each page. */
+export async function keysOf({ stream, prefix }, seen = () => {}) {
+  const revisions = new Map();
+  let offset = 0;
+  for (;;) {
+    const page = await js(`STREAM.INFO.${stream}`, { subjects_filter: `${prefix}>`, offset }, 30_000);
+    const found = Object.entries(page.state.subjects ?? {});
+    for (const [subject, count] of found) revisions.set(subject.slice(prefix.length), count);
+    offset += found.length;
+    seen(offset, page.total);
+    if (!found.length || offset >= (page.total ?? 0)) break;
+  }
+  return { keys: [...revisions.keys()].sort(), revisions };
+}
+
+/** What a message of a bucket means: { key, revision, time, operation, value }. */
+function entry(bucket, message) {
+  const field = (name) => message.headers.find(([one]) => one === name)?.[1];
+  return {
+    key: message.subject.slice(bucket.prefix.length),
+    revision: message.seq,
+    time: message.time,
+    operation: field("KV-Operation") ?? (field("Nats-Marker-Reason") ? "PURGE" : "PUT"),
+    value: message.data,
+    headers: message.headers,
+  };
+}
+
+/** The last entries of some keys. Those beyond `bytes` together are left out. */
+export async function entriesOf(bucket, keys, bytes = 0) {
+  const found = await readLast(bucket.stream, keys.map((key) => bucket.prefix + key), bytes, bucket.direct);
+  return found.map((message) => entry(bucket, message));
+}
+
+/** The revisions of a key that are kept, the newest first. */
+export async function historyOf(bucket, key) {
+  const { messages } = await read(bucket.stream, { seq: 1, subject: bucket.prefix + key, batch: MOST_REVISIONS }, bucket.direct);
+  return messages.map((message) => entry(bucket, message)).reverse();
+}
+
+/** What the leader has of a key, which nobody has newer; null when it never had a value. */
+export async function current(bucket, key) {
+  const [found] = await readLast(bucket.stream, [bucket.prefix + key], 0, false);
+  return found ? entry(bucket, found) : null;
+}
+
+/**
+ * Stores a value, or with `operation` "DEL" or "PURGE" takes it away, if the key still is at revision `expected` (0: it has
+ * none). Returns the new revision. Throws Conflict and ApiError.
+ */
+export async function write(bucket, key, value, { expected, operation = "PUT", ttl = "" }) {
+  const fields = newHeaders();
+  fields.set("Nats-Expected-Last-Subject-Sequence", String(expected));
+  if (operation !== "PUT") fields.set("KV-Operation", operation);
+  if (operation === "PURGE") fields.set("Nats-Rollup", "sub");
+  if (ttl) fields.set("Nats-TTL", ttl);
+  const ack = (await raw(bucket.prefix + key, value, fields)).json();
+  if (WRONG_LAST.has(ack.error?.err_code)) throw new Conflict(key);
+  if (ack.error) throw new ApiError(ack.error);
+  return ack.seq;
+}
+
+/** Stores a key that has no value: one that was deleted may come back. */
+export async function create(bucket, key, value, { ttl = "" } = {}) {
+  const last = await current(bucket, key);
+  if (last && last.operation === "PUT") throw new Conflict(key);
+  return write(bucket, key, value, { expected: last?.revision ?? 0, ttl });
+}
+
+/** Tells each change from now on to `told(entry)`; returns a function that ends it. */
+export async function watch({ name, direct, config }, told, ended) {
+  const store = await new Kvm(session.value.nc).open(name, { allow_direct: direct, streamName: config.name });
+  const changes = await store.watch({ include: "updates" });
+  (async () => {
+    for await (const one of changes) told({ key: one.key, revision: one.revision, time: one.created.toISOString(), operation: one.operation, value: one.value });
+    ended();
+  })().catch(ended);
+  return () => changes.stop();
+}
+
+export const mayWatch = ({ stream }) => may(`$JS.API.CONSUMER.CREATE.${stream}.x.y`);

@@ -1,0 +1,75 @@
+// The subjects of a stream as a tree, with the messages below each token.
+import { html, useMemo, useState } from "../vendor/ui.js";
+import { exact } from "../format.js";
+import { usePoll, Waiting } from "../part/poll.js";
+import { to } from "../route.js";
+import { js } from "../session.js";
+
+const MAX_CHILDREN = 200;
+/** Children that are drawn of one token; the filter finds the others. */
+const MAX_SUBJECTS = 1_000_000;
+
+/** All subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives. */
+export async function subjectsOf(stream, filter = ">") {
+  const found = [];
+  for (;;) {
+    const { state, total } = await js(`STREAM.INFO.${stream}`, { subjects_filter: filter, offset: found.length }, 20_000);
+    const part = Object.entries(state.subjects ?? {});
+    found.push(...part);
+    if (!part.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) return found;
+  }
+}
+
+/** A tree of tokens: { messages, subjects, own, children: Map }. */
+export function treeOf(subjects, wanted = "") {
+  const root = { messages: 0, subjects: 0, own: 0, children: new Map() };
+  const text = wanted.toLowerCase();
+  for (const [subject, messages] of subjects) {
+    if (text && !subject.toLowerCase().includes(text)) continue;
+    let node = root;
+    node.messages += messages;
+    node.subjects += 1;
+    for (const token of subject.split(".")) {
+      let child = node.children.get(token);
+      if (!child) node.children.set(token, (child = { messages: 0, subjects: 0, own: 0, children: new Map() }));
+      child.messages += messages;
+      child.subjects += 1;
+      node = child;
+    }
+    node.own += messages;
+  }
+  return root;
+}
+
+export function Subjects({ info }) {
+  const { name } = info.config;
+  const [wanted, setWanted] = useState("");
+  const poll = usePoll(() => subjectsOf(name), 0, [name]);
+  const tree = useMemo(() => poll.data && treeOf(poll.data, wanted), [poll.data, wanted]);
+  if (!poll.data) return html`<${Waiting} poll=${poll} what="the subjects" />`;
+  return html`<div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
+      <span class="faint" role="status">${exact(tree.subjects)} subjects, ${exact(tree.messages)} messages</span>
+      <button type="button" onClick=${poll.again}>Load again</button></div>
+    <div class="panel"><${Branch} stream=${name} node=${tree} path=${[]} open=${Boolean(wanted)} /></div>`;
+}
+
+function Branch({ stream, node, path, open }) {
+  const all = useMemo(() => [...node.children].sort(([, a], [, b]) => b.messages - a.messages), [node]);
+  if (!all.length) return html`<p class="faint">No subject.</p>`;
+  return html`<ul class="tree">
+    ${all.slice(0, MAX_CHILDREN).map(([token, child]) => html`<${Token} key=${token} ...${{ stream, token, child, path: [...path, token], open: node.children.size === 1 || (open && node.subjects <= MAX_CHILDREN) }} />`)}
+    ${all.length > MAX_CHILDREN && html`<li class="faint">and ${exact(all.length - MAX_CHILDREN)} more: filter to see them</li>`}
+  </ul>`;
+}
+
+function Token({ stream, token, child, path, open }) {
+  const [opened, setOpened] = useState(open);
+  const leaf = !child.children.size;
+  const subject = path.join(".");
+  const filter = leaf ? subject : child.own ? subject : `${subject}.>`;
+  const label = html`<span class="mono">${token}</span> <span class="faint">${exact(child.messages)} messages${leaf ? "" : `, ${exact(child.subjects)} subjects`}</span>${" "}
+    <a href=${to("streams", stream, "messages", { subject: filter })} aria-label=${`Messages of ${filter}`}>show</a>`;
+  if (leaf) return html`<li>${label}</li>`;
+  return html`<li><details open=${opened} onToggle=${(event) => event.target === event.currentTarget && setOpened(event.target.open)}>
+    <summary>${label}</summary>${opened && html`<${Branch} stream=${stream} node=${child} path=${path} open=${open} />`}</details></li>`;
+}

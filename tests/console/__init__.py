@@ -1,0 +1,1 @@
+"""The console in a real browser: headless Chromium, driven by Playwright, and three servers."""

@@ -1,0 +1,63 @@
+"""Every page in light and dark, on a desktop and on a phone: pictures, no sideways scrolling, contrast and names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.console.browser import DESKTOP, PHONE, Demo, Screen
+
+
+class Shown(NamedTuple):
+    """A page: the name of its pictures, its address, the user who looks ("": before a login)."""
+
+    name: str
+    hash: str
+    user: str
+
+
+PAGES = [
+    Shown("login", "", ""),
+    Shown("cluster", "#/cluster", "sys"),
+    Shown("cluster-groups", "#/cluster/groups", "sys"),
+    Shown("cluster-links", "#/cluster/links", "sys"),
+    Shown("cluster-upstreams", "#/cluster/upstreams", "sys"),
+    Shown("streams", "#/streams", "app"),
+    Shown("streams-reader", "#/streams", "reader"),
+]
+SIZES = {"desktop": DESKTOP, "phone": PHONE}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("shown", PAGES, ids=[page.name for page in PAGES])
+async def test_page(browser: Browser, demo: Demo, shown: Shown, scheme: str) -> None:
+    screen = await Screen.open(browser, demo.url(), scheme=scheme, user=shown.user)
+    await screen.go(shown.hash)
+    await screen.page.wait_for_selector("header.top" if shown.user else "form button.primary:enabled")
+    await screen.settled()
+    faults: list[str] = []
+    for size, (width, height) in SIZES.items():
+        await screen.page.set_viewport_size({"width": width, "height": height})
+        await screen.picture(f"{shown.name}-{scheme}-{size}")
+        assert await screen.overflow() == 0, size
+        faults += [f"{size}: {fault}" for fault in await screen.faults()]
+    await screen.close()
+    assert not faults, "\n".join(faults)
+    screen.check()
+
+
+async def test_what_has_no_contrast_or_no_name_is_found(screen: Screen) -> None:
+    """The check itself can fail."""
+    await screen.enter("sys", "#/cluster")
+    await screen.settled()
+    await screen.page.evaluate(
+        """() => { const main = document.getElementById("main");
+        main.insertAdjacentHTML("beforeend", "<p class=pale>pale</p><button></button><div class=wide></div>");
+        main.querySelector(".pale").style.color = "#ccc";
+        main.querySelector(".wide").style.width = "3000px"; main.querySelector(".wide").style.height = "1px"; }"""
+    )
+    found = {fault.partition(":")[0] for fault in await screen.faults()}
+    assert {"color-contrast", "button-name"} <= found
+    assert await screen.overflow() > 0

@@ -1,0 +1,33 @@
+"""An S3 server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def _s3_server() -> Iterator[str]:
+    server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3]' flask flask-cors")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def s3_endpoint(_s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a server with an empty bucket `backups`; the environment has a user's keys."""
+    import urllib.request
+
+    import boto3
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    request = urllib.request.Request(f"{_s3_server}/moto-api/reset", method="POST")
+    urllib.request.urlopen(request, timeout=5).close()
+    boto3.client("s3", endpoint_url=_s3_server, region_name="us-east-1").create_bucket(Bucket="backups")
+    return _s3_server

@@ -1,0 +1,348 @@
+"""Runs of backups against an account in memory: what is read, what a point holds, and deaths at every change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from jetcluster.backup import plan, run
+from jetcluster.backup.lock import STALE_SECONDS, BackupLockedError
+from jetcluster.backup.point import RestorePoint
+from jetcluster.backup.retention import PointCatalog
+from jetcluster.backup.run import BackupRun, NoSuchStreamError, next_name
+from jetcluster.backup.segment import StoredMessage
+from jetcluster.backup.verify import StoredStream, check_point
+from testkit.twins.backup_storage import DiedError, MemoryStorage
+from testkit.twins.time import ManualTime, SeededRng
+from tests.unit.backup.accounts import FakeAccount, FakeStream
+
+SMALL = 2000
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(run, "SEGMENT_BYTES", SMALL)
+    monkeypatch.setattr(plan, "SEGMENT_BYTES", SMALL)
+    yield
+
+
+class Site:
+    """An account, a destination, and a clock that goes on by a minute for each run."""
+
+    def __init__(self, *streams: FakeStream) -> None:
+        self.account = FakeAccount(*streams)
+        self.storage = MemoryStorage()
+        self.time = ManualTime()
+        self.said: list[str] = []
+        self.runs = 0
+
+    def backup(self, *streams: str, keep: int = 0) -> RestorePoint:
+        self.time.advance(60)
+        self.runs += 1
+        self.account.read.clear()
+        made = BackupRun(
+            self.account, self.storage, self.time, SeededRng(self.runs), self.said.append, streams
+        )  # fmt: skip
+        return made.run(keep)
+
+    def check(self, point: RestorePoint) -> None:
+        """The point holds what the account holds, and nothing else."""
+        assert check_point(self.storage, point, self.said.append) == []
+        assert {one.name for one in point.streams} == set(self.account.streams)
+        for one in point.streams:
+            stream = self.account.streams[one.name]
+            assert contents(self.storage, point, one.name) == [stream.held[seq] for seq in sorted(stream.held)]
+            assert StoredStream(self.storage, one).consumers() == stream.consumers
+
+
+def contents(storage: MemoryStorage, point: RestorePoint, name: str) -> list[StoredMessage]:
+    found = point.stream(name)
+    assert found is not None
+    stored = StoredStream(storage, found)
+    return [message for one in found.segments for message in stored.messages(one)]
+
+
+def test_a_second_run_reads_what_is_new_alone() -> None:
+    stream = FakeStream("S")
+    stream.add(1000)
+    site = Site(stream)
+    first = site.backup()
+    site.check(first)
+    stream.add(10)
+    before = site.account.read_bytes
+    second = site.backup()
+    site.check(second)
+    assert site.account.read == list(range(1001, 1011))
+    assert 0 < second.read_bytes - before < before / 50
+    assert second.written_bytes < first.written_bytes / 10
+    assert site.backup().written_bytes == 0
+    assert len(PointCatalog(site.storage).names()) == 3
+
+
+def test_an_older_point_keeps_what_was_deleted_since() -> None:
+    stream = FakeStream("S")
+    stream.add(300)
+    site = Site(stream)
+    first = site.backup()
+    before = contents(site.storage, first, "S")
+    stream.delete(1, 2, 150, 300)
+    second = site.backup()
+    site.check(second)
+    assert contents(site.storage, first, "S") == before
+    stream.delete(*range(1, 301))
+    third = site.backup()
+    site.check(third)
+    found = third.stream("S")
+    assert found is not None and not found.segments
+    assert (found.state["messages"], found.state["first_seq"], found.state["last_seq"]) == (0, 301, 300)
+    stream.add(5)
+    site.check(site.backup())
+    assert site.account.read == [301, 302, 303, 304, 305]
+
+
+def test_a_stream_that_was_created_again_is_read_whole() -> None:
+    stream = FakeStream("S")
+    stream.add(50)
+    site = Site(stream)
+    site.backup()
+    again = FakeStream("S", created="2026-11-02T00:00:00Z")
+    again.add(40, size=3)
+    site.account.streams["S"] = again
+    site.check(site.backup())
+    assert len(site.account.read) == 40
+
+
+@pytest.mark.parametrize("count", [40, 50, 60])
+def test_other_messages_under_the_same_creation_time_are_seen(count: int) -> None:
+    """As when a store was set back to an older copy of itself."""
+    stream = FakeStream("S")
+    stream.add(50)
+    site = Site(stream)
+    site.backup()
+    stream.held.clear()
+    stream.last = 0
+    stream.add(count, size=3)
+    site.check(site.backup())
+    assert len(site.account.read) == count
+
+
+def test_a_message_that_goes_while_it_is_read_is_not_in_the_point() -> None:
+    stream = FakeStream("S")
+    stream.add(20)
+    site = Site(stream)
+    site.account.hidden = {7, 20}
+    point = site.backup()
+    assert check_point(site.storage, point, site.said.append) == []
+    assert [message.seq for message in contents(site.storage, point, "S")] == [*range(1, 7), *range(8, 20)]
+
+
+def test_a_stream_that_does_not_tell_what_is_deleted_is_read_whole_and_written_in_part() -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    site = Site(stream)
+    site.backup()
+    stream.delete(*range(100, 200))
+    stream.add(5)
+    site.account.unlisted = True
+    point = site.backup()
+    site.check(point)
+    assert len(site.account.read) == 405
+    assert point.written_bytes < 1500
+    site.account.unlisted = False
+    site.check(site.backup())
+    assert site.account.read == []
+
+
+def test_consumers_come_with_their_stream() -> None:
+    stream = FakeStream("S")
+    stream.add(5)
+    stream.consumers["c"] = {"config": {"durable_name": "c"}, "state": {"pending": {"3": {"Sequence": 1}}}}
+    site = Site(stream)
+    site.check(site.backup())
+
+
+def test_only_the_named_streams_are_in_a_point() -> None:
+    one, other = FakeStream("A"), FakeStream("B")
+    one.add(9)
+    other.add(9)
+    site = Site(one, other)
+    site.backup()
+    one.add(1)
+    other.add(1)
+    point = site.backup("B")
+    assert [found.name for found in point.streams] == ["B"]
+    assert site.account.read == [10]
+    site.backup()  # A goes on from the point before
+    assert site.account.read == [10]
+    with pytest.raises(NoSuchStreamError, match="there is no stream C"):
+        site.backup("C")
+
+
+def test_small_segments_are_joined_without_asking_the_servers() -> None:
+    stream = FakeStream("S")
+    site = Site(stream)
+    for _ in range(40):
+        stream.add(2)
+        site.check(site.backup())
+        assert len(site.account.read) == 2
+    point = site.backup(keep=1)
+    found = point.stream("S")
+    assert found is not None and len(found.segments) <= 2 * (plan.MAX_SMALL_SEGMENTS + 1)
+    assert len(PointCatalog(site.storage).blobs()) == len(point.blobs)
+    site.check(point)
+
+
+def test_segments_of_deleted_messages_are_written_anew() -> None:
+    stream = FakeStream("S")
+    stream.add(1000)
+    site = Site(stream)
+    whole = site.backup()
+    stream.delete(*(seq for seq in range(1, 1001) if seq % 10))
+    point = site.backup(keep=1)
+    site.check(point)
+    assert site.account.read == []
+    size = sum(len(data) for data in site.storage.files.values())
+    assert size < whole.written_bytes / 2
+
+
+def test_a_blob_that_is_missing_is_read_again() -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    site = Site(stream)
+    found = site.backup().stream("S")
+    assert found is not None
+    lost = found.segments[3]
+    del site.storage.files[lost.blob.path]
+    site.check(site.backup())
+    assert site.account.read == list(range(found.segments[2].last + 1, 501))
+
+
+def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() -> None:
+    stream = FakeStream("S")
+    stream.add(50)
+    site = Site(stream)
+    old = site.backup()
+    site.storage.files[old.path] = b"{}"
+    blobs = set(PointCatalog(site.storage).blobs())
+    site.check(site.backup())
+    assert len(site.account.read) == 50
+    assert blobs <= set(PointCatalog(site.storage).blobs())
+
+
+def test_copies_are_read_before_their_origins() -> None:
+    origin, copy = FakeStream("A"), FakeStream("Z", mirror={"name": "A"})
+    origin.add(3)
+    copy.add(2)
+    site = Site(origin, copy)
+    point = site.backup()
+    assert [one.name for one in point.streams] == ["Z", "A"]
+
+
+@pytest.mark.parametrize("kind", ["die_at", "die_after"])
+def test_a_death_at_any_change_leaves_nothing_half(kind: str) -> None:
+    """Two runs with a pruning, killed at change n, for every n; then the run is started again."""
+    number = 0
+    finished = False
+    while not finished:
+        number += 1
+        stream = FakeStream("S")
+        stream.add(300)
+        stream.consumers["c"] = {"config": {}, "state": {}}
+        site = Site(stream, FakeStream("T"))
+        first = site.backup()
+        old = contents(site.storage, first, "S")
+        stream.delete(*range(10, 200))
+        stream.add(200)
+        site.storage.changes = 0
+        setattr(site.storage, kind, number)
+        try:
+            site.backup(keep=2)
+            finished = True
+        except DiedError:
+            pass
+        site.storage.revive()
+        for name in PointCatalog(site.storage).names():
+            assert check_point(site.storage, PointCatalog(site.storage).point(name), site.said.append) == []
+        assert contents(site.storage, first, "S") == old
+        site.time.advance(STALE_SECONDS)
+        point = site.backup(keep=2)
+        site.check(point)
+        site.check(site.backup(keep=1))
+        needed = {blob.path for blob in point.blobs}
+        assert set(PointCatalog(site.storage).blobs()) <= needed | {blob.path for blob in site.backup(keep=1).blobs}
+        assert not [path for path in site.storage.files if path.startswith(("partial/", "lock"))]
+    assert number > 15
+
+
+def test_a_run_that_was_killed_is_gone_on_with() -> None:
+    stream = FakeStream("S")
+    stream.add(1000)
+    site = Site(stream)
+    site.storage.die_at = 12
+    with pytest.raises(DiedError):
+        site.backup()
+    site.storage.revive()
+    with pytest.raises(BackupLockedError, match="has been at work"):
+        site.backup()
+    site.time.advance(STALE_SECONDS)
+    point = site.backup()
+    site.check(point)
+    found = point.stream("S")
+    assert found is not None  # changes 2 to 11 were five segments, each with a note of it
+    assert site.account.read == list(range(found.segments[4].last + 1, 1001))
+
+
+def test_a_run_whose_lock_was_taken_over_writes_no_point() -> None:
+    stream = FakeStream("S")
+    stream.add(10)
+    site = Site(stream)
+    real = site.account.info
+
+    def taken() -> dict[str, object]:
+        site.storage.files["lock.json"] = b'{"token": "another"}'
+        return real()
+
+    site.account.info = taken  # type: ignore[method-assign]
+    with pytest.raises(BackupLockedError, match="taken the lock over"):
+        site.backup()
+    assert PointCatalog(site.storage).names() == []
+    assert site.storage.files["lock.json"] == b'{"token": "another"}'
+
+
+def test_random_lives() -> None:
+    """Publishes, deletions, purges, new streams, backups that die: each point holds what the account held."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        site = Site(FakeStream("S"), FakeStream("T"))
+        for step in range(25):
+            stream = site.account.streams[rng.choice("ST")]
+            choice = rng.random()
+            if choice < 0.5:
+                stream.add(rng.randrange(60))
+            elif choice < 0.7 and stream.held:
+                stream.delete(*rng.sample(sorted(stream.held), rng.randrange(len(stream.held))))
+            elif choice < 0.75:
+                site.account.streams[stream.name] = FakeStream(stream.name, created=f"{seed}-{step}")
+            site.storage.changes = 0
+            site.storage.die_at = rng.choice([0, 0, rng.randrange(1, 20)])
+            try:
+                point = site.backup(keep=rng.choice([0, 0, 1, 3]))
+            except DiedError:
+                site.storage.revive()
+                site.time.advance(STALE_SECONDS)
+                continue
+            site.storage.revive()
+            site.check(point)
+        for name in PointCatalog(site.storage).names():
+            assert check_point(site.storage, PointCatalog(site.storage).point(name), site.said.append) == []
+
+
+def test_names_of_points_ascend_whatever_the_clock_does() -> None:
+    ns = 1_795_928_148_000_000_000
+    names: list[str] = []
+    for offset in (0, 0, 0, -60, 5):
+        names.append(next_name(ns + offset * 1_000_000_000, names))
+    assert names == sorted(set(names))
+    assert names[1] == f"{names[0]}-002" and names[3] == f"{names[0]}-004"
