@@ -29,7 +29,7 @@ if ! timeout 60 "$DOCKER" run --rm --entrypoint python3 "$BASE" -c \
     'import urllib.request; urllib.request.urlopen("https://pypi.org/simple/pip/", timeout=10)' >/dev/null 2>&1; then
     echo "build-image: containers reach no package index; downloading the wheels here" >&2
     python=$(command -v python3.11 || command -v python3)
-    "$python" -m pip download -q --dest deploy/wheels . hatchling "cython>=3.1" "setuptools>=75"
+    "$python" -m pip download -q --dest deploy/wheels ".[s3]" hatchling "cython>=3.1" "setuptools>=75"
     options=(--build-arg PIP_OPTIONS=--no-index)
 fi
 "$DOCKER" buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0 # the classic builder does, too

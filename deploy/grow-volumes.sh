@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes the volumes of a release larger: `deploy/grow-volumes.sh [-n NAMESPACE] STATEFULSET SIZE [CHECK_SECONDS]`.
-# A StatefulSet does not change its claims, so: each claim is asked for SIZE, one after the other, and waited for; then the
-# StatefulSet alone is deleted (its pods and claims stay, `--cascade=orphan`), for `helm upgrade` to make it anew with
-# config.jetstream.fileStore.pvc.size=SIZE. Pods are not restarted by it. Needs a storage class with allowVolumeExpansion;
-# volumes never get smaller. Can be run again at any point.
+# A StatefulSet does not change its claims, so: each claim is asked for SIZE, one after the other, and waited for; then
+# the StatefulSet alone is deleted (its pods and claims stay, `--cascade=orphan`), for `helm upgrade` to make it anew with
+# config.jetstream.fileStore.pvc.size=SIZE. Pods are not restarted by it. Needs a storage class that allows it
+# (allowVolumeExpansion); volumes never get smaller. Can be run again at any point.
 set -euo pipefail
 options=()
 if [ "${1:-}" = -n ]; then

@@ -9,25 +9,28 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
-    │   AuthError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest, NoSystemUserError,
-    │   OptionError, QueryError, RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
-    │   SystemRequestError, TransformError
+    │   AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest,
+    │   NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError, RescueRefusedError,
+    │   RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
+    │   TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
-    │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError, IdentityError,
-    │   ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError, RemovedStoreError,
-    │   RescueStoreError, StorageError
+    │   AccountStoreError, BackupStorageError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError,
+    │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
+    │   RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
+    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, StateError,
+    │   StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
-    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError, WorkerAbsentError (but not a
+    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, SnapshotEndedError,
+    │   StorageAwayError, UnderWayError, WorkerAbsentError (but not a
     │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotReachedError, NotTheArchiveError,
-        PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
+        ClusterError, CredentialsError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
+        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private _RefusedError
 """
 
 from __future__ import annotations

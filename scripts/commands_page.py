@@ -71,11 +71,17 @@ def _is_argument(param: Any) -> bool:
 
 
 def _argument(param: Any) -> str:
-    return param.name.upper() if param.required else f"[{param.name.upper()}]"
+    name = argument_name(param)
+    return name if param.required else f"[{name}]"
+
+
+def argument_name(param: Any) -> str:
+    """The name of an argument as `--help` shows it."""
+    return str(param.metavar or param.name.upper())
 
 
 def _row(param: Any) -> Iterator[str]:
-    name = f"`{param.name.upper()}`" if _is_argument(param) else _names(param)
+    name = f"`{argument_name(param)}`".replace("|", "\\|") if _is_argument(param) else _names(param)
     yield f"| {name} | {_default(param)} | {param.help or ''} |\n"
 
 

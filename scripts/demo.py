@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import importlib.util
 import shutil
 import signal
@@ -24,9 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jetcluster.cli.demo.copies import DemoError, Replica, prove_alone, sequences
+from jetcluster.errors import JetclusterError
 from scripts import flights
-from testkit.client import Client, ClientError
-from testkit.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server, frozen
+from testkit.client import ClientError
+from testkit.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server
 
 console = Console()
 STREAM = "FLIGHTS"
@@ -34,11 +37,6 @@ CHUNK = 500
 CHUNKS_IN_FLIGHT = 8
 ACK_PATIENCE = 0.5
 """Seconds without an ack after which a message is sent again, with the same Nats-Msg-Id."""
-READ_BATCH = 4000
-
-
-class DemoError(Exception):
-    """Why the demo cannot run, or what it found wrong."""
 
 
 @dataclass
@@ -190,69 +188,18 @@ async def ingest(cluster: ProcessCluster, subjects: list[str], payloads: list[by
 async def prove(cluster: ProcessCluster, state: Ingest, payloads: list[bytes], freeze: bool) -> dict[str, float]:
     """Reads everything from each replica; returns seconds per node. Raises DemoError for anything lost or doubled."""
     await cluster.wait_current(STREAM, within=60)
+    expected = sequences(state.seqs, payloads)
+    replicas = [Replica(node.name, node.url, node.pid) for node in cluster.nodes]
     took: dict[str, float] = {}
     with bar() as progress:
-        for node in cluster.nodes:
-            task = progress.add_task(f"read {node.name}", total=len(payloads))
-            async with await node.connect() as client:
-                await until_readable(client, max(state.seqs))
-                others = [n for n in cluster.nodes if n is not node] if freeze else []
-                for attempt in range(10):
-                    with frozen(others):
-                        # Frozen, it was without a leader: it may need a moment to answer again without the others.
-                        alone = attempt == 9 or await has(client, max(state.seqs))
-                        if alone:
-                            start = time.monotonic()
-                            await check_copy(
-                                node, client, state, payloads, lambda n, t=task: progress.update(t, advance=n)
-                            )
-                            took[node.name] = time.monotonic() - start
-                    if alone:
-                        break
-                    await asyncio.sleep(0.5)
+        for replica in replicas:
+            task = progress.add_task(f"read {replica.name}", total=len(payloads))
+            others = [other for other in replicas if other is not replica] if freeze else []
+            advance = functools.partial(progress.update, task)
+            took[replica.name] = await asyncio.to_thread(
+                prove_alone, replica, others, STREAM, expected, lambda count, add=advance: add(advance=count)
+            )
     return took
-
-
-async def has(client: Client, last: int) -> bool:
-    """Direct Get has the stream's message `last`."""
-    try:
-        return not (await client.request(f"$JS.API.DIRECT.GET.{STREAM}", b'{"seq":%d}' % last, within=2)).status
-    except TimeoutError:
-        return False
-
-
-async def until_readable(client: Client, last: int) -> None:
-    for _ in range(200):
-        if await has(client, last):
-            return
-        await asyncio.sleep(0.1)
-    raise DemoError(f"sequence {last} is not readable by Direct Get")
-
-
-async def check_copy(node: Node, client: Client, state: Ingest, payloads: list[bytes], advance: Any) -> None:
-    """Batches until the end of the stream; every flight must be there under its acked sequence, and only once."""
-    flight_at = {seq: n for n, seq in enumerate(state.seqs)}
-    if len(flight_at) != len(payloads):
-        raise DemoError(f"{len(payloads) - len(flight_at)} acks name a sequence twice")
-    seq = 1
-    extra: list[bytes] = []
-    while True:
-        answers = await client.gather(f"$JS.API.DIRECT.GET.{STREAM}", b'{"seq":%d,"batch":%d}' % (seq, READ_BATCH))
-        end = answers.pop()
-        if end.status != 204:
-            raise DemoError(f"{node.name}: direct get from {seq}: {end.header!r}")
-        for msg in answers:
-            number = flight_at.pop(int(msg.get("Nats-Sequence") or 0), -1)
-            if number < 0 or msg.data != payloads[number]:
-                extra.append(msg.data)
-        advance(len(answers))
-        seq = int(end.get("Nats-Last-Sequence") or 0) + 1
-        if end.get("Nats-Num-Pending") == "0":
-            break
-    if flight_at:
-        raise DemoError(f"{node.name} LOST {len(flight_at)} acked flights, first sequence {min(flight_at)}")
-    if extra:
-        raise DemoError(f"{node.name} holds {len(extra)} messages twice or changed, first {extra[0]!r}")
 
 
 def bar() -> Progress:
@@ -323,7 +270,7 @@ def main() -> int:
     except BaseExceptionGroup as group:
         console.print(f"[red]demo failed:[/red] {'; '.join(str(e) for e in leaves(group))}")
         return 1
-    except (DemoError, flights.MissingData, HarnessError, ClientError, OSError, TimeoutError) as error:
+    except (JetclusterError, flights.MissingData, HarnessError, ClientError, OSError, TimeoutError) as error:
         console.print(f"[red]demo failed:[/red] {error or type(error).__name__}")
         return 1
     return 0

@@ -13,7 +13,7 @@
 #   JETCLUSTER_MIRROR           their names, with blanks between them
 #   JETCLUSTER_MIRROR_DOMAIN    that domain
 #   JETCLUSTER_MIRROR_REPLICAS  replicas of each mirror (default: 1)
-#   JETCLUSTER_MIRROR_SERVER    this server as a client sees it (default: nats://127.0.0.1:4222)
+#   JETCLUSTER_MIRROR_SERVER    this server as a client sees it (default: nats://127.0.0.1:4222); NATS_CA for tls://
 set -eu
 
 case "${1:-}" in

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `scale-down.sh SECONDS NODE...`: takes nodes out of the cluster, one after the other, before their pods go. NATS_URL has
-# the servers that stay, NATS_USER and NATS_PASSWORD a user of the system account, NATS_CA the authorities for TLS.
+# `scale-down.sh SECONDS NODE...`: takes nodes out of the cluster, one after the other, before their pods go. NATS_URL
+# has the servers that stay, NATS_USER and NATS_PASSWORD a user of the system account, NATS_CA the authorities for TLS.
 # A node that is gone already, as after an earlier attempt, is no error.
 set -eu
 within=$1

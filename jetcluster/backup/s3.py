@@ -12,15 +12,11 @@ from typing import Any, Final, Self
 
 from jetcluster.backup.storage import BackupStorageError, PresentError, StorageAwayError, StoredFile
 
-MISSING: Final = ("NoSuchKey",)
+MISSING: Final = "NoSuchKey"
 PRESENT: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 60
 ATTEMPTS: Final = 6
-
-
-class _MissingError(BackupStorageError):
-    """The object does not exist."""
 
 
 class S3Storage:
@@ -66,12 +62,16 @@ class S3Storage:
                     yield StoredFile(one["Key"].removeprefix(self._prefix), one["Size"])
 
     def read(self, path: str) -> bytes | None:
-        try:
-            with self._refusals(path):
-                data: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
-                return data
-        except _MissingError:
-            return None
+        from botocore.exceptions import ClientError
+
+        data: bytes | None = None
+        with self._refusals(path):
+            try:
+                data = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
+            except ClientError as error:
+                if _code(error) != MISSING:
+                    raise
+        return data
 
     def write(self, path: str, data: bytes) -> None:
         with self._refusals(path):
@@ -95,14 +95,17 @@ class S3Storage:
             yield
         except ClientError as error:
             told = error.response.get("Error", {})
-            code, status = str(told.get("Code")), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            if code in MISSING:
-                raise _MissingError(f"{where} is not there") from None
+            code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             if code in PRESENT:
                 raise PresentError(f"{where} is there") from None
             kind = StorageAwayError if status >= 500 and status != 501 else BackupStorageError
-            raise kind(f"{where}: {code}: {told.get('StoredMessage', '')}") from error
+            raise kind(f"{where}: {code}: {told.get('Message', '')}") from error
         except (ConnectionError, HTTPClientError) as error:
             raise StorageAwayError(f"{where}: {error}") from error
         except BotoCoreError as error:
             raise BackupStorageError(f"{where}: {error}") from error
+
+
+def _code(error: Any) -> str:
+    """The code of a refusal, such as NoSuchKey."""
+    return str(error.response.get("Error", {}).get("Code"))

@@ -19,6 +19,7 @@ Usage: jetcluster <command> [options]          (jetcluster <command> --help)
 Servers:
     serve         Run one server; takes nats-server's flags. The default when a flag comes first
     up            Start a local cluster in one command and watch it
+    demo          Show in some seconds what a cluster does when its leader is killed, and prove it
 
 Looking at a cluster:
     status        The cluster on one screen: health and its reasons, leaders, replicas that lag

@@ -1,7 +1,7 @@
-"""`Audit`: what the users of the console change, for the log.
+"""`ChangeAudit`: what the users of the console change, for the log.
 
-A second parser reads what a console's client sends; other clients do not have one. Requests are told whether or not they
-are carried out: who tried is of interest as well.
+A second parser reads what a console's client sends; other clients do not have one. Requests are told whether or not
+they are carried out: who tried is of interest as well.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _request(name: str, payload: bytes) -> str:
     return f"{name[:MAX_SHOWN]} {shown}{'…' if len(payload) > MAX_SHOWN else ''}".strip()
 
 
-class Audit:
+class ChangeAudit:
     """The audit of one connection; `tell` gets each line."""
 
     def __init__(self, parser: Parser, clock: Clock, tell: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
-from jetcluster.console.audit import Audit
+from jetcluster.console.audit import ChangeAudit
 from jetcluster.protocol.parser import Parser
 from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.client.client import Client
@@ -55,7 +55,7 @@ class ConsoleClient(Client):
         super().__init__(parts, cid, entrance)
         options, state = parts.state.options, parts.state
         parser = Parser(options.max_payload, options.max_control_line)
-        self._audit = Audit(parser, state.clock, self._tell)
+        self._audit = ChangeAudit(parser, state.clock, self._tell)
 
     def _tell(self, text: str) -> None:
         if self.session.router is not None:  # strangers have no lines in the log

@@ -332,7 +332,7 @@ class NodeSource:
         return await History(self._node).answer(asker, seconds, points, columns)
 
     def welcome(self) -> Json:
-        """The facts that the console shows before a login. `anonymous`: a login without credentials is some user's."""
+        """Returns what the console shows before its login. `anonymous`: a login without credentials is some user's."""
         state = self._node.server.state
         return {
             "server_name": state.name,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "gets", "ingest", "messages", "publishes", "writes")
+_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "writes")
 
 
 def source_digest(folder: Path) -> str:
@@ -74,6 +74,18 @@ plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else 
 """`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
 message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head
 """`gets.message_head`; its twin is in `stream.read.direct_get`."""
+message_of: Callable[..., tuple[bytes, bytes, bytes] | None] | None = None if why_pure else _found["batches"].message_of
+"""`batches.message_of`; its twin is `store.batch.Batch.message`."""
+take_scattered: Callable[..., tuple[int, int]] | None = None if why_pure else _found["batches"].take_scattered
+"""`batches.take_scattered`; its twin is `store.block_reader.BlockReader.take`."""
+frames_of: Callable[..., tuple[list[tuple[bytes, bytes]], int, int, int, int]] | None = (
+    None if why_pure else _found["gets"].frames_of
+)
+"""`gets.frames_of`; its twin is in `stream.read.direct_get`."""
+render_frames: Callable[..., tuple[bytes, int]] | None = None if why_pure else _found["messages"].render_frames
+"""`messages.render_frames`; its twin is in `server.accounts.subscription`."""
+crc32: Callable[..., int] | None = _found["checksums"].crc32 if not why_pure and _found["checksums"].CAN_FOLD else None
+"""`checksums.crc32`; its twin is `zlib.crc32`, and runs also where the processor lacks the instructions."""
 read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pure else _found["acks"].read_acks
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects

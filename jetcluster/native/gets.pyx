@@ -1,4 +1,4 @@
-"""`plain_get` and `message_head`: a Direct Get request read, and the header block of its answer written.
+"""`plain_get`, `message_head` and `frames_of`: a Direct Get request read, and the header blocks of its answer written.
 
 The twins are `stream.read.get_request.GetRequest`, and `DirectGet` with `model.times.rfc3339_bytes`.
 """
@@ -91,21 +91,58 @@ cdef char *_put_time(char *out, long long ns) noexcept nogil:
     return put(out, b"Z", 1)
 
 
-def message_head(bytes start not None, bytes subject not None, unsigned long long seq, long long time, pending=-1, last=-1):
-    """Returns the header block of a stored message: `start`, the subject, the sequence, the time (Unix nanoseconds), and,
-    unless they are negative, Nats-Num-Pending and Nats-Last-Sequence. Sequences go up to 2^64 - 1."""
+cdef bytes _head(
+    bytes start, bytes subject, unsigned long long seq, long long time, bint with_pending, unsigned long long pending,
+    bint with_last, unsigned long long last,
+):
     cdef Py_ssize_t size = PyBytes_GET_SIZE(start) + PyBytes_GET_SIZE(subject)
     cdef char rest[REST_BYTES]
     cdef char *out = rest
     cdef bytes head
     out = put_number(put(out, b"\r\nNats-Sequence: ", 17), seq)
     out = _put_time(put(out, b"\r\nNats-Time-Stamp: ", 19), time)
-    if pending >= 0:
+    if with_pending:
         out = put_number(put(out, b"\r\nNats-Num-Pending: ", 20), pending)
-    if last >= 0:
+    if with_last:
         out = put_number(put(out, b"\r\nNats-Last-Sequence: ", 22), last)
     out = put(out, b"\r\n\r\n", 4)
     head = PyBytes_FromStringAndSize(NULL, size + (out - rest))
     put(put(put(PyBytes_AS_STRING(head), PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start)),
             PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject)), rest, out - rest)
     return head
+
+
+def message_head(bytes start not None, bytes subject not None, unsigned long long seq, long long time, pending=-1, last=-1):
+    """Returns the header block of a stored message: `start`, the subject, the sequence, the time (Unix nanoseconds), and,
+    unless they are negative, Nats-Num-Pending and Nats-Last-Sequence. Sequences go up to 2^64 - 1."""
+    cdef bint with_pending = pending >= 0, with_last = last >= 0
+    return _head(start, subject, seq, time, with_pending, pending if with_pending else 0, with_last, last if with_last else 0)
+
+
+def frames_of(
+    object columns not None, object start_of, bint no_headers, long long pending, unsigned long long last, long long room
+):
+    """Returns (frames, their bytes, and `pending`, `last` and `room` after them): each message of the five lists
+    `columns` as (header block, payload), until `room` bytes of messages are used up. `start_of` returns the `start` of
+    `message_head` for a stored header block; `pending` is the number of messages from the first one on."""
+    cdef list seqs, times, subjects, stored, payloads, frames = []
+    cdef Py_ssize_t i, size = 0
+    cdef unsigned long long seq
+    cdef bytes head = b"", plain = start_of(b""), block, subject, payload
+    seqs, times, subjects, stored, payloads = columns
+    if not len(seqs) == len(times) == len(subjects) == len(stored) == len(payloads):
+        raise ValueError("columns have equal lengths")
+    for i in range(len(seqs)):
+        seq, block, subject, payload = seqs[i], stored[i], subjects[i], payloads[i]
+        if block is None or subject is None or payload is None:
+            raise TypeError("columns have no gaps")
+        pending -= 1
+        if not no_headers:
+            head = _head(start_of(block) if block else plain, subject, seq, times[i], pending >= 0, pending, True, last)
+        frames.append((head, payload))
+        last = seq
+        size += PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(payload)
+        room -= PyBytes_GET_SIZE(subject) + PyBytes_GET_SIZE(block) + PyBytes_GET_SIZE(payload)
+        if room <= 0:
+            break
+    return frames, size, pending, last, room

@@ -149,6 +149,38 @@ def render_answers(bytes mid not None, list answers not None, Py_ssize_t first, 
     return piece, last - first, sizes, names
 
 
+def render_frames(bytes lead not None, list frames not None, bint shows_headers):
+    """Returns (the frames (headers, payload) of one reply as one piece, bytes of their headers and payloads). `lead`: what
+    precedes the sizes in each, `MSG subject sid ` with its blank."""
+    cdef Py_ssize_t total = 0, sizes = 0, size = PyBytes_GET_SIZE(lead), headed, body
+    cdef const char *start = PyBytes_AS_STRING(lead)
+    cdef bytes headers, payload, piece
+    cdef object frame
+    cdef char *out
+    for frame in frames:
+        _check_answer(frame)
+        headed = PyBytes_GET_SIZE(_part(frame, 0)) if shows_headers else 0
+        body = headed + PyBytes_GET_SIZE(_part(frame, 1))
+        sizes += body
+        total += 4 + size + digits(body) + body  # two line ends
+        if headed:
+            total += 2 + digits(headed)  # H, a blank
+    piece = PyBytes_FromStringAndSize(NULL, total)
+    out = PyBytes_AS_STRING(piece)
+    for frame in frames:
+        headers, payload = _part(frame, 0), _part(frame, 1)
+        headed = PyBytes_GET_SIZE(headers) if shows_headers else 0
+        if headed:
+            out = put(put_number(put(put(out, b"H", 1), start, size), headed), b" ", 1)
+        else:
+            out = put(out, start, size)
+        out = put(put_number(out, headed + PyBytes_GET_SIZE(payload)), b"\r\n", 2)
+        out = put(out, PyBytes_AS_STRING(headers), headed)
+        out = put(put(out, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)), b"\r\n", 2)
+    assert out == PyBytes_AS_STRING(piece) + total
+    return piece, sizes
+
+
 def run_length(list messages not None, Py_ssize_t first, Py_ssize_t head, Py_ssize_t tokens):
     """Returns how many messages from `first` on have a subject with the same first `head` bytes, and as many `tokens`
     after them, none of which is empty. The first one counts in any case. A message is a tuple that begins with its

@@ -197,7 +197,10 @@ class Node:
 
     def start_again(self) -> None:
         """Stops as on SIGTERM, after handing over leaderships; then `process.run` returns START_AGAIN."""
-        self._keep(self._stop_to_start_again())
+        if self._started:
+            self._keep(self._stop_to_start_again())
+        else:
+            self.again = self._stop_asked = True
 
     async def _stop_to_start_again(self) -> None:
         if self._stopping:
@@ -367,7 +370,7 @@ class Node:
         if self._started:
             self._keep(self.stop())
         else:
-            self._stop_asked = True  # a half-started node cannot be stopped; the start is short
+            self._stop_asked, self.again = True, False  # a half-started node cannot be stopped; the start is short
 
     def _terminate(self) -> None:
         if not self._leaving:  # nats-server ignores TERM while it is a lame duck
@@ -378,7 +381,7 @@ class Node:
             self._leaving = True
             self._keep(self.lame_duck())
         else:
-            self._stop_asked = True
+            self._stop_asked, self.again = True, False
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -36,6 +36,9 @@ def set_aside(directory: Path, log: Log, files: Files = os) -> None:
     """Moves a marked store away from the JetStream folder `directory`, which is empty then; one without a mark stays.
     Durable on return. Raises RemovedStoreError."""
     if not exists(directory / REMOVED_FILE, files):
+        if there := stores_aside(directory, files):
+            text = "stores of before a removal are kept: delete those that nobody needs"
+            log.info(text, folder=str(directory.parent), there=", ".join(there))
         return
     try:
         aside = directory.with_name(ASIDE_PREFIX + read_identity(directory).peer_id)

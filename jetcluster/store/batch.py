@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import add
 
+from jetcluster import native
+from jetcluster.checksum import crc32
 from jetcluster.errors import PeerError
 
 VERSION = 1
@@ -47,6 +48,8 @@ _KNOWN_FLAGS = _MANY_SUBJECTS | _HEADERS | _SAME_LENGTH | _WIDE_INDEX
 
 MESSAGES_BEFORE_UNPACK = 6
 """Messages read from a batch before it is unpacked."""
+SHORT_MESSAGES = 512
+"""A batch of no more messages is never unpacked for single ones if the loops are compiled: the sums cost less."""
 
 _FIXED = struct.Struct("<BBHII")
 _START = struct.Struct("<BBH")
@@ -141,7 +144,7 @@ class Batch:
         rest = b"".join(parts)
         size = _FIXED.size + len(rest)
         assert size <= MAX_BYTES, size
-        crc = zlib.crc32(rest, zlib.crc32(_START.pack(VERSION, flags, count)))
+        crc = crc32(rest, crc32(_START.pack(VERSION, flags, count)))
         return _FIXED.pack(VERSION, flags, count, crc, len(rest)) + rest
 
     @classmethod
@@ -167,7 +170,7 @@ class Batch:
             raise UnknownBatchError(f"version {version}, flags {flags}")
         if not count or at + length != len(raw):
             raise BatchError(f"count {count}, {len(raw) - at} of {length} bytes")
-        if verify and zlib.crc32(memoryview(raw)[at:], zlib.crc32(_START.pack(version, flags, count))) != crc:
+        if verify and crc32(memoryview(raw)[at:], crc32(_START.pack(version, flags, count))) != crc:
             raise BatchError("wrong checksum")
         self.buffer = raw
         self.start = offset
@@ -249,6 +252,10 @@ class Batch:
 
     def message(self, i: int) -> tuple[bytes, bytes, bytes]:
         """Return subject, header block (b"" for none) and payload of message `i`, 0 <= i < count."""
+        if self.count <= SHORT_MESSAGES and native.message_of is not None:
+            found = native.message_of(self.buffer, self.start, i)
+            if found is not None:
+                return found
         if self._asked >= MESSAGES_BEFORE_UNPACK:
             start, end = self._span(i)
             subject = (self._subjects or self.subjects)[0 if self._index is None else self._index[i]]
@@ -388,7 +395,7 @@ class Batch:
         for start, end in spans:
             raw[start - self.start : end - self.start] = bytes(end - start)
         version, flags, count, _, length = _FIXED.unpack_from(raw)
-        crc = zlib.crc32(memoryview(raw)[_FIXED.size :], zlib.crc32(_START.pack(version, flags, count)))
+        crc = crc32(memoryview(raw)[_FIXED.size :], crc32(_START.pack(version, flags, count)))
         _FIXED.pack_into(raw, 0, version, flags, count, crc, length)
         return Batch.decode(bytes(raw), verify=False)
 

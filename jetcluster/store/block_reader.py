@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
+from jetcluster import native
 from jetcluster.store import keys
 from jetcluster.store.api import Columns, DamagedError, Msg
-from jetcluster.store.batch import MESSAGES_BEFORE_UNPACK, Batch
+from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockCache, BlockTable, decode_block, decode_info, decode_state
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks import Snapshot
@@ -22,6 +23,9 @@ _new_tuple = tuple.__new__
 
 OVERHEAD_BYTES = 200
 """Bytes that `BlockReader.take` adds to each message's own: mostly a reply's headers."""
+
+FEW_MESSAGES = 6
+"""Messages of one block that are cut out one by one; more as columns, if they are adjacent."""
 
 
 class BlockReader:
@@ -97,42 +101,52 @@ class BlockReader:
 
     def take(self, seqs: Sequence[int], size: int) -> Columns:
         """Return the first messages at the ascending live `seqs`: about `size` bytes, at least one."""
-        blocks = self._blocks
-        columns = found, times, subjects, headers, payloads = Columns([], [], [], [], [])
-        begin, total = 0, len(seqs)
+        columns = Columns([], [], [], [], [])
+        begin, total, blocks = 0, len(seqs), self._blocks
+        table = blocks.firsts, blocks.counts, blocks.lives, blocks.times, blocks.bits, blocks.first_seq
+        take_scattered = native.take_scattered if isinstance(seqs, list) else None
         while begin < total and size > 0:
-            seq = seqs[begin]
-            at = blocks.find(seq)
-            if at < 0:
-                raise DamagedError(seq, seq)  # the index is wrong
-            first = blocks.firsts[at]
-            shift = blocks.times[at] - first
-            batch = self._cache.get(self._stream, first) or self._load(at)
-            behind = first + blocks.counts[at]
-            count = 1
-            if begin + 1 < total and seqs[begin + 1] < behind:
-                each = batch.body_bytes // batch.count + OVERHEAD_BYTES
-                count = bisect_left(seqs, behind, begin + 1, min(begin + size // each + 1, total)) - begin
-                size -= (count - 1) * each
-            here = seqs[begin : begin + count] if count > 1 else (seq,)
-            begin += count
-            if count > MESSAGES_BEFORE_UNPACK and here[-1] - seq == count - 1:
-                found += here
-                times += range(shift + seq, shift + seq + count)
-                three = batch.unpack().columns(seq - first, seq - first + count)
+            if take_scattered is not None:
+                begin, size = take_scattered(
+                    columns, seqs, begin, size, table, self._cache.batches, self._stream, OVERHEAD_BYTES, FEW_MESSAGES
+                )
+                if begin == total or size <= 0:
+                    break
+            begin, size = self._take_block(columns, seqs, begin, size)
+        return columns
+
+    def _take_block(self, columns: Columns, seqs: Sequence[int], begin: int, size: int) -> tuple[int, int]:
+        """Add the messages of one block. Return the position of the first sequence left, and the bytes left."""
+        blocks = self._blocks
+        found, times, subjects, headers, payloads = columns
+        seq, total = seqs[begin], len(seqs)
+        at = blocks.find(seq)
+        if at < 0:
+            raise DamagedError(seq, seq)  # the index is wrong
+        first = blocks.firsts[at]
+        shift = blocks.times[at] - first
+        batch = self._cache.get(self._stream, first) or self._load(at)
+        behind = first + blocks.counts[at]
+        if begin + FEW_MESSAGES < total and seqs[begin + FEW_MESSAGES] < behind:
+            each = batch.body_bytes // batch.count + OVERHEAD_BYTES
+            end = bisect_left(seqs, behind, begin + 1, min(begin + size // each + 1, total))
+            if seqs[end - 1] - seq == end - 1 - begin:
+                found += seqs[begin:end]
+                times += range(shift + seq, shift + seq + end - begin)
+                three = batch.unpack().columns(seq - first, seq - first + end - begin)
                 for column, more in zip(columns[2:], three, strict=True):
                     column += more
-                size -= len(payloads[-1]) + OVERHEAD_BYTES
-                continue
-            for seq in here:
-                subject, stored, payload = batch.message(seq - first)
-                found.append(seq)
-                times.append(shift + seq)
-                subjects.append(subject)
-                headers.append(stored)
-                payloads.append(payload)
+                return end, size - (end - begin - 1) * each - len(payloads[-1]) - OVERHEAD_BYTES
+        while begin < total and size > 0 and (seq := seqs[begin]) < behind:
+            subject, stored, payload = batch.message(seq - first)
+            found.append(seq)
+            times.append(shift + seq)
+            subjects.append(subject)
+            headers.append(stored)
+            payloads.append(payload)
             size -= len(payload) + OVERHEAD_BYTES
-        return columns
+            begin += 1
+        return begin, size
 
     def _by_block(self, seqs: Iterable[int]) -> list[tuple[list[int], int, Batch, int]]:
         """Return `seqs` (ascending) by block: the stored ones, time minus sequence, batch, and first sequence."""

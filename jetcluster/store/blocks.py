@@ -8,13 +8,12 @@ stream's counters and its state machine's own bytes; it is written at most once 
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from weakref import WeakKeyDictionary
-from zlib import crc32
 
+from jetcluster.checksum import crc32
 from jetcluster.records import NamedTuple
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
@@ -405,42 +404,47 @@ class BlockCache:
     def __init__(self, max_bytes: int = 32 << 20) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
+        self.batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
+        """(stream, first sequence) -> batch and its bytes. `native/batches.pyx` reads it as `get` does."""
         self._of_stream: dict[int, set[int]] = {}
         """First sequences by stream, so that dropping a stream does not walk all batches."""
 
     def get(self, stream: int, first_seq: int) -> Batch | None:
-        found = self._batches.get((stream, first_seq))
+        found = self.batches.get((stream, first_seq))
         if found is None:
             return None
-        self._batches.move_to_end((stream, first_seq))
+        self.batches.move_to_end((stream, first_seq))
         return found[0]
 
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
         # Plus the objects around the bytes, roughly: columns, and after unpacking subjects and offsets.
         size = batch.encoded_bytes + 500 + 64 * batch.subject_count + 10 * batch.count
-        if (stream, first_seq) in self._batches:
+        if (stream, first_seq) in self.batches:
             self.drop(stream, first_seq)
         if size * 4 > self._max_bytes:
             return
-        self._batches[stream, first_seq] = batch, size
+        self.batches[stream, first_seq] = batch, size
         self._of_stream.setdefault(stream, set()).add(first_seq)
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self.drop(*next(iter(self._batches)))
+            (of, first), (_, size) = self.batches.popitem(last=False)
+            self._forget(of, first, size)
 
     def drop(self, stream: int, first_seq: int) -> None:
-        old = self._batches.pop((stream, first_seq), None)
+        old = self.batches.pop((stream, first_seq), None)
         if old is not None:
-            self._bytes -= old[1]
-            held = self._of_stream[stream]
-            held.discard(first_seq)
-            if not held:
-                del self._of_stream[stream]
+            self._forget(stream, first_seq, old[1])
+
+    def _forget(self, stream: int, first_seq: int, size: int) -> None:
+        self._bytes -= size
+        held = self._of_stream[stream]
+        held.discard(first_seq)
+        if not held:
+            del self._of_stream[stream]
 
     def drop_stream(self, stream: int) -> None:
         for first_seq in self._of_stream.pop(stream, ()):
-            self._bytes -= self._batches.pop((stream, first_seq))[1]
+            self._bytes -= self.batches.pop((stream, first_seq))[1]
 
 
 def cache_of(kv: object, memory: int = 0) -> BlockCache:
@@ -473,12 +477,12 @@ class Counters(NamedTuple):
 def encode_state(counters: Counters, machine_state: bytes | None) -> bytes:
     flags = 0 if machine_state is None else _HAS_MACHINE_STATE
     value = _FIXED.pack(0, flags, *counters) + (machine_state or b"")
-    return _CRC.pack(zlib.crc32(value[4:])) + value[4:]
+    return _CRC.pack(crc32(value[4:])) + value[4:]
 
 
 def decode_state(value: bytes) -> tuple[Counters, bytes | None]:
     """Return counters and the state machine's bytes. Raises DamagedError over all sequences."""
-    if len(value) < _FIXED.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[4:]):
+    if len(value) < _FIXED.size or _CRC.unpack_from(value)[0] != crc32(value[4:]):
         raise DamagedError(0, keys.MAX_SEQ)
     _, flags, *numbers = _FIXED.unpack_from(value)
     machine_state = value[_FIXED.size :] if flags & _HAS_MACHINE_STATE else None

@@ -288,8 +288,11 @@ class LastSearch:
             yield
         return parts
 
-    def _found(self, parts: Iterable[Wanted], up_to: int, limit: int) -> list[int] | None:
+    def _found(self, parts: Sequence[Wanted], up_to: int, limit: int) -> list[int] | None:
         """Search without a pause."""
+        if len(parts) == 1:
+            lasts = self._queries.last_seqs(parts[0], up_to, limit)
+            return lasts if len(lasts) <= limit else None
         found: set[int] = set()
         for wanted in parts:
             found.update(self._queries.last_seqs(wanted, up_to, limit))
@@ -298,7 +301,7 @@ class LastSearch:
         return sorted(found)
 
     def _below(
-        self, parts: Iterable[Wanted], up_to: int, limit: int, watch: View
+        self, parts: Sequence[Wanted], up_to: int, limit: int, watch: View
     ) -> Generator[None, None, list[int] | None]:
         """Search subject by subject; the result is void when `watch` is lost."""
         found: set[int] = set()

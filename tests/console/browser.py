@@ -29,14 +29,16 @@ accounts {
   APP { jetstream: enabled, users: [
     { user: app, password: app-pw }
     { user: reader, password: reader-pw, permissions: { publish: { allow: [
-      "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",
+      "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
+      "$JS.API.STREAM.MSG.GET.*",
       "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.DIRECT.GET.>",
       "$SYS.REQ.USER.INFO" ] } } }
   ] }
   BIG { jetstream: enabled, users: [ { user: big, password: big-pw } ] }
 }
 """
-WATCH = "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`))"
+WATCH = """addEventListener("securitypolicyviolation",
+  (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js.gz"
 
@@ -130,7 +132,7 @@ class Screen:
         await self.page.wait_for_selector("header.top")
 
     async def settled(self) -> None:
-        """Waits until nothing on the page loads. Not by `wait_for_function`, which the page's policy does not let run."""
+        """Waits until nothing on the page loads; the page's policy does not let `wait_for_function` run."""
         await self.page.wait_for_selector("main h1")
         await expect(self.page.locator(".loading")).to_have_count(0)
 

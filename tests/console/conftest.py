@@ -21,7 +21,8 @@ ABSENT = f"no Chromium on this machine ({', '.join(BROWSERS)}); Debian: apt-get 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder: one loop for all, and none without a browser."""
+    """Marks the tests of this folder: one loop for all, and none without a browser. Those of scale come last."""
+    items.sort(key=lambda item: item.path == HERE / "test_scale.py")
     absent = find_browser() is None
     for item in items:
         if HERE in item.path.parents:

@@ -10,17 +10,18 @@ from playwright.async_api import expect
 from tests.console.browser import Screen
 
 CONTROLS = "a[href], button:not(:disabled), input:not(:disabled), select, textarea, summary, [tabindex='0']"
-FOCUSED = """() => { const one = document.activeElement; const box = one.getBoundingClientRect();
+FOCUSED = """(controls) => { const one = document.activeElement; const box = one.getBoundingClientRect();
   const shown = getComputedStyle(one);
-  return { at: [...document.querySelectorAll(CONTROLS)].indexOf(one), text: one.innerText || one.getAttribute("aria-label") || one.name,
-    radio: one.type === "radio", ring: shown.outlineStyle !== "none" && parseFloat(shown.outlineWidth) > 0,
-    inside: box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight }; }""".replace(
-    "CONTROLS", f'"{CONTROLS}"'
-)
+  return { at: [...document.querySelectorAll(controls)].indexOf(one),
+    text: one.innerText || one.getAttribute("aria-label") || one.name,
+    ring: shown.outlineStyle !== "none" && parseFloat(shown.outlineWidth) > 0,
+    inside: box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight }; }"""
+"""The control that has the focus: its place among all, and whether it is seen and shows the focus."""
 VISIBLE = """(selector) => [...document.querySelectorAll(selector)].map((one, at) => [one, at])
   .filter(([one]) => one.checkVisibility({ visibilityProperty: true })
     && (one.type !== "radio" || one.checked || !document.querySelector(`input[name="${one.name}"]:checked`)))
   .map(([, at]) => at)"""
+"""The places of those that can be used; of radio buttons Tab comes to the chosen one."""
 
 
 async def tabbed(screen: Screen) -> list[dict[str, Any]]:
@@ -28,7 +29,7 @@ async def tabbed(screen: Screen) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for _ in range(200):
         await screen.page.keyboard.press("Tab")
-        now = await screen.page.evaluate(FOCUSED)
+        now = await screen.page.evaluate(FOCUSED, CONTROLS)
         if now["at"] < 0 or (found and now["at"] == found[0]["at"]):
             return found
         found.append(now)

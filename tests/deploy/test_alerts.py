@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -141,6 +142,47 @@ def test_each_alert_fires_when_it_has_to(promtool: str, tmp_path: Path) -> None:
             )
     file = tmp_path / "alerts.test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_queries_of_the_dashboard_are_valid(promtool: str, tmp_path: Path) -> None:
+    panels = json.loads((TOP / "deploy" / "grafana" / "jetcluster.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    assert len(queries) > 30
+    file = tmp_path / "dashboard.yaml"
+    for broken in (False, True):
+        plain = [expr.replace("$instance", ".*").replace("$__rate_interval", "5m") for expr in queries]
+        plain[0] += " +" if broken else ""
+        rules = [{"record": f"query:{number}", "expr": expr} for number, expr in enumerate(plain)]
+        file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+        done = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == broken, done.stderr
+
+
+def test_the_first_panel_counts_a_server_that_is_gone(promtool: str, tmp_path: Path) -> None:
+    panels = json.loads((TOP / "deploy" / "grafana" / "jetcluster.json").read_text())["panels"]
+    (expr,) = [p["targets"][0]["expr"] for p in panels if p["title"] == "Servers that are not healthy, or gone"]
+    healthy = {f'gnatsd_healthz_status{{instance="{name}"}}': "0x10" for name in "ab"}
+    tests = []
+    for seen, shown in ((2, 0), (1, 1)):
+        peers = {f'jetcluster_peers_{what}{{instance="{name}"}}': f"{count}x10"
+                 for name in "ab" for what, count in (("expected", 2), ("seen", seen))}  # fmt: skip
+        tests.append(
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in (healthy | peers).items()],
+                "promql_expr_test": [
+                    {
+                        "expr": expr.replace("$instance", ".*"),
+                        "eval_time": "5m",
+                        "exp_samples": [{"labels": "{}", "value": shown}],
+                    }
+                ],
+            }
+        )
+    file = tmp_path / "panel.test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(FILE)], "tests": tests}))
     done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

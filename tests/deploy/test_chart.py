@@ -19,6 +19,7 @@ from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 from testkit.certificates import Authority
+from tests.deploy.fake_api import Objects, api_server
 
 TOP = Path(__file__).resolve().parents[2]
 CHART = TOP / "deploy" / "helm" / "jetcluster"
@@ -47,13 +48,16 @@ def _passwords(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def render(*values: str, file: Path | None = None, hooks: bool = False) -> str:
+def render(*values: str, file: Path | None = None, hooks: bool = False, api: str = "") -> str:
+    """`api`: URL of an API server, which `lookup` asks then."""
     helm = shutil.which("helm") or shutil.which("helm", path=str(TOP / ".tools" / "bin"))
     if helm is None:
         pytest.skip("no helm on this machine: run `make tools` (needs Go)")
     command = [helm, "template", "jetcluster", str(CHART), "--kube-version", f"{VERSION}.0", "-n", "default"]
     if not hooks:
         command.append("--no-hooks")
+    if api:
+        command += ["--dry-run=server", "--kube-apiserver", api, "--kube-token", "x", "--disable-openapi-validation"]
     if file is not None:
         command += ["-f", str(file)]
     for value in values:
@@ -232,7 +236,6 @@ def test_values_of_an_edge(tmp_path: Path) -> None:
     [
         ["config.monitor.enabled=false"],
         ["config.cluster.tls.enabled=true"],
-        ["mirror.streams={A}", "config.nats.tls.enabled=true", "config.nats.tls.secretName=x"],
         ["zones.readNode=true", "serviceAccount.enabled=false"],
         ["scaleDown.from=5", "config.workers=auto"],
     ],
@@ -363,6 +366,51 @@ def test_nodes_are_taken_out_before_their_pods_go() -> None:
     assert "kind: Job" not in render(SECRET, "scaleDown.from=5", "scaleDown.decommission=false", hooks=True)
 
 
+def test_backups_on_a_schedule() -> None:
+    assert "kind: CronJob" not in render()
+    found = documents(
+        render(
+            "backup.keep=3", "backup.jobs[0].name=orders", "backup.jobs[0].destination=s3://backups/orders",
+            "backup.jobs[0].envSecret=keys", "backup.jobs[0].endpoint=http://minio:9000",
+            "backup.jobs[1].name=edge", "backup.jobs[1].destination=/backup/edge", "backup.jobs[1].volumeClaim=disk",
+            "backup.jobs[1].credsSecret=creds", "backup.jobs[1].schedule=0 * * * *", "backup.jobs[1].keep=48",
+            "backup.jobs[1].verify=false", "backup.jobs[1].streams={A,B}",
+        )
+    )  # fmt: skip
+    check(found)
+    first, second = [document for document in found if document["kind"] == "CronJob"]
+    assert [job["metadata"]["name"] for job in (first, second)] == [
+        "jetcluster-backup-orders",
+        "jetcluster-backup-edge",
+    ]
+    assert [job["spec"]["schedule"] for job in (first, second)] == ["17 2 * * *", "0 * * * *"]
+    pods = [job["spec"]["jobTemplate"]["spec"]["template"] for job in (first, second)]
+    containers = [pod["spec"]["containers"][0] for pod in pods]
+    assert containers[0]["command"] == [
+        "jetcluster", "backup", "s3://backups/orders", "--no-context", "--keep=3", "--verify",
+        "--endpoint=http://minio:9000",
+    ]  # fmt: skip
+    assert containers[1]["command"][2:] == ["/backup/edge", "--no-context", "--keep=48", "--stream=A", "--stream=B"]
+    assert containers[0]["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert {entry["name"]: entry["value"] for entry in containers[1]["env"]} == {
+        "NATS_URL": "nats://jetcluster-headless.default.svc:4222", "NATS_CREDS": "/etc/nats-creds/user.creds",
+    }  # fmt: skip
+    assert {volume["name"] for volume in pods[1]["spec"]["volumes"]} == {"tmp", "backup", "creds"}
+    selector = one(found, "StatefulSet")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= pods[0]["metadata"]["labels"].items(), "no node of the service"
+
+
+def test_the_words_of_a_backup_are_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a place of its own and no server: everything else is as the command takes it."""
+    from jetcluster.cli.main import main
+
+    values = ["name=a", f"destination={tmp_path}/x", "endpoint=http://127.0.0.1:1", "region=r", "streams={A}"]
+    job = one(documents(render(*(f"backup.jobs[0].{value}" for value in values))), "CronJob")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert main([*container["command"][1:], "-s", "nats://127.0.0.1:1"]) == 2
+    assert "no server could be reached" in capsys.readouterr().err
+
+
 def test_helm_test_asks_all_nodes_and_a_client() -> None:
     found = documents(render(SECRET, hooks=True))
     check(found)
@@ -384,3 +432,43 @@ def test_monitoring_of_the_prometheus_operator() -> None:
     assert "monitor" in {port["name"] for port in ports}
     assert rule["spec"] == yaml.safe_load((TOP / "deploy" / "prometheus" / "alerts.yaml").read_text())
     assert rule["metadata"]["labels"]["a"] == "b"
+
+
+def test_what_helm_finds_in_the_cluster(tmp_path: Path) -> None:
+    """An upgrade keeps the passwords, and knows how many nodes there are."""
+    kept = {"route-password": "cm91dGU=", "system-password": "c3lzdGVt"}
+    meta = {"name": "x", "namespace": "default"}
+    objects: Objects = {
+        "namespaces/default/secrets/jetcluster-auth": {
+            "apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": kept,
+        },
+        "namespaces/default/statefulsets/jetcluster": {
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": {"replicas": 5},
+        },
+    }  # fmt: skip
+    with api_server(objects) as api:
+        found = documents(render(api=api, hooks=True))
+        assert one(found, "Secret")["data"] == kept
+        (container,) = one(found, "Job")["spec"]["template"]["spec"]["containers"]
+        assert container["command"][2:] == ["jetcluster-4", "jetcluster-3"]
+        assert "kind: Job" not in render("config.cluster.replicas=5", api=api, hooks=True)
+        del objects["namespaces/default/secrets/jetcluster-auth"]["data"]["system-password"]
+        data = one(documents(render(api=api)), "Secret")["data"]
+        assert data["route-password"] == kept["route-password"] and len(base64.b64decode(data["system-password"])) == 32
+        objects.clear()
+        found = documents(render(api=api, hooks=True))
+        assert one(found, "Secret")["data"]["route-password"] != kept["route-password"]
+        assert not [d for d in found if d["kind"] == "Job"]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_mirrors_are_made_with_tls(*, verify: bool) -> None:
+    tls = ["config.nats.tls.enabled=true", "config.nats.tls.secretName=x", "tlsCA.enabled=true", "tlsCA.secretName=ca"]
+    found = documents(render("mirror.streams={A}", *tls, f"config.nats.tls.merge.verify={str(verify).lower()}"))
+    check(found)
+    (container,) = one(found, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert env["JETCLUSTER_MIRROR_SERVER"] == "tls://$(POD_NAME).jetcluster-headless.default.svc:4222"
+    assert list(env).index("POD_NAME") < list(env).index("JETCLUSTER_MIRROR_SERVER"), "as only earlier ones are known"
+    assert env["NATS_CA"] == "/etc/nats-ca-cert/ca.crt"
+    assert env.get("NATS_CERT") == ("/etc/nats-certs/nats/tls.crt" if verify else None)

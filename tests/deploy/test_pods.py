@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -78,7 +79,7 @@ async def test_pods_with_the_charts_defaults(tmp_path: Path) -> None:
         await eventually(lambda: is_healthy(last), 15, "it is not healthy", last)
         assert "has no authorization" not in last.log(), "the password of the routes is lost"
         async with await last.connect() as anyone:
-            await create_stream(anyone, "S", ["s"], 3)
+            await create_stream(anyone, "S", ["s"], 1)
             account = await anyone.request("$SYS.REQ.USER.INFO", b"")
             assert account.json()["data"]["account"] == "$G"
         system = f"nats://system:{PASSWORDS['JETCLUSTER_SYSTEM_PASSWORD']}@127.0.0.1:{last.port}"
@@ -89,6 +90,29 @@ async def test_pods_with_the_charts_defaults(tmp_path: Path) -> None:
         assert varz["jetstream"]["config"]["max_memory"] == 256 << 20
         with pytest.raises(Exception, match=r"(?i)authorization violation"):
             await Client.connect(f"nats://system:wrong@127.0.0.1:{last.port}")
+        await fewer_and_more(nodes, env)
     finally:
         for node in nodes:
             node.kill9()
+
+
+async def fewer_and_more(nodes: list[Node], env: dict[str, str]) -> None:
+    """The hook takes the last pod out, again too after an attempt that was cut; it comes back with its old claim."""
+    *stay, last = nodes
+    urls = ",".join(node.url for node in stay)
+    words = {"NATS_URL": urls, "NATS_USER": "system", "NATS_PASSWORD": PASSWORDS["JETCLUSTER_SYSTEM_PASSWORD"]}
+    for said in ("verified", "not a member"):
+        done = await asyncio.to_thread(
+            subprocess.run, [str(TOP / "deploy/docker/scale-down.sh"), "60", last.name],
+            env=env | words, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+    assert "its store is set aside" not in last.log(), "it comes back only when it starts again"
+    last.kill9()
+    start(last, env)
+    await eventually(lambda: "its store is set aside" in last.log(), 15, "it keeps its old store", last)
+    await eventually(lambda: is_healthy(last), 15, "it is no member", last)
+    (aside,) = (last.root / "data").glob("jetstream-removed-*")
+    assert (aside / "node.json").exists()
+    async with await last.connect() as anyone:
+        assert (await anyone.api("STREAM.INFO.S"))["cluster"]["leader"]

@@ -23,7 +23,5 @@ def test_every_option_of_help_is_on_the_page() -> None:
         text = PAGE.partition(f"<!-- command: {name} -->")[2].partition("<!-- end -->")[0]
         text += PAGE.partition("<!-- connection -->")[2].partition("<!-- end -->")[0]
         for param in command.params:
-            assert (
-                getattr(param, "hidden", False)
-                or f"`{param.opts[0] if param.opts[0][0] == '-' else param.name.upper()}`" in text
-            ), param
+            name = param.opts[0] if param.opts[0][0] == "-" else commands_page.argument_name(param)
+            assert getattr(param, "hidden", False) or f"`{name}`".replace("|", "\\|") in text, (command.name, name)

@@ -2,6 +2,7 @@
 const NANOSECONDS = 1e9;
 const DASH = "–";
 const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const digits = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
 
 export function count(value) {
   if (value === null || value === undefined) return DASH;
@@ -17,7 +18,7 @@ export function count(value) {
 
 /** A number with all its digits. */
 export function exact(value) {
-  return value === null || value === undefined ? DASH : value.toLocaleString("en");
+  return value === null || value === undefined ? DASH : digits.format(value);
 }
 
 export function bytes(value) {

@@ -1,12 +1,14 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
 import { read, readLast } from "./messages.js";
+import { rest } from "./pace.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
 const PREFIX = "KV_";
 const WRONG_LAST = new Set([10071, 10164]);
 /** Errors of an expected last sequence that is not the last. */
 const MOST_REVISIONS = 64;
+const READ_MS = 30_000;
 
 /** Somebody was faster: the key is not at the revision that was expected any more. */
 export class Conflict extends Error {
@@ -40,19 +42,24 @@ export async function bucket(name) {
   return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
 }
 
-/** All keys, deleted ones with them, sorted: { keys: [key], revisions: Map }. `seen(got, total)` after each page. */
+/** All keys, deleted ones with them, sorted: { keys: [key], kept(key) }: how many revisions. `seen(got, total)` after a page. */
 export async function keysOf({ stream, prefix }, seen = () => {}) {
-  const revisions = new Map();
-  let offset = 0;
+  const pages = [];
+  let subjects = [];
   for (;;) {
-    const page = await js(`STREAM.INFO.${stream}`, { subjects_filter: `${prefix}>`, offset }, 30_000);
-    const found = Object.entries(page.state.subjects ?? {});
-    for (const [subject, count] of found) revisions.set(subject.slice(prefix.length), count);
-    offset += found.length;
-    seen(offset, page.total);
-    if (!found.length || offset >= (page.total ?? 0)) break;
+    const page = await js(`STREAM.INFO.${stream}`, { subjects_filter: `${prefix}>`, offset: subjects.length }, READ_MS);
+    const counts = page.state.subjects ?? {};
+    const found = Object.keys(counts);
+    pages.push(counts);
+    subjects = subjects.concat(found);
+    seen(subjects.length, page.total);
+    await rest();
+    if (!found.length || subjects.length >= (page.total ?? 0)) break;
   }
-  return { keys: [...revisions.keys()].sort(), revisions };
+  subjects.sort();
+  await rest();
+  const kept = (key) => pages.find((counts) => prefix + key in counts)?.[prefix + key];
+  return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept };
 }
 
 /** What a message of a bucket means: { key, revision, time, operation, value }. */

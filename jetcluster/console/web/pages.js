@@ -3,6 +3,7 @@ import { Buckets } from "./view/buckets.js";
 import { Cluster } from "./view/cluster.js";
 import { Consumers } from "./view/consumers.js";
 import { Findings, FindingsCount } from "./view/findings.js";
+import { Objects } from "./view/objects.js";
 import { Streams } from "./view/streams.js";
 
 export const PAGES = [
@@ -11,6 +12,7 @@ export const PAGES = [
   { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
   { path: "consumers", title: "Consumers", view: Consumers, shows: (session) => session.jetstream },
   { path: "kv", title: "Key-value", view: Buckets, shows: (session) => session.jetstream },
+  { path: "objects", title: "Objects", view: Objects, shows: (session) => session.jetstream },
 ];
 
 export function shownPages(session) {

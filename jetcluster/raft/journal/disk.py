@@ -10,11 +10,11 @@ import contextlib
 import errno
 import os
 import struct
-import zlib
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from jetcluster import faults, native
+from jetcluster.checksum import crc32
 from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, read_beginning, sync
 from jetcluster.health.descriptors import SHORTAGE
 
@@ -317,7 +317,7 @@ class FileMark:
             self._fd = self._files.open(self._path, flags, FILE_MODE)
             sync(self._path.parent, self._files)
         body = _SLOT_BODY.pack(batch, self._owner)
-        self._files.pwrite(self._fd, _SLOT_HEAD.pack(_SLOT_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT_BYTES)
+        self._files.pwrite(self._fd, _SLOT_HEAD.pack(_SLOT_MAGIC, crc32(body)) + body, self._slot * SLOT_BYTES)
         self._slot = 1 - self._slot
 
     def close(self) -> None:
@@ -331,7 +331,7 @@ class FileMark:
         magic, crc = _SLOT_HEAD.unpack_from(slot)
         body = slot[_SLOT_HEAD.size : _SLOT_HEAD.size + _SLOT_BODY.size]
         batch, owner = _SLOT_BODY.unpack(body)
-        return int(batch) if magic == _SLOT_MAGIC and crc == zlib.crc32(body) and owner == self._owner else 0
+        return int(batch) if magic == _SLOT_MAGIC and crc == crc32(body) and owner == self._owner else 0
 
 
 class NoMark:

@@ -7,10 +7,10 @@ their segment and checked against their CRC.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Callable, Sequence
 
+from jetcluster.checksum import crc32
 from jetcluster.errors import DiskError
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
@@ -291,7 +291,7 @@ class GroupLog:
     def log_crc(self) -> int:
         """Return the checksum of the terms of all entries."""
         if self._crc_count < len(self._terms):
-            self._crc = zlib.crc32(self._terms[self._crc_count :].tobytes(), self._crc)
+            self._crc = crc32(self._terms[self._crc_count :].tobytes(), self._crc)
             self._crc_count = len(self._terms)
         return self._crc
 

@@ -19,8 +19,8 @@ validate, and no client can send a message that looks like a record.
 from __future__ import annotations
 
 import struct
-import zlib
 
+from jetcluster.checksum import crc32
 from jetcluster.errors import OperatorError
 from jetcluster.raft.membership import Config, decode_config, encode_config
 from jetcluster.records import NamedTuple
@@ -100,20 +100,20 @@ class State(NamedTuple):
 
 def salt(number: int, nonce: int) -> int:
     """Return the seed of every CRC in the segment."""
-    return zlib.crc32(struct.pack("<QQ", number, nonce))
+    return crc32(struct.pack("<QQ", number, nonce))
 
 
 def record_head(
     kind: int, entry_type: int, gid: int, gseq: int, index: int, term: int, body: bytes, seed: int
 ) -> bytes:
     head = _HEAD.pack(RECORD_MAGIC, kind, entry_type, len(body), gid, gseq & GSEQ_MASK, index, term)
-    return _CRC.pack(zlib.crc32(body, zlib.crc32(head, seed))) + head
+    return _CRC.pack(crc32(body, crc32(head, seed))) + head
 
 
 def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: int = 0) -> bytes:
     """Encode a batch header. `length`: bytes of all records; `top`: the highest group id ever created."""
     body = _BATCH_BODY.pack(seq, synced, length, count, top)
-    return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
+    return _BATCH_START.pack(BATCH_MAGIC, crc32(body, seed)) + body
 
 
 class FormatError(OperatorError):
@@ -129,7 +129,7 @@ class SegmentHead(NamedTuple):
 
 
 def segment_head(number: int, nonce: int, size: int) -> bytes:
-    crc = zlib.crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
+    crc = crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
     return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY_BYTES, b"\0") * 2
 
 
@@ -141,7 +141,7 @@ def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
         magic, crc, version, named, nonce, size = _SEGMENT.unpack_from(data, at)
         if magic != _SEGMENT_MAGIC or named != number:
             continue
-        if version == VERSION and crc == zlib.crc32(struct.pack("<IQQQ", version, named, nonce, size)):
+        if version == VERSION and crc == crc32(struct.pack("<IQQQ", version, named, nonce, size)):
             return SegmentHead(nonce, size)
     return None
 
@@ -187,7 +187,7 @@ def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
     if magic != RECORD_MAGIC or length > MAX_BODY_BYTES or body_at + length > end:
         return None
     body = data[body_at : body_at + length]
-    crc = zlib.crc32(body, zlib.crc32(data[at + _CRC.size : body_at], seed))
+    crc = crc32(body, crc32(data[at + _CRC.size : body_at], seed))
     if crc != _CRC.unpack_from(data, at)[0]:
         return None
     return Record(kind, entry_type, gid, gseq, index, term, body, body_at)
@@ -199,7 +199,7 @@ def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
         return None
     magic, crc = _BATCH_START.unpack_from(data, at)
     body = data[at + _BATCH_START.size : at + BATCH_HEAD_BYTES]
-    if magic != BATCH_MAGIC or zlib.crc32(body, seed) != crc:
+    if magic != BATCH_MAGIC or crc32(body, seed) != crc:
         return None
     seq, synced, length, count, top = _BATCH_BODY.unpack(body)
     position = at + BATCH_HEAD_BYTES

@@ -8,11 +8,11 @@ a damaged group may do.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections import deque
 from dataclasses import field
 
+from jetcluster.checksum import crc32
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import ReadableDisk
@@ -440,7 +440,7 @@ def _terms_crc(group: RecoveredGroup) -> int | None:
         if place is None:
             return None
         terms.append(place.term)
-    group.crc = zlib.crc32(terms.tobytes(), group.crc)
+    group.crc = crc32(terms.tobytes(), group.crc)
     group.summed = max(start, group.last_index)
     return group.crc
 

@@ -187,32 +187,20 @@ class ClientSubscription:
         return True
 
     def take_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]], origin: Origin) -> int:
-        """Queues each (headers, payload), for a subscription that is not special; returns 1, or 0 when it is closed.
-        Each frame is one piece, as there are many."""
+        """Queues each (headers, payload), for a subscription that is not special; returns 1, or 0 when it is
+        closed."""
         owner = self.owner
         if self.closed:
             return 0
         if not owner.out:
             owner.wake()
-        plain = b"MSG %b%b" % (subject, self.mid)
-        with_headers = b"H" + plain
-        show = owner.headers
-        size = 0
-        pieces = []
-        for headers, payload in frames:
-            if headers and show:
-                length = len(headers)
-                total = length + len(payload)
-                pieces.append(b"%b%d %d\r\n%b%b\r\n" % (with_headers, length, total, headers, payload))
-            else:
-                total = len(payload)
-                pieces.append(b"%b%d\r\n%b\r\n" % (plain, total, payload))
-            size += total
+        lead = b"MSG %b%b" % (subject, self.mid)
+        pieces, size = frames_rendered(lead, frames, owner.headers)
         owner.out += pieces
-        count = len(pieces)
+        count = len(frames)
         owner.out_msgs += count
         owner.out_bytes += size
-        owner.pending += size + count * (len(plain) + 24)
+        owner.pending += size + count * (len(lead) + 24)
         self.delivered += count
         if owner.pending > owner.congestion_mark:
             owner.congested(origin)
@@ -270,6 +258,26 @@ def rendered(mid: bytes, messages: Sequence[Outgoing], shows_headers: bool) -> t
                 out += (MSG_, subject, mid, line, payload, CRLF)
         size += length
     return out, size, names
+
+
+def frames_rendered(
+    lead: bytes, frames: Sequence[tuple[bytes, bytes]], shows_headers: bool
+) -> tuple[Sequence[bytes], int]:
+    """Returns (pieces of the frames of one reply, bytes of headers and payloads); `lead` precedes the sizes in each."""
+    if native.render_frames is not None and isinstance(frames, list):
+        piece, size = native.render_frames(lead, frames, shows_headers)
+        return (piece,), size
+    pieces: list[bytes] = []
+    size = 0
+    for headers, payload in frames:
+        total = len(payload)
+        if headers and shows_headers:
+            total += len(headers)
+            pieces.append(b"H%b%d %d\r\n%b%b\r\n" % (lead, len(headers), total, headers, payload))
+        else:
+            pieces.append(b"%b%d\r\n%b\r\n" % (lead, total, payload))
+        size += total
+    return pieces, size
 
 
 class InternalSubscription:

@@ -76,6 +76,9 @@ def matches(subject_filter: bytes, subject: bytes) -> bool:
 
 def select(subject_filter: bytes, subjects: Iterable[bytes]) -> list[bytes]:
     """Return the subjects that match, in the given order."""
+    if subject_filter.endswith(b".*") and is_literal(prefix := subject_filter[:-1]):
+        size = len(prefix)  # by hand, as the expression of a filter that is used once costs as much as 500 subjects
+        return [one for one in subjects if one.startswith(prefix) and one.find(b".", size) < 0 and len(one) > size]
     return list(filter(matcher(subject_filter), subjects))
 
 

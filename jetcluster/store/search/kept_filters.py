@@ -28,6 +28,9 @@ SUBJECTS_PER_STEP: Final = 2048
 """Subjects that a step of `finding` looks at."""
 SKIP_COST: Final = 128
 """Cost of a search by skipping, in subjects looked at."""
+NARROW_SUBJECTS: Final = 1024
+"""A range of no more subjects is looked through: that costs less than to skip from token to token, unless the filter is
+very selective, and then it costs little."""
 MAX_SKIP_PAUSES: Final = 24
 """Pauses after which a search gives up skipping from token to token, and looks at all subjects of the range."""
 MAX_ATTEMPTS: Final = 3
@@ -127,7 +130,8 @@ class KeptFilters:
         found: list[bytes] = []
         looked = 0
         for part in parts:
-            quick = self._skip(part.filters[0]) if len(part.filters) == 1 else None
+            skips = len(part.filters) == 1 and self._sorted.width(part.low, part.high) > NARROW_SUBJECTS
+            quick = self._skip(part.filters[0]) if skips else None
             if quick is not None:
                 found += quick
                 looked += SKIP_COST + len(quick)

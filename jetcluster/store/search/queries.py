@@ -227,6 +227,8 @@ class Queries:
         if is_literal(wanted):
             seq = last(wanted, up_to)
             return [] if seq is None else [seq]
+        if up_to == MAX_SEQ and wanted in self._index.kept:
+            return sorted(self._index.lasts_of(self._index.kept.matching(wanted)))
         every = self._index.table if wanted == b">" else self._index.kept.each_matching(wanted)
         found = []
         for subject in every:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from itertools import repeat
 from operator import and_, rshift
 from typing import NamedTuple
-from zlib import crc32
 
+from jetcluster.checksum import crc32
 from jetcluster.store import keys
 from jetcluster.store.search.kept_filters import COUNT_BITS
 

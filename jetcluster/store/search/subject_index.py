@@ -372,6 +372,11 @@ class SubjectIndex:
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
+    def lasts_of(self, subjects: Iterable[bytes]) -> list[int]:
+        """Return the last sequence of each of these subjects that has a message."""
+        get = self.table.get
+        return [packed >> COUNT_BITS for subject in subjects if (packed := get(subject, 0))]
+
     def last_at_or_before(self, subject: bytes, seq: int) -> int | None:
         last = self.table.get(subject, 0) >> COUNT_BITS
         if not last:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 
+from jetcluster.checksum import crc32
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
@@ -161,7 +161,7 @@ def check_posting(key: bytes, value: bytes) -> None:
 
 
 def checksum(key: bytes, further: bytes) -> int:
-    return zlib.crc32(further, zlib.crc32(key[keys.STREAM_PREFIX :]))
+    return crc32(further, crc32(key[keys.STREAM_PREFIX :]))
 
 
 def alive_of(positions: list[int], dead: int) -> list[int]:

@@ -11,13 +11,13 @@ prove that two replicas have drifted apart, without a message being read.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.checksum import crc32
 from jetcluster.errors import ApiError, DiskError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.api import DamagedError
@@ -286,7 +286,7 @@ class StreamMachine:
         counts = messages, size, first_seq, last_seq = blocks.messages, blocks.bytes, blocks.first_seq, store.last_seq
         assert 0 <= messages <= last_seq + 1 - first_seq and messages <= size, (self.name, counts)
         assert term >= self.applied_term and self.clock >= 0, (self.name, term, self.applied_term, self.clock)
-        crc = zlib.crc32(command)
+        crc = crc32(command)
         self._first_seq = first_seq
         digest = blake2b(_DIGEST.pack(self.hash, index, term, crc, *counts), digest_size=16)
         digest.update(digest_bytes(result))

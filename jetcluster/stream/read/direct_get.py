@@ -302,26 +302,36 @@ class GetReply:
 
     def _render(self, columns: Columns, frames: list[Frame]) -> int:
         """Adds frames until `max_bytes` is reached; returns their size."""
-        pending, last = self._pending, self._last
-        room, line, no_headers = self._room, self._first_line, self._no_headers
-        size, begin = 0, len(frames)
-        head_of = native.message_head or message_head
-        for seq, when, subject, stored, payload in zip(*columns, strict=True):
-            pending -= 1
-            if no_headers:
-                head = b""
-            else:
-                start = self._fields(stored) + self._stream_line if stored else line
-                head = head_of(start, subject, seq, when, pending, last)
-            frames.append((head, payload))
-            last = seq
-            size += len(head) + len(payload)
-            room -= len(subject) + len(stored) + len(payload)
-            if room <= 0:
-                break
-        self._left -= len(frames) - begin
-        self._pending, self._last, self._room = pending, last, room
+        make = native.frames_of or frames_of
+        more, size, self._pending, self._last, self._room = make(
+            columns, self._start_of, self._no_headers, self._pending, self._last, self._room
+        )
+        frames += more
+        self._left -= len(more)
         return size
+
+    def _start_of(self, stored: bytes) -> bytes:
+        """The header block of a message up to its subject; `stored` is the block that came with it."""
+        return self._fields(stored) + self._stream_line if stored else self._first_line
+
+
+def frames_of(
+    columns: Columns, start_of: Callable[[bytes], bytes], no_headers: bool, pending: int, last: int, room: int
+) -> tuple[list[Frame], int, int, int, int]:
+    """Returns (frames, their bytes, and `pending`, `last` and `room` after them) of the messages in `columns`, until
+    `room` bytes of them are used up; `pending` counts from the first one on."""
+    frames: list[Frame] = []
+    size = 0
+    for seq, when, subject, stored, payload in zip(*columns, strict=True):
+        pending -= 1
+        head = b"" if no_headers else message_head(start_of(stored), subject, seq, when, pending, last)
+        frames.append((head, payload))
+        last = seq
+        size += len(head) + len(payload)
+        room -= len(subject) + len(stored) + len(payload)
+        if room <= 0:
+            break
+    return frames, size, pending, last, room
 
 
 def message_head(start: bytes, subject: bytes, seq: int, ts: int, pending: int = -1, last: int = -1) -> bytes:

@@ -1,3 +1,3 @@
-export { createInbox, credsAuthenticator, headers, nkeyAuthenticator, nkeys, wsconnect } from "@nats-io/nats-core";
+export { createInbox, credsAuthenticator, headers, nkeyAuthenticator, nkeys, nuid, wsconnect } from "@nats-io/nats-core";
 export { Kvm } from "@nats-io/kv";
-export { Objm } from "@nats-io/obj";
+export { sha256 } from "js-sha256";

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, Parser
+from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Parser
 
 Answer = Callable[[bytes, bytes, bytes, bytes], bytes]
 """(subject, reply, header block, payload) of a PUB -> bytes to send back."""
@@ -104,7 +104,7 @@ class Peer:
                 elif kind == PONG:
                     self.pongs += 1
                 else:
-                    assert kind == SUB, kind
+                    assert kind in (SUB, UNSUB), kind
 
 
 def hmsg(reply: bytes, headers: bytes, payload: bytes = b"") -> bytes:

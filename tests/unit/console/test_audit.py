@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.console.audit import MAX_LINES, MAX_SHOWN, WINDOW_SECONDS, Audit, change
+from jetcluster.console.audit import MAX_LINES, MAX_SHOWN, WINDOW_SECONDS, ChangeAudit, change
 from jetcluster.protocol.parser import Parser
 from testkit.twins.time import ManualTime
 
@@ -44,17 +44,17 @@ def test_what_changes_something_is_told(subject: str, payload: bytes, told: str)
 def test_the_lines_do_not_depend_on_how_the_input_was_cut_and_have_a_limit() -> None:
     one = b"PUB orders.a 3\r\nabc\r\nSUB x 1\r\nPING\r\nPUB $JS.API.INFO _INBOX.1 0\r\n\r\n"
     whole: list[str] = []
-    audit = Audit(Parser(1024, 1024), ManualTime(), whole.append)
+    audit = ChangeAudit(Parser(1024, 1024), ManualTime(), whole.append)
     audit.received(one * 3)
     cut: list[str] = []
-    audit = Audit(Parser(1024, 1024), ManualTime(), cut.append)
+    audit = ChangeAudit(Parser(1024, 1024), ManualTime(), cut.append)
     for at in range(len(one) * 3):
         audit.received((one * 3)[at : at + 1])
     assert whole == cut == ["publishes to orders.a, 3 bytes"] * 3
 
     clock = ManualTime()
     lines: list[str] = []
-    audit = Audit(Parser(1024, 1024), clock, lines.append)
+    audit = ChangeAudit(Parser(1024, 1024), clock, lines.append)
     audit.received(one * (MAX_LINES + 7))
     assert len(lines) == MAX_LINES
     clock.advance(WINDOW_SECONDS)

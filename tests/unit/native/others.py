@@ -12,12 +12,13 @@ from jetcluster.consumer.owner.ack_subject import Renderer
 from jetcluster.mesh.frames import FrameError, decode_msgs, encode_msgs
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.server.accounts.subscription import rendered
+from jetcluster.server.accounts.subscription import frames_rendered, rendered
 from jetcluster.store.api import Columns
+from jetcluster.store.batch import Batch
 from jetcluster.stream.lead.answers import PubAcks
 from jetcluster.stream.lead.ingest import split_bare
 from jetcluster.stream.ports import PublishResult
-from jetcluster.stream.read.direct_get import message_head
+from jetcluster.stream.read.direct_get import frames_of, message_head
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from testkit.native import python_alone
 from tests.unit.native.takers import acks_taken, answers_taken
@@ -138,6 +139,47 @@ def heads(rng: random.Random, count: int = 40) -> Found:
     return count, ""
 
 
+def batches(rng: random.Random, count: int = 20) -> Found:
+    """Messages of a batch, also damaged: then no byte beyond it is read."""
+    assert native.message_of is not None
+    some = [(rng.choice(NAMES), rng.choice(BLOCKS), rng.randbytes(rng.choice([0, 3, 3]))) for _ in range(count)]
+    raw = Batch.encode(*([message[part] for message in some] for part in range(3)))
+    found = [native.message_of(raw, 0, i) for i in range(count)]
+    if found != some:
+        return count, f"message_of({raw!r}): {found}"
+    damaged = bytearray(raw)
+    for _ in range(rng.randrange(1, 4)):
+        damaged[rng.randrange(min(len(raw), 200))] = rng.choice([*DAMAGE, rng.randrange(256)])
+    end = rng.choice([len(raw), rng.randrange(len(raw) + 1)])
+    for i in range(count):
+        one = native.message_of(bytes(damaged[:end]), 0, i)
+        if one is not None and not all(part in damaged[:end] for part in one):
+            return count, f"message_of({bytes(damaged[:end])!r}, 0, {i}): {one}"
+    return count, ""
+
+
+def pages(rng: random.Random, count: int = 20) -> Found:
+    """The frames of a page of stored messages."""
+
+    def start_of(block: bytes) -> bytes:
+        return b"start " + block
+
+    def row() -> tuple[int, int, bytes, bytes, bytes]:
+        seq = rng.randrange(1 << rng.randrange(1, 65))
+        return seq, moment(rng), rng.choice(NAMES), rng.choice(BLOCKS), rng.randbytes(9)
+
+    columns = Columns(*map(list, zip(*(row() for _ in range(count)), strict=True)))
+    rest = rng.random() < 0.2, rng.randrange(-1, 99), rng.randrange(2 * HALF), rng.choice([1, 2000, 1 << 40])
+    shows, lead = rng.random() < 0.7, rng.choice([b"MSG a 1 ", b"MSG a.b 123456 "])
+
+    def whole() -> object:
+        frames, *numbers = (native.frames_of or frames_of)(columns, start_of, *rest)
+        pieces, size = frames_rendered(lead, frames, shows)
+        return b"".join(pieces), size, numbers
+
+    return count, both(whole)
+
+
 def ack(rng: random.Random) -> Outgoing:
     if rng.random() < 0.8:
         seq = rng.randrange(1, 26)
@@ -238,5 +280,6 @@ def pub_acks(rng: random.Random) -> Found:
 
 KINDS: dict[str, Callable[[random.Random], Found]] = {
     "Direct Gets": gets, "header blocks": heads, "acks": acks, "ack subjects": ack_subjects, "frames": frames,
-    "columns": columns, "answers": answers, "publishes to a leader": splits, "acks of publishes": pub_acks,
+    "columns": columns, "answers": answers, "publishes to a leader": splits,
+    "acks of publishes": pub_acks, "batches": batches, "pages": pages,
 }  # fmt: skip

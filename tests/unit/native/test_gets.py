@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from jetcluster import native
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.stream.read.direct_get import message_head
+from jetcluster.store.api import Columns
+from jetcluster.stream.read.direct_get import frames_of, message_head
 from jetcluster.stream.read.get_request import GetRequest
 
 pytestmark = pytest.mark.skipif(native.plain_get is None, reason=f"no compiled loops: {native.why_pure}")
@@ -114,3 +115,33 @@ def test_every_day_of_four_centuries() -> None:
     for day in range(-70_000, 92_000):
         ts = day * 86_400_000_000_000 + 1
         assert native.message_head(b"", b"", 1, ts) == message_head(b"", b"", 1, ts)
+
+
+stored = st.tuples(
+    st.integers(0, (1 << 64) - 1),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.binary(max_size=20),
+    st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n"]),
+    st.binary(max_size=60),
+)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(stored, max_size=12),
+    st.booleans(),
+    st.integers(-2, 1 << 40),
+    st.integers(0, 1 << 63),
+    st.integers(-1, 400),
+)
+def test_frames_of_a_page_are_equal(
+    some: list[tuple[int, int, bytes, bytes, bytes]], no_headers: bool, pending: int, last: int, room: int
+) -> None:
+    assert native.frames_of is not None
+    columns = Columns(*([message[part] for message in some] for part in range(5)))  # type: ignore[arg-type]
+
+    def start_of(block: bytes) -> bytes:
+        return b"start " + block
+
+    compiled = native.frames_of(columns, start_of, no_headers, pending, last, room)
+    assert compiled == frames_of(columns, start_of, no_headers, pending, last, room)

@@ -13,7 +13,7 @@ from jetcluster import native
 from jetcluster.mesh.frames import MAX_DELIVER_BYTES, FrameError, decode_msgs, encode_msgs
 from jetcluster.mesh.peer_link import size_of
 from jetcluster.protocol.bus import Outgoing
-from jetcluster.server.accounts.subscription import rendered
+from jetcluster.server.accounts.subscription import frames_rendered, rendered
 from testkit.native import python_alone
 from testkit.server_rig import FakePeer, ServerRig
 from tests.unit.native.takers import answers_taken
@@ -38,6 +38,16 @@ def test_rendered(some: list[Outgoing], mid: bytes, shows_headers: bool) -> None
     compiled, *sizes = rendered(mid, some, shows_headers)
     pieces, *expected = by_python(rendered, mid, some, shows_headers)  # type: ignore[misc]
     assert b"".join(compiled) == b"".join(pieces) and sizes == expected
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.tuples(blocks, payloads), max_size=20), st.sampled_from([b"MSG a 1 ", b"MSG a.b 22 "]), st.booleans()
+)
+def test_frames_of_a_reply(some: list[tuple[bytes, bytes]], lead: bytes, shows_headers: bool) -> None:
+    compiled, size = frames_rendered(lead, some, shows_headers)
+    pieces, expected = by_python(frames_rendered, lead, some, shows_headers)  # type: ignore[misc]
+    assert b"".join(compiled) == b"".join(pieces) and size == expected
 
 
 @settings(max_examples=400)

@@ -172,3 +172,19 @@ async def test_a_majority_that_was_up_meanwhile_goes_on(tmp_path: Path) -> None:
         assert node.exit_code == 1 and (tmp_path / "jetstream" / "LEFT-OUT").exists()
     finally:
         await node.stop()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_node_that_is_to_start_again_during_its_start_ends_the_start_first(
+    tmp_path: Path, *, stopped: bool
+) -> None:
+    """A removed server hears of it with its first link. Who stops it meanwhile does not want it to come back."""
+    node = Node(options(tmp_path), logs.get_logger("test"), monitoring=NodeMonitoring)
+    node.start_again()
+    if stopped:
+        node.interrupt()
+    assert not node.stopped.is_set()
+    await node.start()
+    async with asyncio.timeout(10):
+        await node.stopped.wait()
+    assert node.again is not stopped and node.exit_code == 0

@@ -40,6 +40,7 @@ def test_a_marked_store_is_kept_beside_the_empty_one(tmp_path: Path) -> None:
     assert load_identity(directory, "n1", guarded=FOLDERS).peer_id != old
     set_aside(directory, log)  # the new one has no mark
     assert (directory / "node.json").exists()
+    assert log.lines[-1][2]["there"] == aside.name, "it fills the disk until somebody deletes it"
 
 
 def test_a_disk_is_not_filled_with_old_stores(tmp_path: Path) -> None:

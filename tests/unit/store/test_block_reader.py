@@ -12,49 +12,11 @@ import pytest
 from jetcluster.store import block_reader, keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_reader import OVERHEAD_BYTES, BlockReader
+from jetcluster.store.block_reader import OVERHEAD_BYTES
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.blocks import BlockCache, BlockTable, encode_block
+from jetcluster.store.blocks import encode_block
+from testkit.shelf import STREAM, Shelf
 from testkit.twins.mem_kv import MemKv
-
-STREAM = 7
-
-
-class Shelf:
-    """Blocks in a store, and their messages in a plain dict."""
-
-    def __init__(self, *counts: int, cached: bool = True) -> None:
-        self.kv = MemKv()
-        self.table = BlockTable()
-        self.cache = BlockCache(1 << 20 if cached else 0)
-        self.reader = BlockReader(self.kv, STREAM, self.table, self.cache)  # type: ignore[arg-type]
-        self.messages: dict[int, Msg] = {}
-        first = 1
-        for count in counts:
-            self.add(first, count)
-            first += count
-
-    def add(self, first: int, count: int) -> None:
-        made = [
-            Msg(seq, 1000 + seq, b"s.%d" % (seq % 3), b"NATS/1.0\r\nN: %d\r\n\r\n" % seq, b"p" * (seq % 7))
-            for seq in range(first, first + count)
-        ]
-        batch = Batch.of(*([message[part] for message in made] for part in (2, 3, 4)))  # type: ignore[misc]
-        self.put(first, 1000 + first, batch.raw)
-        self.table.add(first, count, 1000 + first, batch.record_bytes())
-        self.messages |= {message.seq: message for message in made}
-
-    def put(self, first: int, ts: int, raw: bytes) -> None:
-        key = keys.block(STREAM, first)
-        self.kv.put(key, encode_block(key, ts, raw))
-
-    def delete(self, *seqs: int) -> None:
-        for seq in seqs:
-            at = self.table.find(seq)
-            first = self.table.firsts[at]
-            self.table.set_bits(at, self.table.bits.get(first, 0) | 1 << (seq - first), self.table.sizes[at] - 1)
-            del self.messages[seq]
-        self.reader.version += 1
 
 
 def rows(columns: Columns) -> list[Msg]:

@@ -4,6 +4,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 export const ROW_PX = 34;
 const DRAWN_BEYOND = 12;
 const ALL_UP_TO = 60;
+const words = new Intl.Collator("en", { numeric: true });
+/** Many times as fast as `localeCompare` with options, which makes one for each comparison. */
 
 /**
  * `columns`: [{ id, title, value(row), show(row)?, end?, hint? }]; `value` sorts and filters, `show` draws (default: the
@@ -78,7 +80,7 @@ function compared(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return -1;
   if (b === null || b === undefined) return 1;
-  return String(a).localeCompare(String(b), "en", { numeric: true });
+  return words.compare(String(a), String(b));
 }
 
 /** The rows in sight of a box that scrolls: { box, from, to }. */

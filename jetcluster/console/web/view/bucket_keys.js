@@ -18,7 +18,7 @@ const RELOAD_UP_TO = 5000;
 /** Keys: longer lists are loaded again by hand, as they are some megabytes. */
 
 export function Keys({ bucket }) {
-  const [state, set] = useState({ keys: null, revisions: null, error: null, got: 0, total: 0, seq: 0 });
+  const [state, set] = useState({ keys: null, kept: () => 0, error: null, got: 0, total: 0, seq: 0 });
   const [turn, setTurn] = useState(0);
   const [wanted, setWanted] = useState(route.value.query.get("filter") ?? "");
   const [filter, setFilter] = useState(wanted);
@@ -41,7 +41,7 @@ export function Keys({ bucket }) {
     return () => {
       over = true;
     };
-  }, [bucket.stream, turn, (state.keys?.length ?? 0) <= RELOAD_UP_TO ? seq : 0]);
+  }, [bucket.stream, turn, (bucket.state.num_subjects ?? 0) <= RELOAD_UP_TO ? seq : 0]);
 
   useEffect(() => {
     const timer = setTimeout(() => {
@@ -67,7 +67,7 @@ export function Keys({ bucket }) {
       <span class="faint" role="status">${found.length === state.keys.length ? exact(found.length) : `${exact(found.length)} of ${exact(state.keys.length)}`} keys, deleted ones with them</span>
       <button type="button" onClick=${() => setTurn(turn + 1)}>Load again</button>
       ${changed && html`<span class="faint">changed since it was loaded</span>`}</div>
-    <${Tree} ...${{ bucket, rows, toggle, cache: cache.current, revisions: state.revisions, seq: state.seq }} />`;
+    <${Tree} ...${{ bucket, rows, toggle, cache: cache.current, kept: state.kept, seq: state.seq }} />`;
 }
 
 function matching(keys, filter) {
@@ -81,7 +81,7 @@ function differing(one, other) {
   return found;
 }
 
-function Tree({ bucket, rows, toggle, cache, revisions, seq }) {
+function Tree({ bucket, rows, toggle, cache, kept, seq }) {
   const { box, from, to: end } = useWindow(rows.length);
   const [, drawn] = useState(0);
   const [error, setError] = useState(null);
@@ -112,7 +112,7 @@ function Tree({ bucket, rows, toggle, cache, revisions, seq }) {
         <th scope="col" class="end" title="revisions that are kept">Kept</th><th scope="col" class="end">Changed</th></tr></thead>
       <tbody>
         ${from > 0 && html`<tr aria-hidden="true" style=${`height:${from * ROW_PX}px`}></tr>`}
-        ${shown.map((row) => (row.key === undefined ? html`<${Branch} key=${row.path} row=${row} toggle=${toggle} />` : html`<${Leaf} key=${row.key} ...${{ bucket, row, entry: cache.get(row.key), kept: revisions.get(row.key) }} />`))}
+        ${shown.map((row) => (row.key === undefined ? html`<${Branch} key=${row.path} row=${row} toggle=${toggle} />` : html`<${Leaf} key=${row.key} ...${{ bucket, row, entry: cache.get(row.key), kept: kept(row.key) }} />`))}
         ${end < rows.length && html`<tr aria-hidden="true" style=${`height:${(rows.length - end) * ROW_PX}px`}></tr>`}
       </tbody>
     </table>

@@ -1,7 +1,8 @@
 // The subjects of a stream as a tree, with the messages below each token.
-import { html, useMemo, useState } from "../vendor/ui.js";
+import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
 import { exact } from "../format.js";
 import { usePoll, Waiting } from "../part/poll.js";
+import { inSlices, pause } from "../part/slices.js";
 import { to } from "../route.js";
 import { js } from "../session.js";
 
@@ -14,43 +15,56 @@ export async function subjectsOf(stream, filter = ">") {
   const found = [];
   for (;;) {
     const { state, total } = await js(`STREAM.INFO.${stream}`, { subjects_filter: filter, offset: found.length }, 20_000);
-    const part = Object.entries(state.subjects ?? {});
-    found.push(...part);
-    if (!part.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) return found;
+    await pause(); // reading 100,000 of them was a task of its own
+    const part = state.subjects ?? {};
+    const names = Object.keys(part);
+    await pause();
+    await inSlices(names.length, (at) => found.push([names[at], part[names[at]]]));
+    if (!names.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) return found;
   }
 }
 
-/** A tree of tokens: { messages, subjects, own, children: Map }. */
-export function treeOf(subjects, wanted = "") {
+/** A tree of tokens: { messages, subjects, own, children: Map }, made in slices; null once it is `over()`. */
+export async function treeOf(subjects, wanted = "", over = () => false) {
   const root = { messages: 0, subjects: 0, own: 0, children: new Map() };
   const text = wanted.toLowerCase();
-  for (const [subject, messages] of subjects) {
-    if (text && !subject.toLowerCase().includes(text)) continue;
-    let node = root;
-    node.messages += messages;
-    node.subjects += 1;
-    for (const token of subject.split(".")) {
-      let child = node.children.get(token);
-      if (!child) node.children.set(token, (child = { messages: 0, subjects: 0, own: 0, children: new Map() }));
-      child.messages += messages;
-      child.subjects += 1;
-      node = child;
-    }
-    node.own += messages;
+  const whole = await inSlices(subjects.length, (at) => add(root, subjects[at], text), over);
+  return whole ? root : null;
+}
+
+function add(root, [subject, messages], text) {
+  if (text && !subject.toLowerCase().includes(text)) return;
+  let node = root;
+  node.messages += messages;
+  node.subjects += 1;
+  for (const token of subject.split(".")) {
+    let child = node.children.get(token);
+    if (!child) node.children.set(token, (child = { messages: 0, subjects: 0, own: 0, children: new Map() }));
+    child.messages += messages;
+    child.subjects += 1;
+    node = child;
   }
-  return root;
+  node.own += messages;
 }
 
 export function Subjects({ info }) {
   const { name } = info.config;
   const [wanted, setWanted] = useState("");
   const poll = usePoll(() => subjectsOf(name), 0, [name]);
-  const tree = useMemo(() => poll.data && treeOf(poll.data, wanted), [poll.data, wanted]);
-  if (!poll.data) return html`<${Waiting} poll=${poll} what="the subjects" />`;
+  const [made, setMade] = useState(null);
+  useEffect(() => {
+    if (!poll.data) return undefined;
+    let over = false;
+    treeOf(poll.data, wanted, () => over).then((tree) => !over && setMade({ tree, wanted, of: poll.data }));
+    return () => {
+      over = true;
+    };
+  }, [poll.data, wanted]);
+  if (!made) return html`<${Waiting} poll=${poll} what="the subjects" />`;
   return html`<div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${exact(tree.subjects)} subjects, ${exact(tree.messages)} messages</span>
+      <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${exact(made.tree.subjects)} subjects, ${exact(made.tree.messages)} messages` : "…"}</span>
       <button type="button" onClick=${poll.again}>Load again</button></div>
-    <div class="panel"><${Branch} stream=${name} node=${tree} path=${[]} open=${Boolean(wanted)} /></div>`;
+    <div class="panel"><${Branch} stream=${name} node=${made.tree} path=${[]} open=${Boolean(made.wanted)} /></div>`;
 }
 
 function Branch({ stream, node, path, open }) {

@@ -1,0 +1,55 @@
+// Objects: the list of buckets.
+import { html } from "../vendor/ui.js";
+import { ago, bytes, exact, nanoseconds } from "../format.js";
+import { objectBuckets } from "../objects.js";
+import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Table } from "../part/table.js";
+import { Chip } from "../part/words.js";
+import { route, to } from "../route.js";
+import { may } from "../session.js";
+import { COMMON, createBucket } from "./bucket_form.js";
+import { ObjectBucket } from "./object_bucket.js";
+
+const LIVE_MS = 10_000;
+
+export function Objects() {
+  const [, name] = route.value.path;
+  return name ? html`<${ObjectBucket} key=${name} name=${name} />` : html`<${List} />`;
+}
+
+/** What is seen of the layouts of a bucket: a chip for the service's. */
+export function Layouts({ bucket }) {
+  return html`${bucket.service && !bucket.mirror && html`<${Chip} title="The server's object service answers for it ($OBJ).">service<//>`}
+    ${bucket.mirror && html`<${Chip} title=${`mirrors ${bucket.mirror}`}>mirror<//>`}${bucket.config.sealed && html`<${Chip}>sealed<//>`}`;
+}
+
+function List() {
+  const poll = usePoll(objectBuckets, LIVE_MS);
+  if (!poll.data) return html`<h1>Objects</h1><${Waiting} poll=${poll} what="the buckets" />`;
+  const allowed = may("$JS.API.STREAM.CREATE.OBJ_x");
+  const columns = [
+    { id: "name", title: "Bucket", value: (one) => one.name, show: (one) => html`<a href=${to("objects", one.name)}><b>${one.name}</b></a> <${Layouts} bucket=${one} />` },
+    { id: "size", title: "Size", end: true, hint: "state.bytes", value: (one) => one.state.bytes, show: (one) => bytes(one.state.bytes) },
+    { id: "messages", title: "Chunks and metadata", end: true, hint: "state.messages", value: (one) => one.state.messages, show: (one) => exact(one.state.messages) },
+    { id: "ttl", title: "Kept for", end: true, hint: "max_age", value: (one) => one.config.max_age, show: (one) => (one.config.max_age ? nanoseconds(one.config.max_age) : "ever") },
+    { id: "replicas", title: "Replicas", end: true, hint: "num_replicas", value: (one) => one.config.num_replicas, show: (one) => exact(one.config.num_replicas) },
+    { id: "storage", title: "Storage", value: (one) => one.config.storage },
+    { id: "changed", title: "Last change", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
+    { id: "description", title: "Description", value: (one) => one.config.description ?? "", show: (one) => html`<span class="clip" title=${one.config.description}>${one.config.description}</span>` },
+  ];
+  return html`<h1>Objects</h1><${Notice} error=${poll.error} />
+    <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
+      <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.STREAM.CREATE"} onClick=${create}>Create a bucket</button>
+    <//>`;
+}
+
+const FIELDS = [{ name: "max_age", label: "Objects are kept for", kind: "duration", hint: "like 24h; empty: for ever" }, ...COMMON];
+
+const create = () =>
+  createBucket({
+    prefix: "OBJ_",
+    page: "objects",
+    fields: FIELDS,
+    first: {},
+    configOf: (name, given) => ({ subjects: [`$O.${name}.C.>`, `$O.${name}.M.>`], discard: "new", allow_rollup_hdrs: true, allow_direct: true, ...given }),
+  });

@@ -1,0 +1,146 @@
+"""What is asked of the servers, and what their answers become."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from jetcluster.backup import account
+from jetcluster.backup.account import AccountReader, StreamSeen
+from jetcluster.backup.sequences import Sequences
+from jetcluster.client.reply import NoRespondersError, ServerError
+from jetcluster.client.servers import ServerOptions
+from tests.unit.backup.fake_stream import FakeServer, message
+from tests.unit.client.fake_server import Peer
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "LAG_SECONDS", 0.02)
+    monkeypatch.setattr(account, "RETRY_SECONDS", 0.005)
+
+
+@contextlib.contextmanager
+def reader(server: FakeServer, patience: float = 5.0) -> Iterator[AccountReader]:
+    with Peer(server) as peer, AccountReader(ServerOptions((peer.url,)), patience) as found:
+        yield found
+
+
+def seen(found: AccountReader) -> StreamSeen:
+    stream = found.look("S")
+    assert stream is not None
+    return stream
+
+
+def test_a_stream_is_what_its_leader_says() -> None:
+    with reader(FakeServer([3, 4, 6])) as found:
+        stream = seen(found)
+        assert stream.live == Sequences.of([3, 4, 6])
+        assert (stream.created, stream.last, stream.consumers, stream.direct) == ("then", 6, 0, True)
+        assert found.look("T") is None
+        assert found.read_bytes > 100
+        assert list(found.configs()) == ["S0", "S1", "S2", "S3", "S4"]
+
+
+def test_too_many_deleted_messages_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "MAX_DELETED", 1)
+    with reader(FakeServer([1, 4])) as found:
+        assert seen(found).live is None
+        assert [one.seq for one in found.whole("S")] == [1, 4]
+
+
+def test_a_server_that_does_not_list_them_is_believed_nothing() -> None:
+    server = FakeServer([1, 4])
+    server.list_deleted = False
+    with reader(server) as found:
+        assert seen(found).live is None
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_messages_come_byte_for_byte(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "BATCH", 3)
+    monkeypatch.setattr(account, "REQUESTS", 2)
+    server = FakeServer([1, 2, 5, 6, 7, 8, 11])
+    server.direct = direct
+    with reader(server) as found:
+        wanted = Sequences.of([2, 5, 7, 8, 11])
+        assert list(found.messages(seen(found), wanted)) == [message(seq) for seq in wanted]
+        assert (server.batches > 0, server.singles > 0) == (direct, not direct)
+
+
+def test_what_a_replica_does_not_have_is_asked_of_the_leader() -> None:
+    server = FakeServer([1, 2, 3, 4, 5, 6])
+    for seq in (2, 5, 6):
+        del server.replica[seq]
+    with reader(server) as found:
+        stream = seen(found)
+        del server.leader[5]  # deleted meanwhile
+        assert stream.live is not None
+        assert [one.seq for one in found.messages(stream, stream.live)] == [1, 2, 3, 4, 6]
+        assert server.singles == 3
+
+
+def test_a_mirror_that_answers_is_not_believed() -> None:
+    server = FakeServer([1, 2])
+    server.answering = b"COPY"
+    with reader(server) as found:
+        stream = seen(found)
+        assert stream.live is not None
+        assert list(found.messages(stream, stream.live)) == [message(1), message(2)]
+        assert server.singles == 2
+
+
+def test_many_missing_messages_are_looked_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "SINGLE_GETS", 10)
+    server = FakeServer(list(range(1, 101)))
+    with reader(server) as found:
+        stream = seen(found)
+        for seq in range(20, 101):
+            del server.replica[seq]
+            if seq > 25:
+                del server.leader[seq]
+        server.last = 100
+        assert stream.live is not None
+        assert [one.seq for one in found.messages(stream, stream.live)] == list(range(1, 26))
+        assert server.singles == 6
+
+
+def test_requests_are_repeated_while_nobody_answers() -> None:
+    server = FakeServer([1])
+    busy = b"HMSG %(reply)b 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+    with reader(server) as found:
+        server.failures = [busy, busy, busy]
+        stream = seen(found)
+        server.failures = [busy, busy]
+        assert found.singles("S", Sequences.of([1])) == [message(1)]
+        server.failures = [busy]
+        assert stream.live is not None
+        assert list(found.messages(stream, stream.live)) == [message(1)]
+    with reader(server, patience=0.02) as found:
+        server.failures = [busy] * 100
+        with pytest.raises(NoRespondersError):
+            found.look("S")
+
+
+def test_a_server_that_was_never_reached_is_no_reason_to_wait() -> None:
+    with AccountReader(ServerOptions(("nats://127.0.0.1:1",)), 60.0) as found, pytest.raises(ServerError):
+        found.look("S")
+
+
+def test_consumers_come_with_what_is_pending() -> None:
+    server = FakeServer([1, 2, 3])
+    server.consumers = {"a": {"config": {"durable_name": "a"}, "state": {"pending": {"1": {"Sequence": 1}}}}, "b": {}}
+    with reader(server) as found:
+        assert found.consumers("S") == server.consumers
+
+
+def test_a_server_with_older_archives_tells_the_ack_floors() -> None:
+    server = FakeServer([1, 2, 3])
+    server.consumers = {"a": {}, "b": {}}
+    server.format = b"meta.inf"
+    floor = {"consumer_seq": 3, "stream_seq": 4}
+    with reader(server) as found:
+        state = {"config": {}, "state": {"delivered": floor, "ack_floor": floor}}
+        assert found.consumers("S") == {"a": state, "b": state}
