@@ -46,7 +46,7 @@ class JetStream:
         self.parts = parts = Parts(hub, services, replicas, roster, node)
         self.background, self.meta, self.joining, self.local = parts.background, parts.meta, parts.joining, parts.local
         self.consumers, self.drift = parts.local.exchange, parts.local.drift
-        self.broken = parts.broken
+        self.broken, self.refusals = parts.broken, parts.refusals
         """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
         self.flusher, self.restart_safety, self.scrubber = parts.flusher, parts.restart_safety, parts.scrubber
         self.administration, self.durability = parts.administration, parts.durability

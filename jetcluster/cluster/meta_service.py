@@ -20,6 +20,13 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.clock import Clock
+from jetcluster.cluster.refusals import (
+    EXPLAINED,
+    STORAGE_LIMITS,
+    Refusals,
+    reasons_of_limit,
+    reasons_of_placement,
+)
 from jetcluster.cluster.requests import check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
@@ -49,9 +56,12 @@ class MetaService:
         self, machine: MetaMachine, *, clock: Clock, propose: Propose, barrier: Barrier, online: Callable[[], Set[str]],
         well: Callable[[str], bool] = lambda peer: True, cluster_name: str = "", clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None, rules: Callable[[], PlacementRules] = PlacementRules,
+        refusals: Refusals | None = None,
     ) -> None:  # fmt: skip
         """`online` returns the peer ids reachable now, this node included; `well` is True for healthy ones. `clustered`
-        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader."""
+        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader. `refusals` takes
+        the reasons of refusals."""
+        self._refusals = refusals
         self._leader = leader
         self._rules = rules
         self._machine = machine
@@ -98,7 +108,32 @@ class MetaService:
             raise by_code(errors.STREAM_GENERAL, err=f"unknown meta request {kind}")
         if kind != "restore_alive":
             await self._barrier()
-        return await handler(self, body)
+        try:
+            return await handler(self, body)
+        except ApiError as error:
+            if self._refusals is not None and error.err_code in EXPLAINED:
+                self._explain(self._refusals, kind, body, error)
+            raise
+
+    def _explain(self, refusals: Refusals, kind: str, body: Body, error: ApiError) -> None:
+        """Notes why a stream was refused."""
+        account, machine = body.get("account", ""), self._machine
+        old = machine.assignment(account, body.get("name", ""))
+        config = body.get("config") or (old.config if old is not None else None)
+        if config is None:
+            return
+        if error.err_code == errors.NO_SUITABLE_PEERS:
+            # Only a new stream's bytes are looked at.
+            asked = config if kind == "stream_create" else {**config, "max_bytes": -1}
+            names = {peer: node.name for peer, node in machine.nodes.items()}
+            draining = [node.name for node in machine.nodes.values() if node.draining]
+            candidates, rules = self._candidates(config["storage"]), self._rules()
+            why = reasons_of_placement(asked, candidates, names, draining, rules, self._cluster_name)
+        elif error.err_code in STORAGE_LIMITS:
+            why = reasons_of_limit(machine.limit_use(account, config, self._limits(body)), config)
+        else:
+            why = [f"{config['num_replicas']} replicas are asked for, and this server is in no cluster"]
+        refusals.note(account, config["name"], str(body.get("request", "")), error, why)
 
     async def _stream_create(self, body: Body) -> Body:
         account, config = body["account"], body["config"]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jetcluster import errors
+from jetcluster.doctor.words import size
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.machines import machine_of
 from jetcluster.records import dataclass
@@ -140,6 +141,25 @@ def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
     """Return True when the node, online or not, may keep a replica of a stream whose `placement` is `wish`."""
     able = candidate.jetstream and "!jetstream" not in candidate.tags
     return able and bool(_by_tags([candidate], (wish or {}).get("tags", ()))[0])
+
+
+def why_not(
+    candidate: Candidate, wish: Mapping[str, Any], rules: PlacementRules, claim: int, several: bool
+) -> list[str]:
+    """Return why `place` does not take the node for a new stream; [] when it fits by itself. `several`: the stream has
+    more than one replica. For the log and `doctor`: the answer has nats-server's texts."""
+    found = []
+    if not candidate.jetstream or "!jetstream" in candidate.tags:
+        found.append("it has no JetStream")
+    found += _by_tags([candidate], wish.get("tags", ()))[1]
+    if several and candidate.full:
+        found.append(f"it holds {rules.max_ha_assets} replicated streams, which max_ha_assets allows")
+    if candidate.room < claim:
+        left = max(candidate.room, 0)
+        found.append(f"{size(claim)} are asked for, and of what it may store {size(left)} are not reserved yet")
+    if not candidate.online:
+        found.append("it is offline")
+    return found
 
 
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:

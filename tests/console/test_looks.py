@@ -24,6 +24,8 @@ PAGES = [
     Shown("cluster-groups", "#/cluster/groups", "sys"),
     Shown("cluster-links", "#/cluster/links", "sys"),
     Shown("cluster-upstreams", "#/cluster/upstreams", "sys"),
+    Shown("cluster-history", "#/cluster/history", "sys"),
+    Shown("findings", "#/findings", "sys"),
     Shown("streams", "#/streams", "app"),
     Shown("stream", "#/streams/ORDERS", "app"),
     Shown("stream-messages", "#/streams/ORDERS/messages?message=800", "app"),

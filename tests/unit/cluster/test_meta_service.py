@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster.meta_service import ALIVE_SECONDS, SILENT_SECONDS, MetaService, RestoreWatch
+from jetcluster.cluster.refusals import Refusals
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -35,6 +37,8 @@ class Leader:
         self.led_by: str | None = None
         """The server that leads the streams."""
         self.rules = PlacementRules()
+        self.log = ListLog()
+        self.refusals = Refusals(self.time, self.log)  # type: ignore[arg-type]
         self._requests = 0
         self._index = 0
         for peer in sorted(self.online):
@@ -51,6 +55,7 @@ class Leader:
             clustered=clustered,
             leader=lambda gid: self.led_by,
             rules=lambda: self.rules,
+            refusals=self.refusals,
         )
 
     def _apply(self, command: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jetcluster.doctor.facts import (
     ConfigFacts,
     ConsumerFacts,
     MachineFacts,
+    RefusalFacts,
     Remote,
     ReplicaFacts,
     ServerFacts,
@@ -28,7 +29,7 @@ from jetcluster.doctor.facts import (
 from jetcluster.doctor.finding import Finding
 from jetcluster.doctor.machine_rules import look_at_machine
 from jetcluster.doctor.server_rules import look_at_server
-from jetcluster.doctor.stream_rules import look_at_stream
+from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 
 GIB = 1 << 30
 NAMES = ("n1", "n2", "n3")
@@ -208,7 +209,9 @@ def _streams() -> list[Case]:
         ("JC319", stream(consumers=0, retention="workqueue"), stream(consumers=0, retention="workqueue", messages=0)),
         ("JC320", stream(consumers=0, retention="interest"), stream(consumers=0)),
     ]  # fmt: skip
-    return [Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows]
+    refusal = RefusalFacts("n1", "A", "S", 10005, "no suitable peers for placement", ("n1: it is offline",), 12.0)
+    refused = Case("JC321", lambda facts: look_at_refusal(facts) if facts is not None else (), refusal, None)
+    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused]
 
 
 def _consumers() -> list[Case]:
