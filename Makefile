@@ -21,10 +21,11 @@ UNIT_WORKERS ?= 3
 FILES ?= 3
 CHAOS ?=
 BENCH ?=
+RELEASE ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench counts chaos docs image wheel clean
+.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench counts chaos docs image wheel release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -100,6 +101,9 @@ console: install ## the console in the Chromium of this machine; its pictures la
 wheel: install ## a binary wheel in dist/ for machines without a compiler (all Python where this one has none)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/jetcluster-*.whl
+
+release: install ## a release in dist/: wheel, sdist, image, SBOM, note, sums, all tried; more with RELEASE="--dirty --no-image"
+	@$(BIN)/python -m scripts.release $(RELEASE)
 
 extras: install ## the wheel with each extra and nothing else, in environments of their own
 	@$(BIN)/python -m scripts.check_extras

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path(__file__).parent.parent / "jetcluster" / "native"
-_FLAGS = ["-O3", "-fno-semantic-interposition", "-g0"]
+_FLAGS = ["-O3", "-fno-semantic-interposition", "-g0"]  # -g0: the same bytes wherever they are compiled
 _DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False}
 
 

@@ -131,10 +131,10 @@ async def steady_publisher(
 
 
 @contextlib.asynccontextmanager
-async def load(cluster: ProcessCluster, subject: str = "s") -> AsyncIterator[Ledger]:
-    """A publisher that runs meanwhile; at the end all it sent is acked."""
+async def load(cluster: ProcessCluster, subject: str = "s", pause: float = 0.0) -> AsyncIterator[Ledger]:
+    """A publisher that runs meanwhile; at the end all it sent is acked. `pause`: seconds between its batches."""
     ledger, stop = Ledger(), asyncio.Event()
-    task = asyncio.create_task(steady_publisher(cluster.urls, subject, ledger, stop))
+    task = asyncio.create_task(steady_publisher(cluster.urls, subject, ledger, stop, pause=pause))
     try:
         await until_acked(ledger, 1000)
         yield ledger

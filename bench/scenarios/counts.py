@@ -11,10 +11,6 @@ parent commit (HEAD, where there are changes that are not committed) is built be
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-import tarfile
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,51 +18,23 @@ from bench.counts import meter
 from bench.counts.loads import ROWS
 from bench.counts.record import WRITE, Record, expected, problems
 from testkit.harness import TOP
+from testkit.previous import commit_before, git, unpacked
 
 PLACE = Path("bench") / "counts.toml"
 
 
-def parent_of(tree: Path) -> str:
-    """The commit to compare with; "" where there is none."""
-    dirty = _git(tree, "status", "--porcelain", "--untracked-files=no")
-    return _git(tree, "rev-parse", "--verify", "--quiet", "HEAD" if dirty else "HEAD^")
-
-
-def _git(tree: Path, *words: str) -> str:
-    """The output of git; "" where there is no git, no repository or no such commit."""
-    try:
-        command = ["git", *words]
-        return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def unpack(tree: Path, commit: str, folder: Path) -> None:
-    """The sources of a commit, with their loops compiled. Raises CalledProcessError."""
-    archive = folder.with_suffix(".tar")
-    command = ["git", "archive", f"--output={archive}", commit]
-    subprocess.run(command, cwd=tree, check=True)  # noqa: S603
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    # A process of its own: it is the parent's code.
-    command = [sys.executable, "-m", "scripts.native"]
-    subprocess.run(command, cwd=folder, env=meter.clean(folder), check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-
-
 def beside_parent(tree: Path, figures: Record) -> tuple[dict[str, float], dict[str, float]] | str:
     """Instructions of this tree, and those that it may take by its parent; or why nobody can say."""
-    commit = parent_of(tree)
+    commit = commit_before(tree)
     if not commit:
         return "there is no parent commit to compare with"
-    if not _git(tree, "ls-tree", commit, str(PLACE)):
+    if not git(tree, "ls-tree", commit, str(PLACE)):
         return f"the parent commit {commit[:12]} has no {PLACE}"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "parent"
-        with ThreadPoolExecutor() as threads:
-            mine = threads.submit(meter.measure, tree)
-            unpack(tree, commit, folder)
-            theirs = meter.measure(folder)
-        before = Record.read(folder / PLACE)
+    with ThreadPoolExecutor() as threads:
+        mine = threads.submit(meter.measure, tree)
+        folder = unpacked(tree, commit)
+        theirs = meter.measure(folder)
+    before = Record.read(folder / PLACE)
     return mine.result(), expected(theirs, before.rows, figures.rows)
 
 

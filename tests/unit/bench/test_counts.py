@@ -98,18 +98,6 @@ def test_where_nothing_can_be_counted_it_says_why(
     assert "no valgrind" in capsys.readouterr().out
 
 
-def test_it_is_compared_with_the_commit_before(tree: Path) -> None:
-    assert counts.parent_of(tree) == ""
-    git(tree, "init", "-q")
-    commit(tree)
-    assert counts.parent_of(tree) == "", "the first commit has none"
-    (tree / "a").write_text("1")
-    commit(tree)
-    parent = counts.parent_of(tree)
-    (tree / "a").write_text("2")
-    assert counts.parent_of(tree) not in ("", parent), "what is not committed is compared with HEAD"
-
-
 def test_elsewhere_the_parent_is_counted_beside(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

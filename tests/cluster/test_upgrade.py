@@ -1,0 +1,242 @@
+"""docs/upgrade.md, followed: three servers of the commit before become servers of this one, one after another, under
+load, and go back.
+
+`JETCLUSTER_PREVIOUS` names another commit, branch or tag to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from jetcluster import native
+from testkit.client import Client, ClientError, create_stream
+from testkit.consumer_client import SECOND, Inbox
+from testkit.harness import TOP, Node, ProcessCluster, eventually, frozen
+from testkit.ledger import Ledger, check_exactly_once, load, read_all, until_acked, wait_direct
+from testkit.previous import commit_before, git, unpacked
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.alone,
+    pytest.mark.started,
+    pytest.mark.timeout(300),
+    pytest.mark.ours("upgrades this tree's own servers"),
+]
+
+LAME_DUCK = 'lame_duck_grace_period: "100ms"\n'
+LONGEST_GAP = 5.0
+"""Seconds between two acks, and between two reads, at most. Leaderships move before a server goes, so it is less by far
+on a machine that has nothing else to do."""
+BATCH = 500
+"""Messages of a pull."""
+OLD_ENOUGH = 500
+"""So many acks later every replica that answers has a message, or it would have to say that it is behind."""
+
+
+@pytest.fixture(scope="module")
+def before() -> Path:
+    """The sources of the commit before, and their compiled loops."""
+    asked = os.environ.get("JETCLUSTER_PREVIOUS", "")
+    commit = git(TOP, "rev-parse", "--verify", "--quiet", f"{asked}^{{commit}}") if asked else commit_before(TOP)
+    if not commit:
+        what = asked or "before this one"
+        pytest.skip(f"no commit {what} here (an sdist, or a clone of depth 1): there is nothing to upgrade from")
+    return unpacked(TOP, commit).resolve()
+
+
+class Readers:
+    """One reader per server: each asks for acked messages by Direct Get and compares what it gets; when its server
+    goes, it asks the next one."""
+
+    def __init__(self, cluster: ProcessCluster, ledger: Ledger) -> None:
+        self.cluster = cluster
+        self.ledger = ledger
+        self.times: list[list[float]] = [[] for _ in cluster.nodes]
+        self._stop = False
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for at in range(len(self.cluster.nodes)):
+                group.create_task(self._read(at))
+
+    def stop(self) -> None:
+        self._stop = True
+
+    def longest_gap(self) -> float:
+        return max(b - a for times in self.times for a, b in itertools.pairwise(times))
+
+    async def _read(self, at: int) -> None:
+        rng, turn = random.Random(at), at
+        while not self._stop:
+            try:
+                async with await Client.connect(self.cluster.urls[turn % 3], within=1.0) as client:
+                    while not self._stop:
+                        await self._one(client, at, rng)
+            except (ClientError, OSError, TimeoutError):
+                turn += 1
+                await asyncio.sleep(0.02)
+
+    async def _one(self, client: Client, at: int, rng: random.Random) -> None:
+        known = list(self.ledger.acked.items())[:-OLD_ENOUGH]
+        payload, seq = known[rng.randrange(len(known))]
+        msg = await client.request("$JS.API.DIRECT.GET.S", b'{"seq":%d}' % seq, within=1.0)
+        assert msg.status in (0, 503), f"acked message {seq} is answered by {msg.header!r}"
+        if not msg.status:
+            assert msg.data == payload, f"sequence {seq} has {msg.data!r}, acked was {payload!r}"
+            self.times[at].append(time.monotonic())
+        await asyncio.sleep(0.02)
+
+
+class Worker:
+    """Pulls from the durable consumer and acks."""
+
+    def __init__(self, cluster: ProcessCluster) -> None:
+        self.cluster = cluster
+        self.seen: set[bytes] = set()
+
+    async def run(self) -> None:
+        turn = 0
+        while True:
+            try:
+                async with await Client.connect(self.cluster.urls[turn % 3], within=1.0) as client:
+                    while True:
+                        await self._pull(client)
+            except (ClientError, OSError, TimeoutError):
+                turn += 1
+                await asyncio.sleep(0.02)
+
+    async def _pull(self, client: Client) -> None:
+        inbox, left = Inbox(client), BATCH
+        pull = json.dumps({"batch": BATCH, "expires": SECOND // 2}).encode()
+        client.publish("$JS.API.CONSUMER.MSG.NEXT.S.W", pull, inbox.subject.encode())
+        with contextlib.suppress(AssertionError):  # nothing more came, not even a status: its server is going
+            while left:
+                msg = await inbox.one(within=1.0)
+                if msg.status == 100:
+                    continue
+                if msg.status:
+                    break
+                left -= 1
+                self.seen.add(msg.data)
+                client.publish(msg.reply.decode(), b"+ACK")
+        inbox.close()
+        await client.flush()
+
+
+@contextlib.asynccontextmanager
+async def reading(cluster: ProcessCluster, ledger: Ledger) -> AsyncIterator[Readers]:
+    """Readers that run meanwhile. What one of them finds wrong is raised at the end."""
+    readers = Readers(cluster, ledger)
+    task = asyncio.create_task(readers.run())
+    try:
+        yield readers
+    finally:
+        readers.stop()
+        await asyncio.wait_for(task, 10)
+
+
+@contextlib.asynccontextmanager
+async def working(cluster: ProcessCluster) -> AsyncIterator[Worker]:
+    worker = Worker(cluster)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def healthy(node: Node, question: str = "") -> bool:
+    with contextlib.suppress(OSError):
+        return (await node.monitor(f"healthz{question}")).get("status") == "ok"
+    return False
+
+
+async def change(cluster: ProcessCluster, node: Node, tree: Path) -> None:
+    """Steps 1 to 5 of the page, for one server."""
+    await eventually(lambda: healthy(node, "?safe-to-restart=true"), 20, f"{node.name} is needed", node, 0.1)
+    node.signal(signal.SIGUSR2)
+    assert await node.wait_exit(20) == 0
+    node.env = {"PYTHONPATH": str(tree)}
+    await node.start()
+    await eventually(lambda: healthy(node), 20, f"{node.name} is not healthy", node, 0.1)
+    await cluster.wait_current("S")
+    assert runs_from(node) == tree
+
+
+def runs_from(node: Node) -> Path:
+    """The tree whose code the process runs, by the compiled loops that it has loaded."""
+    maps = Path(f"/proc/{node.pid}/maps").read_text().splitlines()
+    loops = {line.split(maxsplit=5)[5] for line in maps if "/jetcluster/native/" in line}
+    if not loops and native.why_pure:
+        return Path(node.env["PYTHONPATH"])
+    (tree,) = {Path(path).parents[2] for path in loops}
+    return tree
+
+
+def level_of(tree: Path) -> str:
+    code = "from jetcluster.stream.log.levels import LEVEL; print(LEVEL)"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree)}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+
+
+async def test_a_rolling_upgrade_and_back_loses_nothing(before: Path, tmp_path: Path) -> None:
+    cluster = ProcessCluster(3, root=tmp_path, config=LAME_DUCK, monitor=True)
+    for node in cluster.nodes:
+        node.env = {"PYTHONPATH": str(before)}
+    async with cluster:
+        assert {runs_from(node) for node in cluster.nodes} == {before}
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s"], 3)
+            await create_stream(client, "KV_B", ["$KV.B.>"], 3, max_msgs_per_subject=1)
+            await client.request("$KV.B.key", b"value")
+            # What was on its way to a connection that ended comes again after the wait for acks.
+            consumer = {
+                "durable_name": "W",
+                "ack_policy": "explicit",
+                "ack_wait": 2 * SECOND,
+                "max_ack_pending": 10_000,
+            }
+            await client.api("CONSUMER.CREATE.S.W", {"stream_name": "S", "config": consumer})
+        async with working(cluster) as worker:
+            async with load(cluster, pause=0.15) as ledger, reading(cluster, ledger) as readers:
+                for node in cluster.nodes:
+                    await change(cluster, node, TOP)
+                    await until_acked(ledger, 200)
+                if level_of(before) == level_of(TOP):
+                    for node in cluster.nodes:
+                        await change(cluster, node, before)
+                        await until_acked(ledger, 200)
+            await eventually(lambda: worker.seen >= ledger.acked.keys(), 20, "not all is delivered")
+        await accounts(cluster, ledger, worker)
+        print(f"{len(ledger.acked)} acks, longest gap {ledger.longest_gap():.2f} s; "
+              f"{sum(map(len, readers.times))} reads, longest gap {readers.longest_gap():.2f} s")  # fmt: skip
+        assert ledger.longest_gap() < LONGEST_GAP
+        assert readers.longest_gap() < LONGEST_GAP
+
+
+async def accounts(cluster: ProcessCluster, ledger: Ledger, worker: Worker) -> None:
+    """Every replica, asked alone, has every acked message once; the consumer has delivered all; the bucket is there."""
+    await cluster.wait_current("S")
+    for node in cluster.nodes:
+        async with await node.connect() as client:
+            await wait_direct(client, "S", max(ledger.acked.values()))
+            with frozen([other for other in cluster.nodes if other is not node]):
+                check_exactly_once(ledger, await read_all(client, "S"))
+            await wait_direct(client, "KV_B", 1)
+    assert worker.seen >= ledger.acked.keys()
+    async with await cluster[0].connect() as client:
+        floor = (await client.api("CONSUMER.INFO.S.W"))["ack_floor"]["stream_seq"]
+        assert floor > len(ledger.acked) * 0.9, "what was delivered was acked, too"
