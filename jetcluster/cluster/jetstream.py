@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.joining import Roster
 from jetcluster.cluster.leader_reads import MetaCatchUp
@@ -29,6 +29,9 @@ from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.apply.applier import FAULTS
 
+if TYPE_CHECKING:
+    from jetcluster.cluster.refusals import Refusals
+
 
 class JetStream:
     """The meta group, the streams and the requests of one node, for the API handlers; owns every replica of this node.
@@ -46,7 +49,7 @@ class JetStream:
         self.parts = parts = Parts(hub, services, replicas, roster, node)
         self.background, self.meta, self.joining, self.local = parts.background, parts.meta, parts.joining, parts.local
         self.consumers, self.drift = parts.local.exchange, parts.local.drift
-        self.broken, self.refusals = parts.broken, parts.refusals
+        self.broken = parts.broken
         """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
         self.flusher, self.restart_safety, self.scrubber = parts.flusher, parts.restart_safety, parts.scrubber
         self.administration, self.durability = parts.administration, parts.durability
@@ -138,6 +141,11 @@ class JetStream:
         assignment = self.assignment(account, name)
         replica = self.replicas.get(assignment.gid) if assignment is not None else None
         return replica if replica is not None and replica.leading and not self.joining.removed else None
+
+    @property
+    def refusals(self) -> Refusals | None:
+        """The streams that this node has refused as the meta leader; None before the first."""
+        return self.parts.service.refusals
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
         return self.meta.machine.mirrors_of(account, name)

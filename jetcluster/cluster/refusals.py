@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from jetcluster.clock import Clock
-from jetcluster.doctor.words import size
-from jetcluster.errors import NO_SUITABLE_PEERS, REPLICAS_NOT_SUPPORTED, ApiError
+from jetcluster.errors import ApiError
 from jetcluster.logs import Log
 from jetcluster.meta.placement import Candidate, PlacementRules, why_not
 from jetcluster.meta.places import LimitUse
@@ -21,9 +20,6 @@ MAX_KEPT: Final = 32
 KEPT_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 60.0
 """The same refusal is logged again after that time."""
-STORAGE_LIMITS: Final = frozenset({10028, 10047})
-EXPLAINED: Final = frozenset({NO_SUITABLE_PEERS, REPLICAS_NOT_SUPPORTED, *STORAGE_LIMITS})
-"""Codes whose text does not say the arithmetic."""
 
 
 class Refusal(NamedTuple):
@@ -95,6 +91,8 @@ def reasons_of_placement(
 
 def reasons_of_limit(use: LimitUse, config: Mapping[str, Any]) -> list[str]:
     """Returns the arithmetic of an account's or tier's limit on storage."""
+    from jetcluster.doctor.words import size  # as in `meta.placement.why_not`
+
     left = max(use.limit - use.taken, 0)
     return [
         f"max_bytes {size(max(int(config['max_bytes']), 0))} and {config['num_replicas']} replicas ask for "

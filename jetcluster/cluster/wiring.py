@@ -22,7 +22,6 @@ from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_voters import MetaVoters
 from jetcluster.cluster.orphans import Orphans
-from jetcluster.cluster.refusals import Refusals
 from jetcluster.cluster.requests import Body, Handler, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.scrubber import Scrubber
@@ -123,12 +122,11 @@ class Parts:
         voters = MetaVoters(mesh, known.machine)
         self.meta = meta = MetaReplica(network, commits, known.machine, log, *callbacks, voters.may_vote)
         network.catchup.owners[META_GROUP] = meta
-        self.refusals = Refusals(runtime.clock, log)
         self.service = MetaService(
             meta.machine, clock=runtime.clock, propose=meta.propose, barrier=meta.barrier,
             online=lambda: {network.me, *mesh.peers}, well=network.raft.peers.is_well,
             cluster_name=network.cluster_name, clustered=bool(network.cluster_name),
-            leader=network.leaders.get, rules=node.placement_rules, refusals=self.refusals,
+            leader=network.leaders.get, rules=node.placement_rules, log=log,
         )  # fmt: skip
         self.members = MetaMembers(runtime, network, meta, self.service, voters)
         self.roster = roster

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jetcluster import errors
-from jetcluster.doctor.words import size
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.machines import machine_of
 from jetcluster.records import dataclass
@@ -148,6 +147,8 @@ def why_not(
 ) -> list[str]:
     """Return why `place` does not take the node for a new stream; [] when it fits by itself. `several`: the stream has
     more than one replica. For the log and `doctor`: the answer has nats-server's texts."""
+    from jetcluster.doctor.words import size  # a refusal is rare, and a start should not import it
+
     found = []
     if not candidate.jetstream or "!jetstream" in candidate.tags:
         found.append("it has no JetStream")

@@ -74,7 +74,7 @@ class Findings:
         if engine is not None:
             for assignment, reason in list(engine.broken.values()):
                 found.add(look_at_stream(broken_facts(engine, assignment, reason)))
-            for refusal, seconds in engine.refusals.recent():
+            for refusal, seconds in engine.refusals.recent() if engine.refusals is not None else ():
                 found.add(look_at_refusal(refusal_facts(engine, refusal, seconds)))
             for replica in list(engine.replicas.values()):
                 yield from self._stream(engine, replica, found)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster.meta_service import ALIVE_SECONDS, SILENT_SECONDS, MetaService, RestoreWatch
-from jetcluster.cluster.refusals import Refusals
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import PlacementRules
@@ -38,7 +37,6 @@ class Leader:
         """The server that leads the streams."""
         self.rules = PlacementRules()
         self.log = ListLog()
-        self.refusals = Refusals(self.time, self.log)  # type: ignore[arg-type]
         self._requests = 0
         self._index = 0
         for peer in sorted(self.online):
@@ -55,7 +53,7 @@ class Leader:
             clustered=clustered,
             leader=lambda gid: self.led_by,
             rules=lambda: self.rules,
-            refusals=self.refusals,
+            log=self.log,  # type: ignore[arg-type]
         )
 
     def _apply(self, command: bytes) -> dict[str, Any]:

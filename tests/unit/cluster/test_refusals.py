@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.refusals import AGAIN_SECONDS, KEPT_SECONDS, MAX_KEPT, Refusals, reasons_of_placement
+from jetcluster.cluster.refusals import AGAIN_SECONDS, KEPT_SECONDS, MAX_KEPT, Refusal, Refusals, reasons_of_placement
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.placement import Candidate, PlacementRules
 from jetcluster.model.stream import StreamConfig
@@ -21,6 +21,11 @@ RULES = PlacementRules(max_ha_assets=7, max_storage=4 << 30)
 def reasons(*candidates: Candidate, draining: tuple[str, ...] = (), **changed: Any) -> list[str]:
     names = {candidate.peer: candidate.peer.upper() for candidate in candidates}
     return reasons_of_placement({**CONFIG, **changed}, candidates, names, draining, RULES, "C")
+
+
+def recent(leader: Leader) -> list[tuple[Refusal, float]]:
+    assert leader.service.refusals is not None
+    return leader.service.refusals.recent()
 
 
 def test_each_server_and_why() -> None:
@@ -79,7 +84,7 @@ async def test_the_client_and_the_operator(fields: dict[str, Any], limits: Any, 
             body = {"request": "q1", "account": "A", "config": config, "limits": {**NO_LIMITS, **limits}}
             await leader.service.handle("stream_create", body)
         assert (refused.value.err_code, refused.value.description) == (code, plain), "as nats-server says it"
-    ((refusal, seconds),) = leader.refusals.recent()
+    ((refusal, seconds),) = recent(leader)
     assert (refusal.account, refusal.stream, "; ".join(refusal.why), seconds) == ("A", "S", why, 0.0)
     ((level, event, values),) = leader.log.lines
     assert (level, event, values["request"], values["why"]) == ("warning", "a stream is refused", "q1", why)
@@ -89,11 +94,11 @@ async def test_replicas_without_a_cluster_and_what_needs_no_explanation() -> Non
     leader = Leader(1, clustered=False)
     with pytest.raises(ApiError):
         await leader.create("S", num_replicas=3)
-    assert leader.refusals.recent()[0][0].why == ("3 replicas are asked for, and this server is in no cluster",)
+    assert recent(leader)[0][0].why == ("3 replicas are asked for, and this server is in no cluster",)
     await leader.create("T", subjects=["t"])
     with pytest.raises(ApiError):
         await leader.create("U", subjects=["t"])
-    assert len(leader.refusals.recent()) == 1, "an overlap says all by itself"
+    assert len(recent(leader)) == 1, "an overlap says all by itself"
 
 
 async def test_a_peer_that_nobody_can_replace() -> None:
@@ -104,7 +109,7 @@ async def test_a_peer_that_nobody_can_replace() -> None:
             "request": "u", "account": "A", "limits": NO_LIMITS,
             "config": {**leader.machine.assignment("A", "S").config, "num_replicas": 5},  # type: ignore[union-attr]
         })  # fmt: skip
-    ((refusal, _),) = leader.refusals.recent()
+    ((refusal, _),) = recent(leader)
     assert refusal.why[0] == "3 of 3 servers fit, 5 replicas are asked for"
 
 
