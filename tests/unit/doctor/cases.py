@@ -144,6 +144,7 @@ def _cluster() -> list[Case]:
     gone = {"absent": (Absent("n3", 12.0),), "linked": ("n2",)}
     gone_too = {"absent": (Absent("n3", -1.0),), "linked": ("n1",)}
     known = {**gone, "left_out": ("n3",)}
+    no_streams = {"jetstream": False, "linked": (), "members": ()}
     asleep = Unanswered("n3", "timed out")
     alone = {"meta_leader": "", "absent": (Absent("n2", 1.0), Absent("n3", 1.0)), "linked": ()}
     pair = {"members": ("n1", "n2"), "linked": ("n2",)}
@@ -164,6 +165,7 @@ def _cluster() -> list[Case]:
         ("JC206", cluster({"config": ConfigFacts(jetstream=True, sync_interval=2.0)}), cluster(no_keeper)),
         ("JC207", cluster(pair, {**pair, "linked": ("n1",)}, there=2), cluster()),
         ("JC208", cluster({"linked": ("n2",)}, {}, {"linked": ("n2",)}), cluster(gone, gone_too, there=2)),
+        ("JC208", cluster({"linked": ("n2",)}, {}, {"linked": ("n2",)}), cluster({"linked": ("n2",)}, {}, no_streams)),
         ("JC209", cluster({"left_out": ("n4",)}), cluster()),
         ("JC210", cluster(unanswered=(asleep,), there=2), cluster()),
     ]  # fmt: skip
@@ -224,7 +226,8 @@ def _consumers() -> list[Case]:
         ("JC401", consumer(waiting=1), consumer(waiting=1, ack_pending=10, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=9, pending=0)),
-        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=3.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=6.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=3.0)),
         ("JC403", consumer(paused=60.0), consumer()),
         ("JC404", consumer(ack_pending=10, redelivered=10), consumer(ack_pending=11, redelivered=10)),
         ("JC404", consumer(ack_pending=10, redelivered=10, acked=3.0), consumer(ack_pending=9, redelivered=9)),
