@@ -72,7 +72,7 @@ async def test_pictures_of_the_manual(
     await screen.go(hash_)
     await screen.page.wait_for_selector("header.top")
     await screen.settled()
-    await expect(screen.page.locator("main")).not_to_contain_text("–/s")
+    await expect(screen.page.locator("main")).not_to_contain_text("\u2013/s")
     assert (await screen.picture(f"manual-{name}")).stat().st_size < LARGEST
     assert (TOP / "docs" / "console" / f"{name}.png").stat().st_size < LARGEST
     await screen.close()
