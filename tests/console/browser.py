@@ -159,12 +159,14 @@ class Screen:
         )
         return found
 
-    async def faults(self, rules: Sequence[str] = RULES) -> list[str]:
-        """What axe-core finds fault with, one line each, three at most of one kind."""
+    async def faults(self, rules: Sequence[str] = RULES, kind: str = "tag") -> list[str]:
+        """What axe-core finds fault with, one line each, three at most of one rule; `kind`: what
+        `rules` are, tags or single rules."""
         if not await self.page.evaluate("typeof axe === 'object'"):
             await self.page.evaluate(gzip.decompress(_AXE.read_bytes()).decode())
         found = await self.page.evaluate(
-            "(rules) => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", list(rules)
+            "(only) => axe.run(document, { runOnly: only, resultTypes: ['violations'] })",
+            {"type": kind, "values": list(rules)},
         )
         return [
             f"{one['id']}: {node['target'][0]}: {node['failureSummary'].splitlines()[-1].strip()}"

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         # Servers of tests run as root in containers, where Chromium's own sandbox cannot.
-        found = await playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        found = await playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox", "--disable-gpu"])
         yield found
         await found.close()
 
