@@ -188,6 +188,7 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
         check_loops(here)
         here.run("-c", PUBLISH, url)
         here.run("-m", "jetcluster", "--help")
+        here.run("-m", "jetcluster", "demo")
     elif extra == "demo":
         here.run("-c", DEMO, url, PYTHONPATH=str(TOP))
     elif extra == "spark":

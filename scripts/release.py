@@ -61,7 +61,7 @@ class Sources:
 
 def export(top: Path, folder: Path, *, dirty: bool) -> Sources:
     """The sources of HEAD in `folder`; with `dirty` the tracked files as they are now. Raises ReleaseError."""
-    if not git(top, "rev-parse", "--git-dir", check=False):
+    if git(top, "rev-parse", "--show-prefix", check=False) or not git(top, "rev-parse", "--git-dir", check=False):
         raise ReleaseError("there is no git repository: a release is of a commit")
     changed = git(top, "status", "--porcelain")
     if changed and not dirty:
@@ -99,7 +99,7 @@ def packages(sources: Sources, out: Path) -> tuple[Path, Path]:
 def check_reproducible(sources: Sources, made: Sequence[Path], folder: Path) -> None:
     """Builds the packages once more, elsewhere. Raises ReleaseError for other bytes."""
     tree, again = folder / "the same sources", folder / "dist"
-    shutil.copytree(sources.tree, tree)
+    shutil.copytree(sources.tree, tree, symlinks=True)
     packages(replace(sources, tree=tree), again)
     for one in made:
         if one.read_bytes() != (again / one.name).read_bytes():
@@ -201,7 +201,8 @@ def release(out: Path, *, dirty: bool, with_image: bool) -> None:
         for compiling in (True, False):
             try_sdist(work / f"sdist-{compiling}", sdist, wheel, compiling=compiling)
             say(f"the sdist with{'' if compiling else 'out'} a C compiler: so does it")
-        (made / f"jetcluster-{sources.version}.cdx.json").write_text(make_sbom(here.python, tree, sources.env))
+        bom = make_sbom(here.python, tree, sources.version, sources.env)
+        (made / f"jetcluster-{sources.version}.cdx.json").write_text(bom)
         no_image = image(sources, made) if with_image else "left out by --no-image"
         say(f"no image: {no_image}" if no_image else "the image is built")
         text = note(sources, said, no_image, sorted(file.name for file in made.iterdir()))

@@ -21,13 +21,13 @@ class SbomError(Exception):
     """A vendored package that has no licence text, or a document that the schema refuses."""
 
 
-def make_sbom(python: Path, tree: Path, env: dict[str, str]) -> str:
-    """The document for the packages in the environment of `python`, and those in the sources `tree`. Raises SbomError,
-    CalledProcessError."""
+def make_sbom(python: Path, tree: Path, version: str, env: dict[str, str]) -> str:
+    """The document of this version, for the packages in the environment of `python` and those in the sources `tree`.
+    Raises SbomError, CalledProcessError."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--sv", VERSION]
     command += ["--pyproject", str(tree / "pyproject.toml"), str(python)]
     found = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)  # noqa: S603
-    text = json.dumps(with_vendored(found, vendored(tree)), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(with_vendored(with_version(found, version), vendored(tree)), indent=2, sort_keys=True) + "\n"
     check(text)
     return text
 
@@ -60,6 +60,12 @@ def _component(name: str, version: str, licence: str, integrity: str) -> dict[st
         "description": f"bundled in {LICENSES.parent}",
     }  # fmt: skip
     return found | ({"group": group} if group else {})
+
+
+def with_version(document: dict[str, Any], version: str) -> dict[str, Any]:
+    """The document with the version of its main component, which pyproject.toml leaves to the package."""
+    component = document["metadata"]["component"] | {"version": version, "purl": f"pkg:pypi/jetcluster@{version}"}
+    return {**document, "metadata": document["metadata"] | {"component": component}}
 
 
 def with_vendored(document: dict[str, Any], components: list[dict[str, Any]]) -> dict[str, Any]:

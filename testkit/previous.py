@@ -32,7 +32,9 @@ def git(tree: Path, *words: str) -> str:
 
 def commit_before(tree: Path) -> str:
     """The commit before what is in the tree: HEAD where something is not committed, else its first parent. "" where
-    there is none."""
+    there is none, as in an sdist, also one that is unpacked in somebody's repository."""
+    if git(tree, "rev-parse", "--show-prefix") or not git(tree, "rev-parse", "--git-dir"):
+        return ""
     dirty = git(tree, "status", "--porcelain", "--untracked-files=no")
     return git(tree, "rev-parse", "--verify", "--quiet", "HEAD" if dirty else "HEAD^")
 

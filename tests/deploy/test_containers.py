@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,6 +192,7 @@ class Compose:
         engine.images.get(image).tag("jetcluster", "latest")
         self._project = f"jc-test-{uuid.uuid4().hex[:8]}"
         ports = {f"{kind}_PORT_{n}": "0" for n in (0, 1, 2, "EDGE") for kind in ("CLIENT", "MONITOR")}
+        ports |= {"PROMETHEUS_PORT": "0", "GRAFANA_PORT": "0"}
         self._env = {**os.environ, **ports, **env}
 
     def __call__(self, *words: str) -> str:
@@ -265,3 +268,44 @@ def test_compose_with_an_edge(engine: docker.DockerClient, image: str) -> None:
         assert (state["messages"], state["last_seq"]) == (40, 40)
     finally:
         compose("--profile", "edge", "down", "-v")
+
+
+def fetch(url: str, within: float = 60.0) -> Any:
+    """The JSON that is answered, once there is an answer."""
+    end = time.monotonic() + within
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)
+        except (OSError, ValueError) as error:
+            assert time.monotonic() < end, f"{url}: {error}"
+            time.sleep(0.5)
+
+
+def healths(address: str) -> list[str]:
+    return [one["health"] for one in fetch(f"http://{address}/api/v1/targets")["data"]["activeTargets"]]
+
+
+def test_compose_observes(engine: docker.DockerClient, image: str) -> None:
+    """Prometheus finds the nodes and takes the rules; Grafana, where its image is here, has the dashboard."""
+    compose = Compose(engine, image)
+    images = compose("--profile", "observe", "config", "--images").split()
+    here = {tag for one in engine.images.list() for tag in one.tags}
+    if not (found := [one for one in images if one.startswith("prom/") and one in here]):
+        pytest.skip(f"the image of Prometheus is not here: docker pull {[one for one in images if 'prom' in one]}")
+    grafana = ["grafana"] if any(one.startswith("grafana/") and one in here for one in images) else []
+    try:
+        nodes = ("node-0", "node-1", "node-2")
+        compose("--profile", "observe", "up", "-d", "--no-build", "--no-deps", "--wait", *nodes, "prometheus", *grafana)
+        address = compose("--profile", "observe", "port", "prometheus", "9090")
+        end = time.monotonic() + 60
+        while healths(address) != ["up"] * 3:
+            assert time.monotonic() < end, (found, healths(address))
+            time.sleep(0.5)
+        groups = fetch(f"http://{address}/api/v1/rules")["data"]["groups"]
+        assert sum(len(group["rules"]) for group in groups) > 10
+        for _ in grafana:
+            address = compose("--profile", "observe", "port", "grafana", "3000")
+            assert fetch(f"http://{address}/api/dashboards/uid/jetcluster")["dashboard"]["title"] == "jetcluster"
+    finally:
+        compose("--profile", "observe", "down", "-v")

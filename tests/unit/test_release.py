@@ -42,6 +42,7 @@ def top(tmp_path: Path) -> Path:
     (found / "jetcluster").mkdir(parents=True)
     (found / "jetcluster" / "__init__.py").write_text('"""x"""\n\n__version__ = "1.2.3"\n')
     (found / ".gitignore").write_text("ignored\n")
+    (found / "link").symlink_to(".gitignore")
     git(found, "init", "-q")
     git(found, "add", "-A")
     git(found, "commit", "-qm", "x", "--date", "2026-01-02T03:04:05Z")
@@ -58,9 +59,10 @@ def folder(tmp_path: Path) -> Path:
 def test_the_export_is_the_commit_and_nothing_that_lies_about(top: Path, folder: Path) -> None:
     (top / "ignored").touch()
     sources = export(top, folder, dirty=False)
-    assert sorted(file.name for file in folder.rglob("*") if file.is_file()) == [".gitignore", "__init__.py"]
+    assert sorted(file.name for file in folder.rglob("*") if file.is_file()) == [".gitignore", "__init__.py", "link"]
     assert sources.version == "1.2.3"
     assert not sources.dirty
+    assert (folder / "link").is_symlink()
     assert sources.env["SOURCE_DATE_EPOCH"] == str(sources.epoch)
     assert len(sources.commit) == 40
 
@@ -74,12 +76,18 @@ def test_a_dirty_tree_is_refused_unless_told(top: Path, folder: Path, name: str)
     sources = export(top, folder, dirty=True)
     assert sources.dirty
     assert sources.version == ("1.2.3" if name == "new" else "9")
+    assert (folder / "link").is_symlink()
     assert not (folder / "new").exists(), "only what git knows"
 
 
 def test_what_is_not_a_repository_is_refused(folder: Path) -> None:
     with pytest.raises(ReleaseError, match="no git repository"):
         export(folder, folder, dirty=True)
+
+
+def test_a_repository_around_the_tree_is_not_taken_for_it(top: Path, folder: Path) -> None:
+    with pytest.raises(ReleaseError, match="no git repository"):
+        export(top / "jetcluster", folder, dirty=True)
 
 
 def test_the_note_has_the_section_of_its_version() -> None:
@@ -122,6 +130,7 @@ def test_other_bytes_in_another_folder_are_an_error(
 ) -> None:
     def packages(sources: Sources, out: Path) -> None:
         out.mkdir()
+        assert (sources.tree / "link").is_symlink(), "an sdist has links as links"
         (out / "x.whl").write_text(sources.commit if same else str(sources.tree))
 
     monkeypatch.setattr(release, "packages", packages)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.sbom import LICENSES, LOCK, SbomError, check, vendored, with_vendored
+from scripts.sbom import LICENSES, LOCK, SbomError, check, make_sbom, vendored, with_vendored
 
 TOP = Path(__file__).resolve().parents[2]
 ROOT = "root-component"
@@ -48,6 +50,21 @@ def test_the_merged_document_is_valid_and_the_main_component_needs_all() -> None
     (root,) = [entry for entry in merged["dependencies"] if entry["ref"] == ROOT]
     assert root["dependsOn"] == sorted(["rich==15", *names])
     assert len(merged["components"]) == 1 + len(more)
+
+
+def test_the_packages_of_an_environment_and_the_version_are_named(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    (site,) = tmp_path.glob("lib/python*/site-packages")
+    info = site / "aiohttp-3.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: aiohttp\nVersion: 3.0\n")
+    env = {"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": "1700000000"}
+    found = json.loads(make_sbom(tmp_path / "bin" / "python", TOP, "1.2.3", env))
+    main = found["metadata"]["component"]
+    assert (main["name"], main["version"], main["purl"]) == ("jetcluster", "1.2.3", "pkg:pypi/jetcluster@1.2.3")
+    versions = {component["name"]: component["version"] for component in found["components"]}
+    assert (versions["aiohttp"], versions["preact"]) == ("3.0", "10.29.8")
+    assert found["metadata"]["timestamp"].startswith("2023-11-14")
 
 
 def test_what_the_schema_refuses_is_an_error() -> None:

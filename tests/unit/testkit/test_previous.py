@@ -61,6 +61,12 @@ def test_without_a_repository_there_is_none(tmp_path: Path) -> None:
     assert commit_before(tmp_path) == ""
 
 
+def test_a_repository_around_the_tree_is_none_of_its_own(tree: Path) -> None:
+    commit(tree, a="1")
+    assert commit_before(tree) != ""
+    assert commit_before(tree / "scripts") == ""
+
+
 def test_other_loops_are_compiled_once(tree: Path) -> None:
     commit(tree, **{LOOPS: "two"})
     folder = unpacked(tree, commit_before(tree))
