@@ -25,7 +25,7 @@ RELEASE ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark extras cluster suites oracle demo bench counts chaos docs image wheel release clean
+.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench counts chaos docs image wheel release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -72,6 +72,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
 	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
 	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
+	echo "== console in a browser"; $(BIN)/pytest -q -rs tests/console || missed "console in a browser"; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
@@ -93,6 +94,9 @@ fuzz: install ## a million random commands by the compiled loops and by Python, 
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark
+
+console: install ## the console in the Chromium of this machine; its pictures land in build/console
+	$(BIN)/pytest -q -rs tests/console
 
 wheel: install ## a binary wheel in dist/ for machines without a compiler (all Python where this one has none)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from jetcluster.backup.segment import StoredMessage
 from jetcluster.backup.sequences import Sequences
-from jetcluster.backup.snapshot_reader import consumers_in, entries
+from jetcluster.backup.snapshot_reader import SnapshotEndedError, consumers_in, entries
 from jetcluster.client.connection import Connection, Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, ServerError, api_error
 from jetcluster.client.servers import PATIENCE_SECONDS, ServerOptions
@@ -115,7 +115,7 @@ class AccountReader:
             except (PassingError, ApiError) as error:
                 if not error.retriable or time.monotonic() + pause > deadline:
                     raise
-                if not isinstance(error, (NoRespondersError, ApiError)):
+                if not isinstance(error, (NoRespondersError, SnapshotEndedError, ApiError)):
                     self.drop()
             time.sleep(pause)
             pause = min(2 * pause, 1.0)

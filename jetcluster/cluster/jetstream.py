@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.joining import Roster
 from jetcluster.cluster.leader_reads import MetaCatchUp
@@ -28,6 +28,9 @@ from jetcluster.replica.rounds import SLICE_PAUSE, TICK
 from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.apply.applier import FAULTS
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.refusals import Refusals
 
 
 class JetStream:
@@ -138,6 +141,11 @@ class JetStream:
         assignment = self.assignment(account, name)
         replica = self.replicas.get(assignment.gid) if assignment is not None else None
         return replica if replica is not None and replica.leading and not self.joining.removed else None
+
+    @property
+    def refusals(self) -> Refusals | None:
+        """The streams that this node has refused as the meta leader; None before the first."""
+        return self.parts.service.refusals
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
         return self.meta.machine.mirrors_of(account, name)

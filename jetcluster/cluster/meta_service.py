@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import errors
 from jetcluster.clock import Clock
@@ -28,6 +28,10 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.subjects import Patterns
 from jetcluster.stream.rules import RESTORING
 
+if TYPE_CHECKING:
+    from jetcluster.cluster.refusals import Refusals
+    from jetcluster.logs import Log
+
 Body = dict[str, Any]
 Propose = Callable[[bytes], Awaitable[Body]]
 """Proposes a command to the meta group; returns the result of `MetaMachine.apply`. May raise RaftError and
@@ -35,6 +39,8 @@ OutcomeUnknownError: the sender of the request then repeats it at the present le
 Barrier = Callable[[], Awaitable[None]]
 """Returns once this node is proven to lead and has applied all earlier commits (RaftGroup.read_index)."""
 
+EXPLAINED: Final = frozenset({errors.NO_SUITABLE_PEERS, errors.REPLICAS_NOT_SUPPORTED, 10028, 10047})
+"""Refusals whose text does not say the arithmetic (`cluster.refusals`)."""
 MAX_PAGE = 1024
 SUBJECTS_PER_SLICE = 1000
 """Subjects compared before the loop yields."""
@@ -49,9 +55,14 @@ class MetaService:
         self, machine: MetaMachine, *, clock: Clock, propose: Propose, barrier: Barrier, online: Callable[[], Set[str]],
         well: Callable[[str], bool] = lambda peer: True, cluster_name: str = "", clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None, rules: Callable[[], PlacementRules] = PlacementRules,
+        log: Log | None = None,
     ) -> None:  # fmt: skip
         """`online` returns the peer ids reachable now, this node included; `well` is True for healthy ones. `clustered`
-        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader."""
+        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader. With a `log` the
+        reasons of refusals are noted."""
+        self._log = log
+        self.refusals: Refusals | None = None
+        """None before the first refusal."""
         self._leader = leader
         self._rules = rules
         self._machine = machine
@@ -98,7 +109,36 @@ class MetaService:
             raise by_code(errors.STREAM_GENERAL, err=f"unknown meta request {kind}")
         if kind != "restore_alive":
             await self._barrier()
-        return await handler(self, body)
+        try:
+            return await handler(self, body)
+        except ApiError as error:
+            if self._log is not None and error.err_code in EXPLAINED:
+                self._explain(self._log, kind, body, error)
+            raise
+
+    def _explain(self, log: Log, kind: str, body: Body, error: ApiError) -> None:
+        """Notes why a stream was refused."""
+        from jetcluster.cluster.refusals import Refusals, reasons_of_limit, reasons_of_placement
+
+        if self.refusals is None:
+            self.refusals = Refusals(self._clock, log)
+        account, machine = body.get("account", ""), self._machine
+        old = machine.assignment(account, body.get("name", ""))
+        config = body.get("config") or (old.config if old is not None else None)
+        if config is None:
+            return
+        if error.err_code == errors.NO_SUITABLE_PEERS:
+            # Only a new stream's bytes are looked at.
+            asked = config if kind == "stream_create" else {**config, "max_bytes": -1}
+            names = {peer: node.name for peer, node in machine.nodes.items()}
+            draining = [node.name for node in machine.nodes.values() if node.draining]
+            candidates, rules = self._candidates(config["storage"]), self._rules()
+            why = reasons_of_placement(asked, candidates, names, draining, rules, self._cluster_name)
+        elif error.err_code != errors.REPLICAS_NOT_SUPPORTED:
+            why = reasons_of_limit(machine.limit_use(account, config, self._limits(body)), config)
+        else:
+            why = [f"{config['num_replicas']} replicas are asked for, and this server is in no cluster"]
+        self.refusals.note(account, config["name"], str(body.get("request", "")), error, why)
 
     async def _stream_create(self, body: Body) -> Body:
         account, config = body["account"], body["config"]

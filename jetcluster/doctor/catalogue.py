@@ -291,6 +291,12 @@ NO_INTEREST: Final = FindingKind(
     "What is published is removed at once",
     "Create the consumers before the publishers start",
 )  # fmt: skip
+REFUSED: Final = FindingKind(
+    "JC321", NOTE, "A stream was refused lately", "compatibility.md",
+    "No servers have the room or the tags for it (10005), the account's limit is reached (10047, 10028), or a server "
+    "without a cluster was asked for replicas (10074)",
+    "See what each server lacks. Lower max_bytes or num_replicas, change the placement, or add room, servers or tags",
+)  # fmt: skip
 STUCK: Final = FindingKind(
     "JC401", BAD, "A consumer delivers nothing although messages and a reader wait", "consumers.md",
     "This should not happen: a filter, a priority group or a limit of the pull (max_bytes) may exclude what waits",
@@ -440,7 +446,8 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
-    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, OPEN_ROUTES,
+    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
+    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
     START_WARNING, LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
     LITTLE_SPACE, LITTLE_MEMORY, PORT_TAKEN, ROUTE_UNRESOLVED, ROUTE_UNREACHABLE,

@@ -71,12 +71,14 @@ def _meta(present: list[ServerFacts]) -> Iterator[Finding]:
 
 
 def _missing_links(present: list[ServerFacts]) -> Iterator[Finding]:
-    there = {server.name for server in present}
+    """Links to servers without JetStream are not known: they are no members."""
+    members = [server for server in present if server.jetstream and server.members]
+    there = {server.name for server in members}
     missing = {
         frozenset((server.name, other))
-        for server in present
+        for server in members
         for other in there - {server.name, *server.linked}
-        if server.linked or len(there) > 1
+        if other in server.members
     }
     for pair in sorted(tuple(sorted(pair)) for pair in missing):
         what = f"{pair[0]} and {pair[1]} have no link to each other"

@@ -12,6 +12,8 @@ from jetcluster.doctor.words import span
 
 STUCK_SECONDS: Final = 15.0
 """A message that waits longer while somebody wants it should have been delivered."""
+QUIET_SECONDS: Final = 5.0
+"""Without an ack for so long, a consumer that has all it may in flight waits for its workers."""
 IDLE_SECONDS: Final = 300.0
 """Messages that nobody has asked for during that time are worth a word."""
 MIN_REDELIVERED: Final = 10
@@ -24,7 +26,9 @@ def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
         what = f"{facts.name} is paused for {span(facts.paused)} more; {facts.pending} messages wait"
         yield kinds.PAUSED.found(about, what, seconds=round(facts.paused), pending=facts.pending)
     elif _at_most(facts):
-        yield _full(facts, about)
+        # With acks that come, the window is full because the workers are busy.
+        if not 0 <= facts.acked < QUIET_SECONDS:
+            yield _full(facts, about)
     elif facts.pending and facts.oldest > STUCK_SECONDS:
         yield from _undelivered(facts, about)
     if facts.redelivered >= max(facts.ack_pending, MIN_REDELIVERED):

@@ -247,6 +247,22 @@ class StreamFacts:
 
 
 @dataclass(slots=True, frozen=True)
+class RefusalFacts:
+    """A stream that the meta leader has refused lately."""
+
+    server: str
+    account: str
+    stream: str
+    code: int
+    """The error's number, five digits."""
+    description: str
+    why: tuple[str, ...]
+    """A reason each: for all servers, then server by server."""
+    seconds: float
+    """Since then."""
+
+
+@dataclass(slots=True, frozen=True)
 class ConsumerFacts:
     """One consumer, as its owner sees it. Times in seconds; -1: never."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from jetcluster.doctor import catalogue as kinds
-from jetcluster.doctor.facts import ReplicaFacts, StreamFacts
+from jetcluster.doctor.facts import RefusalFacts, ReplicaFacts, StreamFacts
 from jetcluster.doctor.finding import Figure, Finding, Subject
 from jetcluster.doctor.words import names, share, size, span
 
@@ -38,6 +38,14 @@ def look_at_stream(facts: StreamFacts) -> Iterator[Finding]:
         yield from _limits(facts, about)
         yield from _upstreams(facts, about)
         yield from _use(facts, about)
+
+
+def look_at_refusal(facts: RefusalFacts) -> Iterator[Finding]:
+    """Yields that a stream was refused, with the arithmetic that the answer to the client does not have."""
+    about = Subject(account=facts.account, stream=facts.stream)
+    what = f"Stream {facts.stream} was refused {span(facts.seconds)} ago: {facts.description} ({facts.code})"
+    why = "; ".join(facts.why)
+    yield kinds.REFUSED.found(about, what, why, code=facts.code, seconds=round(facts.seconds))
 
 
 def _replica_here(facts: StreamFacts, here: Subject) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.encoded import EncodedAssignments, compact
-from jetcluster.meta.places import Places, claim, reserved
+from jetcluster.meta.places import LimitUse, Places
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -487,16 +487,12 @@ class MetaMachine:
         streams = self._places.tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
         if 0 <= limits["max_streams"] <= streams and replaced is None:
             raise by_code(errors.MAX_STREAMS)
-        storage, claimed = config["storage"], claim if tier else reserved
-        memory = config["storage"] == "memory"
-        limit = limits["max_memory"] if memory else limits["max_storage"]
-        wanted = claimed(config)
-        if wanted and limit >= 0:
-            taken = self._places.tiers[account, tier, storage] if tier else self._places.claimed[account, storage]
-            if replaced is not None and replaced.config["storage"] == storage and tier in (None, replaced.replicas):
-                taken -= claimed(replaced.config)
-            if taken + wanted > limit:
-                raise by_code(10028 if memory else 10047)
+        if self._places.limit_use(account, config, limits, replaced).exceeded:
+            raise by_code(10028 if config["storage"] == "memory" else 10047)
+
+    def limit_use(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> LimitUse:
+        """Return what a stream, new or changed, asks for of its limit on storage."""
+        return self._places.limit_use(account, config, limits, self.assignment(account, config["name"]))
 
     def _put(self, assignment: Assignment) -> None:
         self._changed.append((True, assignment))

@@ -142,6 +142,27 @@ def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
     return able and bool(_by_tags([candidate], (wish or {}).get("tags", ()))[0])
 
 
+def why_not(
+    candidate: Candidate, wish: Mapping[str, Any], rules: PlacementRules, claim: int, several: bool
+) -> list[str]:
+    """Return why `place` does not take the node for a new stream; [] when it fits by itself. `several`: the stream has
+    more than one replica. For the log and `doctor`: the answer has nats-server's texts."""
+    from jetcluster.doctor.words import size  # a refusal is rare, and a start should not import it
+
+    found = []
+    if not candidate.jetstream or "!jetstream" in candidate.tags:
+        found.append("it has no JetStream")
+    found += _by_tags([candidate], wish.get("tags", ()))[1]
+    if several and candidate.full:
+        found.append(f"it holds {rules.max_ha_assets} replicated streams, which max_ha_assets allows")
+    if candidate.room < claim:
+        left = max(candidate.room, 0)
+        found.append(f"{size(claim)} are asked for, and of what it may store {size(left)} are not reserved yet")
+    if not candidate.online:
+        found.append("it is offline")
+    return found
+
+
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:
     """Return the candidates with all required and no forbidden tags, and error texts for the others."""
     if not wanted:

@@ -7,7 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from jetcluster.meta.state import Assignment
+from jetcluster.records import NamedTuple
 from jetcluster.stream.rules import RESTORING
+
+
+class LimitUse(NamedTuple):
+    """Bytes of a limit on the storage of an account or tier."""
+
+    wanted: int
+    taken: int
+    limit: int
+    """-1: none."""
+
+    @property
+    def exceeded(self) -> bool:
+        return self.wanted > 0 and 0 <= self.limit < self.taken + self.wanted
 
 
 class Places:
@@ -62,6 +76,19 @@ class Places:
             del self._mirrors[upstream][assignment.name]
             if not self._mirrors[upstream]:
                 del self._mirrors[upstream]
+
+    def limit_use(
+        self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
+    ) -> LimitUse:
+        """Return what the stream asks for and what is left for it of the limit on its kind of storage, an account's or
+        a tier's. `replaced`: the stream as it was."""
+        tier, storage = limits.get("replicas"), config["storage"]
+        claimed = claim if tier else reserved
+        limit = limits["max_memory"] if storage == "memory" else limits["max_storage"]
+        taken = self.tiers[account, tier, storage] if tier else self.claimed[account, storage]
+        if replaced is not None and replaced.config["storage"] == storage and tier in (None, replaced.replicas):
+            taken -= claimed(replaced.config)
+        return LimitUse(claimed(config), taken, limit)
 
     def on(self, peer: str) -> Set[int]:
         """Return the streams with a replica on the node."""

@@ -18,6 +18,7 @@ from jetcluster.doctor.facts import (
     Certificate,
     ConfigFacts,
     ConsumerFacts,
+    RefusalFacts,
     Remote,
     ReplicaFacts,
     ServerFacts,
@@ -35,6 +36,7 @@ from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.cluster.refusals import Refusal
     from jetcluster.consumer.state.state import ConsumerState
     from jetcluster.meta.state import Assignment
     from jetcluster.replica.stream_replica import StreamReplica
@@ -231,6 +233,14 @@ def stream_facts(engine: JetStream, replica: StreamReplica) -> StreamFacts:
 def broken_facts(engine: JetStream, assignment: Assignment, reason: str) -> StreamFacts:
     """Returns a stream whose replica could not be started here."""
     return StreamFacts(engine.network.name, assignment.account, assignment.name, broken=reason)
+
+
+def refusal_facts(engine: JetStream, refusal: Refusal, seconds: float) -> RefusalFacts:
+    """Returns a stream that this server has refused as the meta leader, `seconds` ago."""
+    error = refusal.error
+    return RefusalFacts(
+        engine.network.name, refusal.account, refusal.stream, error.err_code, error.description, refusal.why, seconds
+    )
 
 
 def _replicas(engine: JetStream, replica: StreamReplica, voters: tuple[str, ...]) -> tuple[ReplicaFacts, ...]:

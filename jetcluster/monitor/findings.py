@@ -18,10 +18,10 @@ from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import AccountFacts, ClusterFacts, ServerFacts, Unanswered
 from jetcluster.doctor.report import Collector, Report, merged
 from jetcluster.doctor.server_rules import look_at_server
-from jetcluster.doctor.stream_rules import look_at_stream
+from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 from jetcluster.logs import get_logger
 from jetcluster.mesh.api import MeshError
-from jetcluster.monitor.facts import broken_facts, consumer_facts, server_facts, stream_facts
+from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
 from jetcluster.monitor.source import FINDINGS_METHOD, Json
 from jetcluster.monitor.view import engine_of, mesh_of
 from jetcluster.store.api import DamagedError
@@ -74,6 +74,8 @@ class Findings:
         if engine is not None:
             for assignment, reason in list(engine.broken.values()):
                 found.add(look_at_stream(broken_facts(engine, assignment, reason)))
+            for refusal, seconds in engine.refusals.recent() if engine.refusals is not None else ():
+                found.add(look_at_refusal(refusal_facts(engine, refusal, seconds)))
             for replica in list(engine.replicas.values()):
                 yield from self._stream(engine, replica, found)
         return facts, found.report()

@@ -7,10 +7,12 @@ Every ten seconds `Sampler` takes the figures, rates from the differences of cou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import BusyError, Steps
 from jetcluster.health.history_file import PERIOD_SECONDS, POINTS, HistoryFile, Point
@@ -128,10 +130,34 @@ def _lags(engine: JetStream) -> Steps[dict[str, float]]:
     return {"streams": streams, "streams_led": led, "replicas_behind": behind, "lag_max": most}
 
 
-class Threads(Protocol):
-    """Runs blocking work beside the loop, as `asyncio.to_thread` does."""
+Threads = Callable[[Callable[[], object]], Awaitable[object]]
+"""Runs blocking work beside the loop and returns or raises what it does."""
 
-    def __call__(self, work: Callable[[], object], /) -> Awaitable[object]: ...
+
+async def beside(work: Callable[[], object]) -> object:
+    """Runs `work` in a thread of its own, for which the end of the process does not wait: the disk may hang."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+
+    def tell(found: object, error: Exception | None) -> None:
+        if done.done():
+            return  # nobody waits any more
+        if error is None:
+            done.set_result(found)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        found, failure = None, None
+        try:
+            found = work()
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, found, failure)
+
+    threading.Thread(target=run, name="history", daemon=True).start()
+    return await done
 
 
 def is_kept(node: Node) -> bool:
@@ -142,7 +168,7 @@ def is_kept(node: Node) -> bool:
 class History:
     """The history of one node: takes points from `start` to `stop`, and answers queries."""
 
-    def __init__(self, node: Node, threads: Threads = asyncio.to_thread) -> None:
+    def __init__(self, node: Node, threads: Threads = beside) -> None:
         assert node.jetstream is not None and node.jetstream.store_dir
         path = Path(node.jetstream.store_dir) / FILE_NAME
         self._node, self._threads = node, threads

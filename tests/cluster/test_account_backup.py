@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,24 @@ async def test_a_part_comes_back_under_another_name(tidy: ProcessCluster, tmp_pa
     info = await client.api("STREAM.INFO.OLD")
     assert (info["config"]["subjects"], info["config"]["num_replicas"], info["config"]["max_age"]) == (["old.>"], 1, 0)
     assert info["state"]["messages"] == 50
+    client.close()
+
+
+async def test_many_streams_with_consumers(single: ProcessCluster, tmp_path: Path) -> None:
+    """A server has 16 snapshots under way at most: those that are read for consumers alone end at once."""
+    client = await single[0].connect()
+    for number in range(30):
+        name = f"S{number}"
+        await client.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [name], "allow_direct": True})
+        await asyncio.gather(*(client.request(name, os.urandom(4_000)) for _ in range(60)))
+        config = {"durable_name": "d", "ack_policy": "explicit"}
+        await client.api(f"CONSUMER.CREATE.{name}.d", {"stream_name": name, "config": config})
+    site = Site(single, tmp_path)
+    assert len((await site.backup()).streams) == 30
+    start = time.monotonic()
+    second = await site.backup()
+    assert second.read_bytes < 30 * 110_000, "a frame of each stream and a window at most, not all of it"
+    assert time.monotonic() - start < 20
     client.close()
 
 

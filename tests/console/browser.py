@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, BrowserContext, Page, WebSocket, expect
@@ -18,21 +18,17 @@ TOP = Path(__file__).resolve().parents[2]
 PICTURES = TOP / "build" / "console"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = (1280, 820), (390, 844)
-LOGINS = {"sys": "sys-pw", "app": "app-pw", "reader": "reader-pw", "big": "big-pw"}
-"""Users of three kinds: of the system account, of an account with JetStream, and one that may only look; and another
-account's, which has very much."""
-CONFIG = """
+LOGINS = {"sys": "sys-pw", "app": "app-pw", "reader": "reader-pw", "watcher": "watcher-pw", "big": "big-pw"}
+"""Users of three kinds: of the system account, of an account with JetStream, and those of both that may only look; and
+one of another account, which has very much."""
+_CONFIG = """
 console: true
 system_account: SYS
 accounts {
-  SYS { users: [ { user: sys, password: sys-pw } ] }
+  SYS { users: [ { user: sys, password: sys-pw }, { user: watcher, password: watcher-pw, $watcher } ] }
   APP { jetstream: enabled, users: [
     { user: app, password: app-pw }
-    { user: reader, password: reader-pw, permissions: { publish: { allow: [
-      "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
-      "$JS.API.STREAM.MSG.GET.*",
-      "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*", "$JS.API.DIRECT.GET.>",
-      "$SYS.REQ.USER.INFO" ] } } }
+    { user: reader, password: reader-pw, $reader }
   ] }
   BIG { jetstream: enabled, users: [ { user: big, password: big-pw } ] }
 }
@@ -41,6 +37,15 @@ WATCH = """addEventListener("securitypolicyviolation",
   (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js.gz"
+
+
+def configuration() -> str:
+    """The servers' configuration; the permissions of who may only look are those that the manual gives."""
+    manual = (TOP / "docs" / "console.md").read_text()
+    text = _CONFIG
+    for name in ("reader", "watcher"):
+        text = text.replace(f"${name}", manual.partition(f"<!-- {name} -->\n```\n")[2].partition("```")[0])
+    return text
 
 
 def find_browser() -> str | None:
@@ -154,15 +159,33 @@ class Screen:
         )
         return found
 
-    async def faults(self, rules: Sequence[str] = RULES) -> list[str]:
-        """What axe-core finds fault with, one line each."""
+    async def faults(self, rules: Sequence[str] = RULES, kind: str = "tag") -> list[str]:
+        """What axe-core finds fault with, one line each, three at most of one rule; `kind`: what
+        `rules` are, tags or single rules."""
         if not await self.page.evaluate("typeof axe === 'object'"):
             await self.page.evaluate(gzip.decompress(_AXE.read_bytes()).decode())
         found = await self.page.evaluate(
-            "(rules) => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", list(rules)
+            "(only) => axe.run(document, { runOnly: only, resultTypes: ['violations'] })",
+            {"type": kind, "values": list(rules)},
         )
         return [
             f"{one['id']}: {node['target'][0]}: {node['failureSummary'].splitlines()[-1].strip()}"
             for one in found["violations"]
-            for node in one["nodes"]
+            for node in one["nodes"][:3]
         ]
+
+    async def looks(self, name: str) -> list[str]:
+        """Takes pictures of the page as it is, of both sizes and schemes. Returns what is wrong with how it looks."""
+        faults: list[str] = []
+        schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in schemes:
+            await self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            for size, (width, height) in (("desktop", DESKTOP), ("phone", PHONE)):
+                await self.page.set_viewport_size({"width": width, "height": height})
+                await self.picture(f"{name}-{scheme}-{size}")
+                if await self.overflow():
+                    faults.append(f"{scheme} {size}: the page is wider than the window")
+                if (scheme, size) != ("dark", "phone"):  # the colours of the one, the layout of the other
+                    faults += [f"{scheme} {size}: {fault}" for fault in await self.faults()]
+        await self.page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+        return faults

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, async_playwright
 
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
-from tests.console.browser import BROWSERS, CONFIG, Demo, Screen, find_browser
+from tests.console.browser import BROWSERS, Demo, Screen, configuration, find_browser
 
 HERE = Path(__file__).parent
 ABSENT = f"no Chromium on this machine ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         # Servers of tests run as root in containers, where Chromium's own sandbox cannot.
-        found = await playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        found = await playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox", "--disable-gpu"])
         yield found
         await found.close()
 
@@ -44,7 +44,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def demo(request: pytest.FixtureRequest) -> AsyncIterator[Demo]:
     """Three servers and a little data. A test that ends one starts it again."""
     Node.forked = True
-    cluster = ProcessCluster(3, name="demo", config=CONFIG, monitor=True)
+    cluster = ProcessCluster(3, name="demo", config=configuration(), monitor=True)
     found = Demo(cluster)
     async with cluster:
         await fill(found)

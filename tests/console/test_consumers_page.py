@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +15,8 @@ from testkit.harness import eventually
 from tests.console.browser import Demo, Screen
 
 MESSAGES, TAKEN = 60, 10
+MANY = 300
+"""More than a page of CONSUMER.LIST has."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -164,3 +167,64 @@ async def test_who_may_only_look_can_do_nothing(screen: Screen, jobs: Client) ->
         assert await button.is_disabled() and "may not publish to $JS.API" in (
             await button.get_attribute("title") or ""
         )
+
+
+async def test_how_they_look(screen: Screen, jobs: Client) -> None:
+    faults: list[str] = []
+    await screen.enter("app")
+    for name, hash_ in (
+        ("consumers", "#/consumers"),
+        ("consumer", "#/streams/JOBS/consumers/odd"),
+        ("stream-consumers", "#/streams/JOBS/consumers"),
+    ):
+        await screen.go(hash_)
+        await screen.settled()
+        faults += await screen.looks(name)
+    await screen.page.click("button:text-is('Create a consumer')")
+    faults += await screen.looks("consumer-form")
+    await screen.go("#/streams/JOBS/consumers/odd")
+    await screen.page.keyboard.press("Escape")
+    await screen.page.click("button:text-is('Reset')")
+    await expect(dialog(screen).locator(".panel p")).to_contain_text("come again")
+    faults += await screen.looks("consumer-reset")
+    assert not faults, "\n".join(faults)
+
+
+async def test_many_consumers_are_loaded_page_by_page(screen: Screen, jobs: Client) -> None:
+    names = [f"c{at:03}" for at in range(MANY)]
+    for name in names:
+        jobs.publish(f"$JS.API.CONSUMER.CREATE.JOBS.{name}", _created(name), b"made")
+    await eventually(lambda: _made(jobs), 20, "the consumers are not there")
+    await screen.enter("app", "#/streams/JOBS/consumers")
+    await expect(screen.page.locator(".bar")).to_contain_text(f"{MANY + 1} consumers")
+    assert await screen.page.locator("tbody tr").count() < MANY, "only rows in sight are drawn"
+    await screen.page.fill("input[type=search]", names[-1])
+    await expect(screen.page.locator("tbody tr")).to_have_count(1)
+    await screen.go("#/consumers")
+    await expect(screen.page.locator(".bar")).to_contain_text(f"{MANY + 3} consumers")
+
+
+def _created(name: str) -> bytes:
+    return json.dumps({"stream_name": "JOBS", "config": {"durable_name": name, "ack_policy": "explicit"}}).encode()
+
+
+async def _made(client: Client) -> bool:
+    return bool((await client.api("STREAM.INFO.JOBS"))["state"]["consumer_count"] == MANY + 1)
+
+
+async def test_a_pinned_client_is_unpinned(screen: Screen, jobs: Client) -> None:
+    config = {
+        "durable_name": "pin",
+        "ack_policy": "explicit",
+        "priority_policy": "pinned_client",
+        "priority_groups": ["g"],
+    }
+    await jobs.api("CONSUMER.CREATE.JOBS.pin", {"stream_name": "JOBS", "config": config})
+    jobs.subscribe("pinned", lambda message: None)
+    jobs.publish("$JS.API.CONSUMER.MSG.NEXT.JOBS.pin", b'{"batch":1,"group":"g","expires":30000000000}', b"pinned")
+    await screen.enter("app", "#/streams/JOBS/consumers/pin")
+    await expect(screen.page.locator(".terms").first).to_contain_text("pinned to")
+    await screen.page.click("button:text-is('Unpin')")
+    await dialog(screen).locator("button.danger").click()
+    await told(screen, "Nobody is pinned in g.")
+    await expect(screen.page.locator(".terms").first).to_contain_text("nobody is pinned")

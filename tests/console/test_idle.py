@@ -27,14 +27,14 @@ async def test_neither_an_open_port_nor_a_hidden_page_nor_a_closed_one_asks_for_
     await screen.page.evaluate("Object.defineProperty(document, 'hidden', { get: () => true })")
     await asyncio.sleep(0.5)
     sent.clear()
-    await asyncio.sleep(4.2)
-    assert not re.findall(REQUESTS, "".join(sent)), "two rounds, hidden"
+    await asyncio.sleep(2.2)
+    assert not re.findall(REQUESTS, "".join(sent)), "a round, hidden"
     await screen.close()
     screen.check()
     for node in demo.cluster.nodes:
         await eventually(lambda node=node: _is_alone(node), 5, "the page's connection is still there")
     before = [await counted(node) for node in demo.cluster.nodes]
-    await asyncio.sleep(2)
+    await asyncio.sleep(1)
     assert [await counted(node) for node in demo.cluster.nodes] == before
 
 

@@ -6,6 +6,7 @@ import difflib
 import random
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest_asyncio
 from playwright.async_api import Locator, expect
@@ -21,7 +22,7 @@ KEYS = 300
 async def bucket(demo: Demo) -> AsyncIterator[Client]:
     """A bucket SETTINGS: 300 keys below three regions, a number, and `mode` with three revisions."""
     async with await demo.cluster[0].connect() as client:
-        more = {"max_msgs_per_subject": 5, "allow_rollup_hdrs": True, "deny_delete": True}
+        more: dict[str, Any] = {"max_msgs_per_subject": 5, "allow_rollup_hdrs": True, "deny_delete": True}
         await create_stream(client, "KV_SETTINGS", ["$KV.SETTINGS.>"], 3, **more)
         for at in range(KEYS):
             client.publish(f"$KV.SETTINGS.region{at % 3}.user{at % 30}.k{at}", b"%d" % at)
@@ -140,6 +141,27 @@ async def _watched(client: Client, wanted: bool = True) -> bool:
     return any(one.get("push_bound", False) for one in found) == wanted
 
 
+async def test_a_mirror_of_another_name_shows_the_keys_of_its_origin(screen: Screen, bucket: Client) -> None:
+    config = {"name": "KV_COPIED", "mirror": {"name": "KV_SETTINGS"}, "num_replicas": 1, "mirror_direct": True}
+    await bucket.api("STREAM.CREATE.KV_COPIED", config)
+    try:
+        await eventually(lambda: _mirrored(bucket), 10, "the mirror does not follow")
+        await screen.enter("app", "#/kv/COPIED?filter=mode")
+        row = screen.page.locator("table.keys tbody tr")
+        await expect(row).to_have_count(1)
+        await expect(row).to_contain_text("plain")
+        await row.locator("a").click()
+        await expect(screen.page.locator(".history tbody tr")).to_have_count(3)
+        for button in await screen.page.locator(".actions button").all():
+            assert await button.get_attribute("title") == "A mirror takes its values from KV_SETTINGS."
+    finally:
+        await bucket.api("STREAM.DELETE.KV_COPIED")
+
+
+async def _mirrored(client: Client) -> bool:
+    return bool((await client.api("STREAM.INFO.KV_COPIED"))["state"]["messages"] == KEYS + 3)
+
+
 async def test_a_bucket_is_made_and_goes_by_its_name(screen: Screen, demo: Demo) -> None:
     await screen.enter("app", "#/kv")
     await screen.page.click("button:text-is('Create a bucket')")
@@ -176,3 +198,59 @@ async def test_differences_are_the_fewest_lines_and_give_both_texts(screen: Scre
         assert "\n".join(line for sign, line in lines if sign != "-") == now
         theirs = [line for line in difflib.ndiff(old.split("\n"), now.split("\n")) if line[0] in "+-"]
         assert sum(sign != " " for sign, _ in lines) <= len(theirs)
+
+
+async def test_how_they_look(screen: Screen, bucket: Client) -> None:
+    faults: list[str] = []
+    await screen.enter("app")
+    pages = {
+        "kv": "#/kv", "kv-live": "#/kv/SETTINGS/live", "kv-configuration": "#/kv/SETTINGS/configuration",
+        "kv-key": "#/kv/SETTINGS/k/mode", "kv-difference": "#/kv/SETTINGS/k/mode?rev=302&against=301",
+        "kv-keys": "#/kv/SETTINGS?filter=user7",
+    }  # fmt: skip
+    for name, hash_ in pages.items():
+        await screen.go(hash_)
+        await screen.settled()
+        faults += await screen.looks(name)
+    await screen.page.click("button:text-is('New key')")
+    faults += await screen.looks("kv-new-key")
+    assert not faults, "\n".join(faults)
+
+
+async def test_the_tree_of_any_keys_has_each_once(screen: Screen) -> None:
+    """All open, the rows are all keys in order, each below its branches, and each branch counts what is below it."""
+    random.seed(7)
+    sets = [
+        sorted({".".join(random.choices(["a", "ab", "a-b", "b"], k=random.randrange(1, 4))) for _ in range(12)})
+        for _ in range(200)
+    ]
+    await screen.go()
+    found = await screen.page.evaluate(
+        """async (sets) => { const { branches, rowsOf } = await import("./key_tree.js");
+        return sets.map((keys) => rowsOf(keys, branches(keys))); }""",
+        sets,
+    )
+    for keys, rows in zip(sets, found, strict=True):
+        assert [row["key"] for row in rows if "key" in row] == keys
+        assert {row["path"]: row["count"] for row in rows if "path" in row} == {
+            path: sum(key.startswith(path) for key in keys)
+            for key in keys
+            for path in (key[: dot + 1] for dot, letter in enumerate(key) if letter == ".")
+        }
+
+
+async def test_a_hundred_thousand_keys_are_drawn_in_no_time(screen: Screen) -> None:
+    await screen.go()
+    took = await screen.page.evaluate(
+        """async () => { const { rowsOf } = await import("./key_tree.js");
+        const keys = Array.from({ length: 100000 }, (_, at) => `r${at % 20}.u${at % 500}.k${at}`).sort();
+        let least = 1e9;
+        for (let round = 0; round < 5; round += 1) {
+          const began = performance.now();
+          const rows = rowsOf(keys, new Set(["r0.", "r7.", "r7.u107."]));
+          least = Math.min(least, performance.now() - began);
+          if (rows.length !== 270) throw new Error(`${rows.length} rows`);
+        }
+        return least; }"""
+    )
+    assert took < 50, took

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Locator, expect
+from playwright.async_api import FilePayload, Locator, expect
 
 from testkit.client import Client, create_stream
 from tests.console.browser import Demo, Screen
@@ -36,7 +36,8 @@ def dialog(screen: Screen) -> Locator:
 
 
 async def upload(screen: Screen, name: str, data: bytes) -> None:
-    await screen.page.set_input_files("input[type=file]", [{"name": name, "mimeType": "text/plain", "buffer": data}])
+    files: list[FilePayload] = [{"name": name, "mimeType": "text/plain", "buffer": data}]
+    await screen.page.set_input_files("input[type=file]", files)
 
 
 def row(screen: Screen, name: str) -> Locator:
@@ -120,3 +121,17 @@ async def test_plain_http_has_no_crypto_subtle_and_needs_none(screen: Screen, do
     await upload(screen, "note", b"text")
     await expect(row(screen, "note")).to_have_count(1)
     assert await download(screen, "note") == b"text"
+
+
+@pytest.mark.parametrize("docs", ["stock"], indirect=True)
+async def test_how_they_look(screen: Screen, docs: Client) -> None:
+    await screen.enter("app", "#/objects")
+    await screen.settled()
+    faults = await screen.looks("objects")
+    await screen.go("#/objects/DOCS")
+    await screen.page.wait_for_selector(".actions")
+    await upload(screen, "a rather long name of a picture of somebody's holidays.jpeg", os.urandom(CHUNK))
+    await expect(screen.page.locator(".transfer")).to_contain_text("stored")
+    await expect(screen.page.locator("tbody tr")).to_have_count(1)
+    faults += await screen.looks("objects-bucket")
+    assert not faults, "\n".join(faults)

@@ -216,6 +216,26 @@ def test_tls_of_clients_routes_and_leaf_links(tmp_path: Path) -> None:
         assert 7422 in {port["port"] for port in service["spec"]["ports"]}
 
 
+def test_the_console_and_the_ingress_of_the_comment(tmp_path: Path) -> None:
+    """The example is what `extraResources` takes, and leads to a port that the service has."""
+    assert not configuration(documents(render()), tmp_path).console
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    start = lines.index("# extraResources:")
+    end = next(at for at in range(start, len(lines)) if not lines[at].startswith("#"))
+    example = tmp_path / "values.yaml"
+    example.write_text("\n".join(line[2:] for line in lines[start:end]) + "\n")
+    found = documents(render("console.enabled=true", "fullnameOverride=jc-jetcluster", file=example))
+    check(found)
+    assert configuration(found, tmp_path).console
+    rule = one(found, "Ingress")["spec"]["rules"][0]["http"]["paths"][0]
+    wanted = rule["backend"]["service"]
+    (service,) = [
+        document for document in found
+        if document["kind"] == "Service" and document["metadata"]["name"] == wanted["name"]
+    ]  # fmt: skip
+    assert wanted["port"]["name"] in {port["name"] for port in service["spec"]["ports"]}
+
+
 def test_values_of_an_edge(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     found = documents(render(file=CHART / "values-edge.yaml"))

@@ -1,6 +1,6 @@
 // What the servers say is wrong, from the server of this connection, which asks the others: the page and the count in the
 // navigation show the same.
-import { session, sysOne } from "./session.js";
+import { may, session, sysOne } from "./session.js";
 import { signal } from "./vendor/ui.js";
 
 export const findings = signal(null);
@@ -8,8 +8,14 @@ export const findings = signal(null);
 
 const WORST = ["bad", "warn", "note"];
 
+/** The subject that a user needs to be allowed. */
+export function findingsSubject() {
+  return `$SYS.REQ.SERVER.${session.value.nc.info.server_id}.FINDINGS`;
+}
+
 export async function loadFindings() {
   const { nc } = session.value;
+  if (!may(findingsSubject())) throw new Error(`this user may not publish to ${findingsSubject()}`);
   const found = await sysOne(nc.info.server_id, "FINDINGS", { cluster: true });
   if (session.value?.nc === nc) findings.value = found;
   return found;

@@ -1,7 +1,7 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
 import { read, readLast } from "./messages.js";
-import { rest } from "./pace.js";
+import { pause } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
 const PREFIX = "KV_";
@@ -53,11 +53,11 @@ export async function keysOf({ stream, prefix }, seen = () => {}) {
     pages.push(counts);
     subjects = subjects.concat(found);
     seen(subjects.length, page.total);
-    await rest();
+    await pause();
     if (!found.length || subjects.length >= (page.total ?? 0)) break;
   }
   subjects.sort();
-  await rest();
+  await pause();
   const kept = (key) => pages.find((counts) => prefix + key in counts)?.[prefix + key];
   return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept };
 }

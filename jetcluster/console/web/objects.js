@@ -3,7 +3,7 @@
 // The clients' library does it only where the browser has `crypto.subtle`, which it has not over plain HTTP.
 import { headers as newHeaders, nuid, sha256 } from "./vendor/nats.js";
 import { read, readLast } from "./messages.js";
-import { pacer } from "./pace.js";
+import { pacer } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, text } from "./session.js";
 
 const PREFIX = "OBJ_";

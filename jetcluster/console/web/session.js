@@ -146,14 +146,16 @@ export async function raw(subject, payload, headers = undefined, timeout = ASK_M
 
 /**
  * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`.
+ * `counted(number)` is called after `wait` with how many have come by then, the late ones too.
  */
-export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, headers = undefined } = {}) {
+export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, headers = undefined, counted = null } = {}) {
   const connection = nc();
   const found = [];
   asked.requests += 1;
   return new Promise((resolve, reject) => {
     let silence = 0;
     const timer = setTimeout(() => finish(), wait);
+    if (counted) setTimeout(() => subscription.unsubscribe() || counted(found.length), wait);
     const subscription = connection.subscribe(createInbox(session.value.inbox), {
       callback: (error, message) => {
         if (error || (!message.data.length && message.headers?.code === 503)) {
@@ -169,9 +171,9 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
     function finish(error = null) {
       clearTimeout(timer);
       clearTimeout(silence);
-      subscription.unsubscribe();
+      if (!counted) subscription.unsubscribe();
       if (error) reject(error);
-      else resolve(found);
+      else resolve([...found]);
     }
     connection.publish(subject, payload, { reply: subscription.getSubject(), headers });
   });
@@ -182,10 +184,11 @@ let servers = 0;
 
 /** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. */
 export async function sys(kind, body = {}) {
-  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS });
+  const counted = (number) => (servers = number); // a slow one is waited for the next time, a lost one no more
+  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS, counted });
   const found = answers.map((message) => message.json());
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
-  servers = Math.max(1, found.length);
+  if (found.length && found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
   return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
 }
 

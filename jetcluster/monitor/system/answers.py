@@ -97,7 +97,7 @@ _LISTS = frozenset({("STATZ", "accounts"), ("HISTORY", "columns")})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
-    "safe-to-restart", "details", "include_unused", "all", "cluster",
+    "safe-to-restart", "details", "include_unused", "all", "cluster", "lag",
 })  # fmt: skip
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}

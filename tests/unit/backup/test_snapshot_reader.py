@@ -26,6 +26,8 @@ def test_consumers_are_read_and_the_rest_is_not_waited_for() -> None:
     server.consumers = {"a": {"config": {}}, "b": {"config": {"x": 1}}}
     with Peer(server) as peer, Connection([peer.url]) as connection:
         assert consumers_in(connection, "S", 5.0) == server.consumers
+        acks = [subject for subject, *_ in peer.published if subject.startswith(b"$JS.SNAPSHOT.ACK.")]
+        assert acks[-1].startswith(b"$JS.SNAPSHOT.ACK.S.x.0."), "so that the sender sees that nobody is there"
         assert consumers_in(connection, "S", 5.0) == server.consumers  # over the same connection
         server.consumers = {}
         assert consumers_in(connection, "S", 5.0) == {}
@@ -40,3 +42,15 @@ def test_a_snapshot_that_is_cut_off_is_told() -> None:
         pytest.raises(SnapshotEndedError, match="No Flow Response"),
     ):
         list(entries(connection, "S", 5.0, consumers=False))
+
+
+def test_a_server_with_too_many_snapshots_is_asked_again_later() -> None:
+    error = b'{"error":{"code":500,"err_code":10064,"description":"snapshot failed: too many"}}'
+    server = FakeServer([1])
+    server.failures = [b"MSG %%(reply)b 1 %d\r\n%b\r\n" % (len(error), error)]
+    with (
+        Peer(server) as peer,
+        Connection([peer.url]) as connection,
+        pytest.raises(SnapshotEndedError, match="too many"),
+    ):
+        consumers_in(connection, "S", 5.0)

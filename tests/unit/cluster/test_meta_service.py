@@ -15,6 +15,7 @@ from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -35,6 +36,7 @@ class Leader:
         self.led_by: str | None = None
         """The server that leads the streams."""
         self.rules = PlacementRules()
+        self.log = ListLog()
         self._requests = 0
         self._index = 0
         for peer in sorted(self.online):
@@ -51,6 +53,7 @@ class Leader:
             clustered=clustered,
             leader=lambda gid: self.led_by,
             rules=lambda: self.rules,
+            log=self.log,  # type: ignore[arg-type]
         )
 
     def _apply(self, command: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jetcluster.doctor.facts import (
     ConfigFacts,
     ConsumerFacts,
     MachineFacts,
+    RefusalFacts,
     Remote,
     ReplicaFacts,
     ServerFacts,
@@ -28,7 +29,7 @@ from jetcluster.doctor.facts import (
 from jetcluster.doctor.finding import Finding
 from jetcluster.doctor.machine_rules import look_at_machine
 from jetcluster.doctor.server_rules import look_at_server
-from jetcluster.doctor.stream_rules import look_at_stream
+from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 
 GIB = 1 << 30
 NAMES = ("n1", "n2", "n3")
@@ -143,6 +144,7 @@ def _cluster() -> list[Case]:
     gone = {"absent": (Absent("n3", 12.0),), "linked": ("n2",)}
     gone_too = {"absent": (Absent("n3", -1.0),), "linked": ("n1",)}
     known = {**gone, "left_out": ("n3",)}
+    no_streams = {"jetstream": False, "linked": (), "members": ()}
     asleep = Unanswered("n3", "timed out")
     alone = {"meta_leader": "", "absent": (Absent("n2", 1.0), Absent("n3", 1.0)), "linked": ()}
     pair = {"members": ("n1", "n2"), "linked": ("n2",)}
@@ -163,6 +165,7 @@ def _cluster() -> list[Case]:
         ("JC206", cluster({"config": ConfigFacts(jetstream=True, sync_interval=2.0)}), cluster(no_keeper)),
         ("JC207", cluster(pair, {**pair, "linked": ("n1",)}, there=2), cluster()),
         ("JC208", cluster({"linked": ("n2",)}, {}, {"linked": ("n2",)}), cluster(gone, gone_too, there=2)),
+        ("JC208", cluster({"linked": ("n2",)}, {}, {"linked": ("n2",)}), cluster({"linked": ("n2",)}, {}, no_streams)),
         ("JC209", cluster({"left_out": ("n4",)}), cluster()),
         ("JC210", cluster(unanswered=(asleep,), there=2), cluster()),
     ]  # fmt: skip
@@ -208,7 +211,9 @@ def _streams() -> list[Case]:
         ("JC319", stream(consumers=0, retention="workqueue"), stream(consumers=0, retention="workqueue", messages=0)),
         ("JC320", stream(consumers=0, retention="interest"), stream(consumers=0)),
     ]  # fmt: skip
-    return [Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows]
+    refusal = RefusalFacts("n1", "A", "S", 10005, "no suitable peers for placement", ("n1: it is offline",), 12.0)
+    refused = Case("JC321", lambda facts: look_at_refusal(facts) if facts is not None else (), refusal, None)
+    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused]
 
 
 def _consumers() -> list[Case]:
@@ -221,7 +226,8 @@ def _consumers() -> list[Case]:
         ("JC401", consumer(waiting=1), consumer(waiting=1, ack_pending=10, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=9, pending=0)),
-        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=3.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=6.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=3.0)),
         ("JC403", consumer(paused=60.0), consumer()),
         ("JC404", consumer(ack_pending=10, redelivered=10), consumer(ack_pending=11, redelivered=10)),
         ("JC404", consumer(ack_pending=10, redelivered=10, acked=3.0), consumer(ack_pending=9, redelivered=9)),

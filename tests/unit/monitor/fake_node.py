@@ -124,6 +124,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         clustered=True,
         replicas={7: replica},
         broken={},
+        refusals=None,
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         durability=SimpleNamespace(differing=["B"]),

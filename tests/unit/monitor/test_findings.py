@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.refusals import Refusals
 from jetcluster.doctor.facts import Absent
+from jetcluster.errors import by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.limits import UNLIMITED
 from jetcluster.monitor.findings import Findings
 from jetcluster.server.server import Server
 from jetcluster.store.api import DamagedError
+from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
 from tests.unit.doctor.cases import server as facts_of
 from tests.unit.monitor import fake_node
@@ -149,3 +152,12 @@ async def test_a_server_that_hangs_holds_up_no_other_request(
         assert (await asker.next())[1]["data"]["unanswered"] == ["n2"]
     finally:
         await own.stop()
+
+
+async def test_a_stream_that_was_refused_here(node: Any) -> None:
+    refusals = Refusals(node.clock, ListLog())  # type: ignore[arg-type]
+    refusals.note("A", "S", "q", by_code(10047), ["6 GiB are asked for", "3 GiB are left"])
+    node.jetstream.jetstream.refusals = refusals
+    (found,) = (one for one in (await findings(node).answer("a", cluster=False))["findings"] if one["code"] == "JC321")
+    assert found["what"] == "Stream S was refused 0 s ago: insufficient storage resources available (10047)"
+    assert found["why"] == "6 GiB are asked for; 3 GiB are left"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from jetcluster.budget import at_once
 from jetcluster.health.history_file import PERIOD_SECONDS
 from jetcluster.latency import Latency
 from jetcluster.monitor import history
-from jetcluster.monitor.history import COLUMNS, FILE_NAME, History, Sampler
+from jetcluster.monitor.history import COLUMNS, FILE_NAME, History, Sampler, beside
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
@@ -145,6 +146,25 @@ async def test_a_file_taken_away_is_made_again(rig: Rig) -> None:
     (Path(rig.node.jetstream.store_dir) / FILE_NAME).unlink()
     await rig.run(2)
     assert (Path(rig.node.jetstream.store_dir) / FILE_NAME).stat().st_size > 1_000_000
+
+
+async def test_work_beside_the_loop() -> None:
+    assert await beside(lambda: 7) == 7
+    with pytest.raises(OSError, match="torn"):
+        await beside(lambda: (_ for _ in ()).throw(OSError("torn")))
+    over, names = threading.Event(), []
+
+    def hangs() -> None:
+        names.append((threading.current_thread().daemon, threading.current_thread().name))
+        over.wait()
+
+    task = asyncio.ensure_future(beside(hangs))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    over.set()
+    assert names == [(True, "history")], "the end of a process waits for no such thread"
 
 
 async def test_bad_queries(rig: Rig) -> None:

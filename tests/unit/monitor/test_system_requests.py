@@ -55,6 +55,7 @@ async def test_the_data_are_those_of_the_endpoints(system: Asker, node: Any) -> 
     source = NodeSource(node)
     for kind, options, query in (
         ("JSZ", {"accounts": True, "streams": True, "limit": 5}, {"accounts": "1", "streams": "1", "limit": "5"}),
+        ("JSZ", {"streams": True, "lag": True}, {"streams": "1", "lag": "1"}),
         ("SUBSZ", {"subscriptions": True, "account": "$G"}, {"subs": "1", "acc": "$G"}),
         ("ACCOUNTZ", {"account": "$G"}, {"acc": "$G"}),
         ("RAFTZ", {"account": "$G"}, {"acc": "$G"}),

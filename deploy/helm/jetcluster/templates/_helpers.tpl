@@ -109,6 +109,7 @@ capabilities: { drop: [ALL] }
 {{- $config := dict "port" (int .Values.config.nats.port) "http_port" (int .Values.config.monitor.port) "pid_file" "/run/jetcluster/server.pid" "lame_duck_grace_period" "10s" "lame_duck_duration" "30s" -}}
 {{- $workers := toString .Values.config.workers -}}
 {{- if ne $workers "1" }}{{ $_ := set $config "workers" (ternary $workers (int .Values.config.workers) (eq $workers "auto")) }}{{ end -}}
+{{- if .Values.console.enabled }}{{ $_ := set $config "console" true }}{{ end -}}
 {{- with .Values.config.jetstream -}}
 {{- if .enabled -}}
 {{- $js := dict "store_dir" .fileStore.dir -}}

@@ -13,6 +13,12 @@ function resolved(element, name) {
   return color;
 }
 
+/** A time of the axis; seconds only where the ticks are that close. */
+function clock(at, ticks) {
+  const close = ticks.at(-1) - ticks[0] < 600;
+  return new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: close ? "2-digit" : undefined });
+}
+
 /** `series`: [{ label, values }] over `times` (Unix seconds); `show(value)` renders an axis value. */
 export function Chart({ title, metric, times, series, show }) {
   const box = useRef(null);
@@ -28,8 +34,8 @@ export function Chart({ title, metric, times, series, show }) {
         height: HEIGHT_PX,
         legend: { live: true },
         cursor: { drag: { x: false, y: false } },
-        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(high ?? 1, 1e-9) * 1.1] } },
-        axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((value) => show(value)) }],
+        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high > 0 ? high : 1) * 1.1] } },
+        axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => clock(at, ticks)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map((value) => show(value)) }],
         series: [
           { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
           ...series.map((one, at) => ({

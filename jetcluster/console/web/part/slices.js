@@ -20,3 +20,13 @@ export async function inSlices(count, step, over = () => false) {
 export function pause() {
   return new Promise((go) => setTimeout(go));
 }
+
+/** Returns a function to await between pieces of work that wait themselves: it pauses once a slice has taken its time. */
+export function pacer() {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < SLICE_MS) return;
+    await pause();
+    began = performance.now();
+  };
+}

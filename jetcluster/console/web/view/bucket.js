@@ -67,7 +67,7 @@ function Live({ bucket }) {
   const [rows, setRows] = useState([]);
   const [state, set] = useState({ on: true, error: null, count: 0 });
   const kept = useRef([]);
-  const allowed = mayWatch(bucket);
+  const allowed = mayWatch(bucket) && !bucket.mirror;
   useEffect(() => {
     if (!allowed || !state.on) return () => {};
     let stop = () => {};
@@ -80,7 +80,9 @@ function Live({ bucket }) {
       set((old) => ({ ...old, count }));
     };
     const told = (one) => {
-      kept.current = [one, ...kept.current.slice(0, MOST_CHANGES - 1)];
+      // Without the value itself, which may be a megabyte.
+      const change = { ...one, value: preview(one.value), size: one.value.length };
+      kept.current = [change, ...kept.current.slice(0, MOST_CHANGES - 1)];
       count += 1;
       // A busy bucket changes more often than anybody can read.
       if (!timer && !over) timer = setTimeout(draw, DRAWN_EVERY_MS);
@@ -93,14 +95,15 @@ function Live({ bucket }) {
       stop();
     };
   }, [bucket.stream, state.on, allowed]);
+  if (bucket.mirror) return html`<p class="notice">A mirror changes as its origin does: <a href=${to("kv", bucket.mirror.slice("KV_".length), "live")}>${bucket.mirror}</a>.</p>`;
   if (!allowed) return html`<p class="notice">To watch, a user must be allowed to create a consumer: publish to <code>$JS.API.CONSUMER.CREATE.${bucket.stream}.></code></p>`;
   const columns = [
     { id: "revision", title: "Revision", end: true, value: (one) => one.revision, show: (one) => exact(one.revision) },
     { id: "time", title: "Time", value: (one) => one.time, show: (one) => time(one.time) },
     { id: "key", title: "Key", value: (one) => one.key, show: (one) => html`<a class="mono" href=${to("kv", bucket.name, "k", one.key)}>${one.key}</a>` },
     { id: "what", title: "What", value: (one) => one.operation, show: (one) => html`<${Operation} of=${one.operation} />` },
-    { id: "size", title: "Size", end: true, value: (one) => one.value.length, show: (one) => bytes(one.value.length) },
-    { id: "value", title: "Value", value: (one) => preview(one.value), show: (one) => html`<span class="mono clip wide">${preview(one.value)}</span>` },
+    { id: "size", title: "Size", end: true, value: (one) => one.size, show: (one) => bytes(one.size) },
+    { id: "value", title: "Value", value: (one) => one.value, show: (one) => html`<span class="mono clip wide">${one.value}</span>` },
   ];
   return html`<${Notice} error=${state.error} />
     <${Table} label="changes" columns=${columns} rows=${rows} keyOf=${(one) => one.revision} sort="-revision" empty=${state.on ? "Nothing has changed since this page was opened." : "Stopped."}>

@@ -95,7 +95,7 @@ function Tree({ bucket, rows, toggle, cache, kept, seq }) {
       try {
         if (cache.size > MOST_READ) cache.clear();
         for (const key of missing) cache.set(key, null);
-        for (const one of await entriesOf(bucket, missing, READ_BYTES)) cache.set(one.key, one);
+        for (const one of await entriesOf(bucket, missing, READ_BYTES)) cache.set(one.key, { ...one, value: preview(one.value) });
         setError(null);
       } catch (failure) {
         setError(failure);
@@ -128,7 +128,7 @@ function Branch({ row, toggle }) {
 }
 
 function Leaf({ bucket, row, entry, kept }) {
-  const value = entry && (entry.operation === "PUT" ? html`<span class="mono clip wide">${preview(entry.value) || html`<span class="faint">(empty)</span>`}</span>` : html`<${Operation} of=${entry.operation} />`);
+  const value = entry && (entry.operation === "PUT" ? html`<span class="mono clip wide">${entry.value || html`<span class="faint">(empty)</span>`}</span>` : html`<${Operation} of=${entry.operation} />`);
   return html`<tr><td style=${indent(row.depth)}><a class="mono" href=${to("kv", bucket.name, "k", row.key)} title=${row.key}>${row.label || "(no name)"}</a></td>
     <td>${value}</td><td class="end">${entry ? exact(entry.revision) : ""}</td><td class="end">${exact(kept)}</td>
     <td class="end">${entry && html`<span title=${time(entry.time)}>${ago(entry.time)}</span>`}</td></tr>`;

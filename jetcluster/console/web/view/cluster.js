@@ -43,7 +43,8 @@ function Servers() {
   if (!poll.data) return html`<${Waiting} poll=${poll} what="the servers" />`;
   const { servers, meta, expected } = poll.data;
   const present = servers.filter((one) => one.present);
-  const sum = (name) => present.reduce((total, one) => total + (rates[`${one.id} ${name}`] ?? 0), 0);
+  // A rate takes two looks: none yet is a dash, as in the rows.
+  const sum = (name) => present.map((one) => rates[`${one.id} ${name}`]).reduce((total, one) => (one === undefined ? total : (total ?? 0) + one), undefined);
   const ill = servers.filter((one) => one.status !== "good");
   const rate = (server, name, show) => (server.present ? `${show(rates[`${server.id} ${name}`])}/s` : "–");
 

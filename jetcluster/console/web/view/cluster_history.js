@@ -4,7 +4,7 @@ import { bytes, count, seconds } from "../format.js";
 import { Chart } from "../part/chart.js";
 import { Notice, usePoll, Waiting } from "../part/poll.js";
 import { refine, route } from "../route.js";
-import { sys } from "../session.js";
+import { may, sys } from "../session.js";
 
 const POLL_MS = 30_000;
 const POINTS = 240;
@@ -37,10 +37,17 @@ const JOIN = {
   min: (values) => Math.min(...values),
 };
 
+/** Throws what a user without the right is told. */
+function allowed() {
+  const subject = "$SYS.REQ.SERVER.PING.HISTORY";
+  if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
+  return true;
+}
+
 export function ClusterHistory() {
   const hours = route.value.query.get("hours") ?? "1";
   const chosen = route.value.query.get("server") ?? "";
-  const poll = usePoll(() => sys("HISTORY", { seconds: Number(hours) * 3600, points: POINTS, columns: COLUMNS }), POLL_MS, [hours]);
+  const poll = usePoll(() => allowed() && sys("HISTORY", { seconds: Number(hours) * 3600, points: POINTS, columns: COLUMNS }), POLL_MS, [hours]);
   const kept = useMemo(() => (poll.data ?? []).filter((one) => one.data.columns), [poll.data]);
   const of = useMemo(() => kept.filter((one) => !chosen || one.server.name === chosen), [kept, chosen]);
   const charts = useMemo(() => joined(of), [of]);

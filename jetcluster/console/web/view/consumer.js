@@ -45,8 +45,9 @@ export function Consumer({ stream, name }) {
       <${Figure} name="Last ack" value=${ago(info.ack_floor.last_active)} metric="ack_floor.last_active" />
     <//>
     <${Progress} info=${info} of=${of} />
-    <${Chart} title="Left to do" metric="num_pending, num_ack_pending" times=${past.times} show=${count}
-      series=${[{ label: "pending", values: past.pending }, { label: "ack pending", values: past.ackPending }]} />
+    ${past.times.length > 1 &&
+    html`<${Chart} title="Left to do" metric="num_pending, num_ack_pending" times=${past.times} show=${count}
+      series=${[{ label: "pending", values: past.pending }, { label: "ack pending", values: past.ackPending }]} />`}
     <div class="columns">
       <section class="panel"><h2>State</h2><${Terms} rows=${stateRows(info, of)} /></section>
       <section class="panel"><h2>Configuration</h2><${Terms} rows=${configRows(info.config)} /></section>

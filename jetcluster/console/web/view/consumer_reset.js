@@ -75,7 +75,7 @@ function Preview({ found }) {
       : html`<b>Nothing comes again.</b>`}
       ${" "}${exact(fresh)} that it has not delivered yet follow.${skipped > 0 ? html` <b class="reason">${exact(skipped)} that it has not delivered yet are skipped.</b>` : ""}</p>
     ${first.length > 0 &&
-    html`<div class="scroll"><table><thead><tr><th scope="col" class="end">Sequence</th><th scope="col">Time</th><th scope="col">Subject</th><th scope="col">Payload</th></tr></thead>
+    html`<div class="scroll" tabindex="0" role="region" aria-label="The first messages"><table><thead><tr><th scope="col" class="end">Sequence</th><th scope="col">Time</th><th scope="col">Subject</th><th scope="col">Payload</th></tr></thead>
       <tbody>${first.map((one) => html`<tr key=${one.seq}><td class="end">${one.seq}</td><td>${time(one.time)}</td><td class="mono">${one.subject}</td><td class="mono"><span class="clip">${preview(one.data)}</span></td></tr>`)}</tbody></table></div>`}
   </div>`;
 }

@@ -65,12 +65,17 @@ function Group({ group, more }) {
     <div><${Chip} kind=${KINDS[first.severity]}>${first.severity}<//> <code title=${`docs/${first.page}`}>${first.code}</code></div>
     ${group.map((one, at) => html`<div key=${keyOf(one)}>
       <b>${one.what}</b> <${About} one=${one} />
-      ${one.why !== group[at + 1]?.why && html`<p class="faint">${one.why}</p>`}
+      ${one.why !== group[at + 1]?.why && html`<p class="faint">${prose(one.why)}</p>`}
     </div>`)}
     ${more > 0 && html`<p class="faint">and ${exact(more)} more of this kind</p>`}
-    <p><b>What to do:</b> ${first.do}</p>
+    <p><b>What to do:</b> ${prose(first.do)}</p>
     <p class="faint">More: <code>docs/${first.page}</code></p>
   </li>`;
+}
+
+/** A text with what stands in backticks as code. */
+function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
 }
 
 function keyOf(one) {

@@ -63,7 +63,7 @@ function Value({ entry }) {
 }
 
 function History({ name, of, history, shown, against }) {
-  return html`<div class="scroll"><table class="history"><thead><tr><th scope="col" class="end">Revision</th><th scope="col">Time</th><th scope="col">Value</th><th scope="col">Compare</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="History"><table class="history"><thead><tr><th scope="col" class="end">Revision</th><th scope="col">Time</th><th scope="col">Value</th><th scope="col">Compare</th></tr></thead>
     <tbody>${history.map((one, at) => {
       const before = history[at + 1];
       return html`<tr key=${one.revision} aria-current=${one === shown ? "true" : undefined}>

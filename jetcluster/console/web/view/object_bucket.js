@@ -27,17 +27,17 @@ export function ObjectBucket({ name }) {
   const { bucket, objects } = poll.data;
   const no = whyNoChange(bucket);
   const columns = [
-    { id: "name", title: "Object", value: (one) => one.name, show: (one) => html`<b class="clip wide" title=${one.name}>${one.name}</b> ${one.link && html`<${Chip} title=${`${one.link.bucket}/${one.link.name ?? ""}`}>link<//>`}` },
-    { id: "size", title: "Size", end: true, hint: "size of its metadata", value: (one) => one.size, show: (one) => html`<span title=${`${exact(one.size)} bytes`}>${bytes(one.size)}</span>` },
-    { id: "chunks", title: "Chunks", end: true, hint: "chunks of its metadata", value: (one) => one.chunks, show: (one) => exact(one.chunks) },
-    { id: "time", title: "Modified", end: true, hint: "time of its metadata", value: (one) => one.time, show: (one) => html`<span title=${ago(one.time)}>${time(one.time)}</span>` },
-    { id: "digest", title: "Digest", hint: "SHA-256, base64url", value: (one) => one.digest, show: (one) => html`<span class="mono clip short" title=${one.digest}>${one.digest.replace(/^sha-256=/i, "")}</span>` },
-    { id: "description", title: "Description", value: (one) => one.description, show: (one) => html`<span class="clip" title=${one.description}>${one.description}</span>` },
+    { id: "name", title: "Object", value: (one) => one.name, show: (one) => html`<b class="clip" title=${one.name}>${one.name}</b> ${one.link && html`<${Chip} title=${`${one.link.bucket}/${one.link.name ?? ""}`}>link<//>`}` },
     {
       id: "do", title: "Actions", value: () => "",
       show: (one) => html`<span class="pair"><button type="button" class="small" disabled=${Boolean(one.link)} title=${one.link ? "It is a link." : ""} onClick=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download</button>
         <button type="button" class="small danger" disabled=${Boolean(no)} title=${no} onClick=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete</button></span>`,
     },
+    { id: "size", title: "Size", end: true, hint: "size of its metadata", value: (one) => one.size, show: (one) => html`<span title=${`${exact(one.size)} bytes`}>${bytes(one.size)}</span>` },
+    { id: "chunks", title: "Chunks", end: true, hint: "chunks of its metadata", value: (one) => one.chunks, show: (one) => exact(one.chunks) },
+    { id: "time", title: "Modified", end: true, hint: "time of its metadata", value: (one) => one.time, show: (one) => html`<span title=${ago(one.time)}>${time(one.time)}</span>` },
+    { id: "digest", title: "Digest", hint: "SHA-256, base64url", value: (one) => one.digest, show: (one) => html`<span class="mono clip short" title=${one.digest}>${one.digest.replace(/^sha-256=/i, "")}</span>` },
+    { id: "description", title: "Description", value: (one) => one.description, show: (one) => html`<span class="clip" title=${one.description}>${one.description}</span>` },
   ];
   return html`<div class="heading"><h1>${name}</h1> <${Layouts} bucket=${bucket} /><${Actions} ...${{ bucket, objects, no, again: poll.again }} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}

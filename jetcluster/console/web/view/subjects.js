@@ -81,9 +81,10 @@ function Token({ stream, token, child, path, open }) {
   const leaf = !child.children.size;
   const subject = path.join(".");
   const filter = leaf ? subject : child.own ? subject : `${subject}.>`;
-  const label = html`<span class="mono">${token}</span> <span class="faint">${exact(child.messages)} messages${leaf ? "" : `, ${exact(child.subjects)} subjects`}</span>${" "}
-    <a href=${to("streams", stream, "messages", { subject: filter })} aria-label=${`Messages of ${filter}`}>show</a>`;
-  if (leaf) return html`<li>${label}</li>`;
-  return html`<li><details open=${opened} onToggle=${(event) => event.target === event.currentTarget && setOpened(event.target.open)}>
+  const label = html`<span class="mono">${token}</span> <span class="faint">${exact(child.messages)} messages${leaf ? "" : `, ${exact(child.subjects)} subjects`}</span>`;
+  const show = html`<a href=${to("streams", stream, "messages", { subject: filter })} aria-label=${`show messages of ${filter}`}>show</a>`;
+  if (leaf) return html`<li>${label} ${show}</li>`;
+  // The link is beside the summary, not in it: a control within a control is none for a screen reader.
+  return html`<li class="branch">${show}<details open=${opened} onToggle=${(event) => event.target === event.currentTarget && setOpened(event.target.open)}>
     <summary>${label}</summary>${opened && html`<${Branch} stream=${stream} node=${child} path=${path} open=${open} />`}</details></li>`;
 }
