@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.system.requests import Answer, SystemServices
@@ -18,6 +17,7 @@ from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
     from jetcluster.monitor.history import History
+    from jetcluster.monitor.lag import LagNotes
     from jetcluster.monitor.port import Monitor
     from jetcluster.monitor.system.answers import SystemAnswers
     from jetcluster.monitor.system.claims import ClaimsRequests
@@ -29,7 +29,7 @@ class NodeMonitoring(Monitoring):
     def __init__(self, node: Node) -> None:
         """Called while the node starts, once it has its server and its JetStream."""
         self._node = node
-        self.notes = LagNotes(node)
+        self._notes: LagNotes | None = None
         block = ServerBlock(node)
         self.events = SystemEvents(node, block)
         self.services = SystemServices(node, partial(load_answers, node, block, node.reload))
@@ -52,6 +52,14 @@ class NodeMonitoring(Monitoring):
         """Answers another server that was asked for the whole cluster."""
         serve = await asyncio.to_thread(_import_findings)
         return await serve(self._node, peer, payload)
+
+    @property
+    def notes(self) -> LagNotes:
+        if self._notes is None:
+            from jetcluster.monitor.lag import LagNotes
+
+            self._notes = LagNotes(self._node)
+        return self._notes
 
     async def start(self) -> None:
         self.services.start()

@@ -44,8 +44,10 @@ _SIGNAL_NAMES = {
 class Monitoring:
     """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
-    notes: object = None
-    """Shared by the pages (`monitor.lag.LagNotes`)."""
+    @property
+    def notes(self) -> object:
+        """The notes that the pages share (`monitor.lag.LagNotes`); None without pages."""
+        return None
 
     async def start(self) -> None:
         """Begins once JetStream runs, before clients are served. Raises OperatorError."""
