@@ -56,6 +56,11 @@ def before() -> Path:
     return unpacked(TOP, commit).resolve()
 
 
+def leaving(client: Client) -> bool:
+    """Its server has said that it is a lame duck."""
+    return bool(client.info.get("ldm"))
+
+
 class Readers:
     """One reader per server: each asks for acked messages by Direct Get and compares what it gets; when its server
     goes, it asks the next one."""
@@ -82,8 +87,9 @@ class Readers:
         while not self._stop:
             try:
                 async with await Client.connect(self.cluster.urls[turn % 3], within=1.0) as client:
-                    while not self._stop:
+                    while not self._stop and not leaving(client):
                         await self._one(client, at, rng)
+                turn += 1
             except (ClientError, OSError, TimeoutError):
                 turn += 1
                 await asyncio.sleep(0.02)
@@ -111,8 +117,9 @@ class Worker:
         while True:
             try:
                 async with await Client.connect(self.cluster.urls[turn % 3], within=1.0) as client:
-                    while True:
+                    while not leaving(client):
                         await self._pull(client)
+                turn += 1
             except (ClientError, OSError, TimeoutError):
                 turn += 1
                 await asyncio.sleep(0.02)
