@@ -83,6 +83,17 @@ main.run_in(spark, "restore", "--server", url, "--from", folder, "--stream", "AG
 assert rows("AGAIN") == 200
 spark.stop()
 """
+S3 = """
+import sys
+import boto3
+from jetcluster.backup.s3 import S3Storage
+
+boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1").create_bucket(Bucket="backups")
+storage = S3Storage.open("s3://backups/here", sys.argv[1], "us-east-1")
+storage.create("a/b", b"stored")
+assert storage.read("a/b") == b"stored" and [one.path for one in storage.list("a")] == ["a/b"]
+"""
+S3_KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 CREATE_SPARK = """
 import sys
 from jetcluster.client.connection import Connection
@@ -182,6 +193,19 @@ def server(base: Environment, folder: Path) -> Iterator[str]:
             process.terminate()
 
 
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """The URL of a storage in memory, of the environment that this runs in."""
+    from moto.server import ThreadedMotoServer
+
+    storage = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    storage.start()
+    try:
+        yield "http://{}:{}".format(*storage.get_host_and_port())
+    finally:
+        storage.stop()
+
+
 def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     """Does what the extra is for."""
     if extra == ALONE:
@@ -194,6 +218,9 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     elif extra == "spark":
         here.run("-c", CREATE_SPARK, url)
         here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
+    elif extra == "s3":
+        with s3_server() as endpoint:
+            here.run("-c", S3, endpoint, **S3_KEYS)
     elif extra == "bench":
         here.run("-c", PLOT, PYTHONPATH=str(TOP))
     elif extra == "dev":
