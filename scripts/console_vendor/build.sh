@@ -22,7 +22,8 @@ node -e '
   for (const [at, one] of Object.entries(lock)) {
     if (!at || one.dev || one.optional) continue;
     const file = fs.readdirSync(at).find((name) => /^licen[cs]e/i.test(name));
-    parts.push(XX${file ? fs.readFileSync(path.join(at, file), "utf8").trim() : ""}`);
+    const name = at.replace(/^.*node_modules\//, "");
+    parts.push(`${name} ${one.version}, ${one.license}\nhttps://www.npmjs.com/package/${name}/v/${one.version}\n\n${file ? fs.readFileSync(path.join(at, file), "utf8").trim() : ""}`);
   }
   fs.writeFileSync(process.argv[1], parts.join(`\n\n${"-".repeat(80)}\n\n`) + "\n");
 ' "$out/LICENSES.txt"
