@@ -1,6 +1,6 @@
 """The decisions of a backup, as functions of what is stored and what the servers say; none of them does I/O.
 
-- `reading`: which sequences of a stream are read, and which segments stay.
+- `base_of` and `longer`: which segments of a stream a run goes on from.
 - `rewriting`: which neighbouring segments become one, as they are small or mostly deleted messages.
 - `expired` and `unused`: which points and blobs are removed.
 - `order`: in which order the streams are read.
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
@@ -21,13 +21,13 @@ MAX_SMALL_SEGMENTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """The way of a stream to its point."""
+class StoredBase:
+    """A stream in the destination when a run begins."""
 
-    kept: tuple[Segment, ...]
-    """Segments that are there, in order."""
-    wanted: Sequences
-    """Sequences to be read: those that are stored and in none of the kept segments."""
+    segments: tuple[Segment, ...] = ()
+    anchor: tuple[int, str] = (0, "")
+    stored: Sequences = field(default_factory=Sequences)
+    """Sequences that are in the segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ class StreamProgress:
     created: str
     segments: tuple[Segment, ...]
     anchor: tuple[int, str] = (0, "")
+    live: Blob | None = None
+    """The list of sequences of the point."""
+    listed: tuple[Segment, ...] = ()
+    """The segments that the list is of; an interrupted run has others besides."""
 
 
 def base_of(points: Sequence[RestorePoint], stream: str, created: str) -> StreamProgress:
@@ -44,7 +48,9 @@ def base_of(points: Sequence[RestorePoint], stream: str, created: str) -> Stream
     for point in sorted(points, key=lambda one: one.name, reverse=True):
         if (found := point.stream(stream)) is not None:
             same = found.created == created
-            return StreamProgress(created, found.segments, found.anchor) if same else StreamProgress(created, ())
+            if not same:
+                break
+            return StreamProgress(created, found.segments, found.anchor, found.live, found.segments)
     return StreamProgress(created, ())
 
 
@@ -52,20 +58,13 @@ def longer(base: StreamProgress, partial: StreamProgress | None) -> StreamProgre
     """The base, or what an interrupted run made of it if that goes farther."""
     if partial is None or partial.created != base.created:
         return base
-    return partial if end_of(partial.segments) > end_of(base.segments) else base
+    if end_of(partial.segments) <= end_of(base.segments):
+        return base
+    return partial if base.live is None else replace(partial, live=base.live, listed=base.segments)
 
 
 def end_of(segments: Sequence[Segment]) -> int:
     return segments[-1].last if segments else 0
-
-
-def reading(base: StreamProgress, live: Sequences, last: int) -> ReadPlan:
-    """A stream never gets a message behind its last one again, so only what follows the segments is read. `last` is the
-    stream's last sequence: segments beyond it are of another stream."""
-    if end_of(base.segments) > last:
-        return ReadPlan((), live)
-    kept = tuple(one for one in base.segments if live.within(one.first, one.last))
-    return ReadPlan(kept, live.after(end_of(base.segments)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,11 @@ class PointCatalog:
             return None
 
     def note(self, stream: str, progress: StreamProgress) -> None:
-        self._storage.write(_partial(stream), json.dumps(asdict(progress)).encode())
+        found = {
+            "created": progress.created, "segments": [asdict(one) for one in progress.segments],
+            "anchor": progress.anchor,
+        }  # fmt: skip
+        self._storage.write(_partial(stream), json.dumps(found).encode())
 
     def forget_progress(self, stream: str) -> None:
         self._storage.delete(_partial(stream))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jetcluster.backup import plan, run
+from jetcluster.backup import plan, segment_writer
+from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import STALE_SECONDS, BackupLockedError
 from jetcluster.backup.point import RestorePoint
 from jetcluster.backup.retention import PointCatalog
@@ -23,7 +24,7 @@ SMALL = 2000
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(run, "SEGMENT_BYTES", SMALL)
+    monkeypatch.setattr(segment_writer, "SEGMENT_BYTES", SMALL)
     monkeypatch.setattr(plan, "SEGMENT_BYTES", SMALL)
     yield
 
@@ -132,10 +133,81 @@ def test_a_message_that_goes_while_it_is_read_is_not_in_the_point() -> None:
     stream = FakeStream("S")
     stream.add(20)
     site = Site(stream)
-    site.account.hidden = {7, 20}
+    site.account.meanwhile = lambda _: stream.delete(7, 20)
+    site.check(site.backup())
+    assert stream.last == 20 and len(stream.held) == 18
+
+
+def test_a_key_that_is_replaced_while_it_is_read_is_in_the_point() -> None:
+    stream = FakeStream("KV_b")
+    for number in range(10):
+        stream.put(f"$KV.b.{number}", b"old")
+    site = Site(stream)
+    left = [9, 7, 7, 3]
+
+    def replacing(_: str) -> None:
+        if left:
+            stream.put(f"$KV.b.{left.pop()}", b"new")
+
+    site.account.meanwhile = replacing
     point = site.backup()
-    assert check_point(site.storage, point, site.said.append) == []
-    assert [message.seq for message in contents(site.storage, point, "S")] == [*range(1, 7), *range(8, 20)]
+    site.check(point)
+    assert len({one.subject for one in contents(site.storage, point, "KV_b")}) == 10
+
+
+@pytest.mark.parametrize("hot", [1, 5, 200])
+def test_a_point_of_a_busy_bucket_is_of_one_moment(hot: int) -> None:
+    """Keys are put before each message that is read, also during the passes and the snapshot at the end."""
+    stream = FakeStream("KV_b")
+    for number in range(200):
+        stream.put(f"$KV.b.{number}", b"old")
+    site, rng, moments = Site(stream), random.Random(hot), []
+
+    def busy(_: str) -> None:
+        if rng.random() < 0.7:
+            stream.put(f"$KV.b.{rng.randrange(hot)}", b"new")
+        moments.append([stream.held[seq] for seq in sorted(stream.held)])
+
+    site.account.meanwhile = busy
+    for _ in range(3):
+        moments[:] = [[stream.held[seq] for seq in sorted(stream.held)]]
+        point = site.backup()
+        assert check_point(site.storage, point, site.said.append) == []
+        found = contents(site.storage, point, "KV_b")
+        assert found in moments and len(found) == 200
+        assert point.streams[0].state["last_seq"] >= found[-1].seq
+
+
+def test_a_stream_that_is_made_again_while_it_is_read_is_read_anew() -> None:
+    stream, again = FakeStream("S"), FakeStream("S", created="2026-11-02T00:00:00Z")
+    stream.add(20)
+    again.add(20, size=3)
+    site = Site(stream)
+    site.account.meanwhile = lambda _: site.account.streams.update(S=again)
+    point = site.backup()
+    site.check(point)
+    assert point.streams[0].created == again.created
+    again.add(1)
+    site.account.meanwhile = lambda _: site.account.streams.clear()
+    assert site.backup().streams == ()
+
+
+def test_a_message_that_a_reading_missed_is_read_by_the_next_pass() -> None:
+    stream = FakeStream("S")
+    stream.add(200)
+    site = Site(stream)
+    site.account.hidden = {7, 200}
+    passes: list[None] = []
+    look = site.account.look
+
+    def looking(name: str) -> StreamSeen | None:
+        passes.append(None)
+        if len(passes) == 3:
+            site.account.hidden = set()
+        return look(name)
+
+    site.account.look = looking  # type: ignore[method-assign]
+    site.check(site.backup())
 
 
 def test_a_stream_that_does_not_tell_what_is_deleted_is_read_whole_and_written_in_part() -> None:
@@ -216,7 +288,27 @@ def test_a_blob_that_is_missing_is_read_again() -> None:
     lost = found.segments[3]
     del site.storage.files[lost.blob.path]
     site.check(site.backup())
-    assert site.account.read == list(range(found.segments[2].last + 1, 501))
+    assert site.account.read == list(range(lost.first, lost.last + 1))
+
+
+def test_messages_that_segments_lack_are_read_alone() -> None:
+    """Blobs are missing, in points and in what an interrupted run wrote, while the stream goes on."""
+    for seed in range(8):
+        rng = random.Random(seed)
+        stream = FakeStream("S")
+        site = Site(stream)
+        for _ in range(6):
+            stream.add(rng.randrange(200))
+            stream.delete(*rng.sample(sorted(stream.held), rng.randrange(len(stream.held) // 2 + 1)))
+            site.storage.changes, site.storage.die_at = 0, rng.choice([0, 6, 9])
+            try:
+                site.backup()
+            except DiedError:
+                site.time.advance(STALE_SECONDS)
+            site.storage.revive()
+            for path in rng.sample(blobs := sorted(PointCatalog(site.storage).blobs()), len(blobs) // 4):
+                del site.storage.files[path]
+            site.check(site.backup())
 
 
 def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() -> None:
