@@ -128,7 +128,7 @@ class AccountReader:
     def info(self) -> Fields:
         found = self.api("INFO")
         found.pop("type", None)
-        return found
+        return {**found, "cluster": self.ask(lambda connection: str(connection.info.get("cluster") or ""))}
 
     def configs(self) -> dict[str, Fields]:
         """Stream -> configuration, of all streams."""

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -131,10 +132,52 @@ def origins(config: Mapping[str, Any]) -> list[str]:
     return [str(link["name"]) for link in links if not link.get("external")]
 
 
-def expired(points: Iterable[str], keep: int) -> list[str]:
-    """Names of the points beyond the newest `keep`, the oldest first."""
+def expired(points: Iterable[RestorePoint], keep: int, *, verified: bool = False, gone: bool = False) -> list[str]:
+    """Names of the points beyond the newest `keep`, the oldest first. Points of all streams are counted, and those of
+    the same asked ones apart; a point that is known to be damaged does not count, nor does one that nobody verified if
+    `verified`. The last point of a stream stays, also of a stream that is gone unless `gone`."""
     assert keep >= 1, keep
-    return sorted(points)[:-keep]
+    counted: Counter[tuple[str, ...]] = Counter()
+    found: list[RestorePoint] = []
+    there: set[str] = set()
+    for one in sorted(points, key=lambda one: one.name, reverse=True):
+        good = one.verified is not False and (one.verified is True or not verified)
+        if counted[one.asked] >= keep:
+            found.append(one)
+            continue
+        counted[one.asked] += good
+        if one.verified is not False:
+            there |= one.names
+    if not gone:
+        found = [one for one in found if not _is_last(one, there)]
+    return sorted(one.name for one in found)
+
+
+def _is_last(point: RestorePoint, there: set[str]) -> bool:
+    """Returns whether none of the newer points, whose streams are `there`, has one of its streams; then adds them."""
+    if point.verified is False or point.names <= there:
+        return False
+    there |= point.names
+    return True
+
+
+def doubt(before: RestorePoint, names: Collection[str], cluster: str) -> str:
+    """Returns why an account with these streams seems not to be the one of the point; "" if nothing is against it."""
+    if (known := before.account.get("cluster")) and cluster and known != cluster:
+        return f"the cluster is {cluster}, and the one of the point {before.name} was {known}"
+    left = len(before.names & set(names))
+    if 2 * left < len(before.names):
+        return f"{left} of the {len(before.names)} streams of the point {before.name} are there"
+    return ""
+
+
+def emptied(before: RestorePoint, made: Collection[StreamPoint]) -> str:
+    """Returns how much of the point is there if the streams were all made again since, and not restored."""
+    same = {(one.name, one.created) for one in before.streams} & {(one.name, one.created) for one in made}
+    held, then = sum(one.messages for one in made), sum(one.messages for one in before.streams)
+    if same or 2 * held >= then:
+        return ""
+    return f"every stream was made again since the point {before.name}, which has {then} messages; there are {held}"
 
 
 def unused(held: Iterable[str], points: Iterable[RestorePoint], partial: Iterable[Blob]) -> list[str]:

@@ -19,6 +19,7 @@ from jetcluster.backup.segment import StoredMessage
 from jetcluster.backup.segment_writer import Packed, Packer, SegmentWriter, hash_of
 from jetcluster.backup.sequences import DamagedBackupError, Sequences
 from jetcluster.backup.storage import BackupStorage, PresentError, read_blob
+from jetcluster.backup.verify import check_point
 from jetcluster.clock import Clock, Rng
 from jetcluster.errors import CallerError, PassingError
 
@@ -31,6 +32,10 @@ MAX_PASSES: Final = 8
 
 class NoSuchStreamError(CallerError):
     """A stream that was asked for does not exist."""
+
+
+class AnotherAccountError(CallerError):
+    """The account seems not to be the one of the destination, or most of it is gone."""
 
 
 class StreamUnsteadyError(PassingError):
@@ -75,43 +80,47 @@ class BackupRun:
         """Streams whose segments are read back, as the destination's lists of them turned out to be wrong."""
         self._written_bytes = 0
 
-    def run(self, keep: int = 0) -> RestorePoint:
-        """Makes a restore point, and removes all but the newest `keep` (0: none is removed). Raises NoSuchStreamError,
+    def run(self, keep: int = 0, *, verify: bool = False, allow_empty: bool = False) -> RestorePoint:
+        """Makes a restore point, and removes all but the newest `keep` (0: none is removed), of which those that were
+        verified count if `verify`. Raises NoSuchStreamError, AnotherAccountError unless `allow_empty`,
         BackupLockedError, DamagedBackupError, the storage's errors and the account's."""
         with self._lock:
-            point = self._make()
-            if keep:
-                points, blobs = self._catalog.prune(keep, self._lock.check)
+            point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
+            for stream in point.names | set(self._streams):
+                self._catalog.forget_progress(stream)
+            if keep and point.verified is not False:
+                points, blobs = self._catalog.prune(keep, self._lock.check, verified=verify)
                 self._say(f"removed {points} older points and {blobs} blobs that none needs")
             return point
 
-    def _make(self) -> RestorePoint:
+    def _make(self, *, allow_empty: bool) -> RestorePoint:
         started = self._clock.time_ns()
-        configs = self._account.configs()
+        configs, account = self._account.configs(), self._account.info()
         if missing := sorted(set(self._streams) - set(configs)):
             raise NoSuchStreamError(f"there is no stream {missing[0]}")
         self._held = self._catalog.blobs()
-        self._points = self._readable_points()
+        # A damaged point keeps nobody from making a new one.
+        self._points = self._catalog.readable(lambda wrong: self._say(f"{wrong}: it is left out"))
+        whole = [one for one in self._points if not one.asked and one.verified is not False]
+        before = None if self._streams or allow_empty or not whole else whole[-1]
+        if before is not None:
+            _refuse(plan.doubt(before, configs, str(account.get("cluster") or "")))
         names = [name for name in plan.order(configs) if not self._streams or name in self._streams]
         made = [found for name in names if (found := self._stream(name)) is not None]
-        point = RestorePoint(
-            name="", started=started, finished=self._clock.time_ns(), streams=tuple(made),
-            account=self._account.info(), read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+        if before is not None:
+            _refuse(plan.doubt(before, [one.name for one in made], "") or plan.emptied(before, made))
+        return RestorePoint(
+            name="", started=started, finished=self._clock.time_ns(), streams=tuple(made), account=account,
+            read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+            asked=tuple(sorted(set(self._streams))),
         )  # fmt: skip
-        point = self._commit(point)
-        for stream in names:
-            self._catalog.forget_progress(stream)
-        return point
 
-    def _readable_points(self) -> list[RestorePoint]:
-        """A damaged point keeps nobody from making a new one."""
-        found = []
-        for name in self._catalog.names():
-            try:
-                found.append(self._catalog.point(name))
-            except DamagedBackupError as error:
-                self._say(f"{error}: it is left out")
-        return found
+    def _verified(self, point: RestorePoint, *, verify: bool) -> RestorePoint:
+        """Reads the point back before it is written."""
+        if not verify:
+            return point
+        self._lock.renew()
+        return replace(point, verified=not check_point(self._storage, point, self._say))
 
     def _commit(self, point: RestorePoint) -> RestorePoint:
         """Writes the point, under a name behind those that are there."""
@@ -297,6 +306,12 @@ class BackupRun:
         """Notes what is written, for the next run if this one is interrupted."""
         self._lock.renew()
         self._catalog.note(stream, progress)
+
+
+def _refuse(why: str) -> None:
+    """Raises AnotherAccountError if there is a reason."""
+    if why:
+        raise AnotherAccountError(f"{why}. If that is meant: --allow-empty")
 
 
 def next_name(ns: int, names: Iterable[str]) -> str:

@@ -240,6 +240,10 @@ def backup(
     stream: Streams = None,
     keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
     verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Also if most streams of the newest point are gone.")
+    ] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="prune: also the last point of a stream that is gone.")] = False,
     point: PointName = "",
     endpoint: Endpoint = "",
     region: Region = "",
@@ -255,8 +259,10 @@ def backup(
         raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
     place = work.Destination(words[-1], endpoint, region)
     if len(words) == 2:
-        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
-    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, gone=gone, as_json=as_json))
+    raise typer.Exit(
+        work.run_backup(servers, place, stream or [], keep, verify=verify, allow_empty=allow_empty, as_json=as_json)
+    )
 
 
 @app.command()

@@ -50,6 +50,7 @@ class FakeAccount:
     def __init__(self, *streams: FakeStream) -> None:
         self.streams = {one.name: one for one in streams}
         self.hidden: set[int] = set()
+        self.cluster = ""
         self.unlisted = False
         self.meanwhile: Callable[[str], object] = lambda name: None
         """Called with the stream's name before each message that is looked for."""
@@ -58,7 +59,7 @@ class FakeAccount:
         self.read_bytes = 0
 
     def info(self) -> dict[str, Any]:
-        return {"streams": len(self.streams)}
+        return {"streams": len(self.streams), "cluster": self.cluster}
 
     def configs(self) -> dict[str, dict[str, Any]]:
         return {name: one.config for name, one in self.streams.items()}

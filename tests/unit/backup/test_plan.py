@@ -103,7 +103,7 @@ def test_the_progress_of_an_interrupted_run_counts_if_it_is_farther_and_of_the_s
 @given(st.sets(st.integers(0, 30)), st.integers(1, 9))
 def test_the_newest_points_are_kept(points: set[int], keep: int) -> None:
     names = [f"202601{day:02d}T000000Z" for day in points]
-    gone = plan.expired(names, keep)
+    gone = plan.expired([RestorePoint(name, 0, 0, ()) for name in names], keep)
     kept = set(names) - set(gone)
     assert len(kept) == min(keep, len(names))
     assert all(old < new for old in gone for new in kept)
