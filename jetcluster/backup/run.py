@@ -19,7 +19,7 @@ from jetcluster.backup.segment import StoredMessage
 from jetcluster.backup.segment_writer import Packed, Packer, SegmentWriter, hash_of
 from jetcluster.backup.sequences import DamagedBackupError, Sequences
 from jetcluster.backup.storage import BackupStorage, PresentError, read_blob
-from jetcluster.backup.verify import check_point
+from jetcluster.backup.verify import StoredStream
 from jetcluster.clock import Clock, Rng
 from jetcluster.errors import CallerError, PassingError
 
@@ -44,6 +44,10 @@ class StreamUnsteadyError(PassingError):
 
 class _MadeAgainError(Exception):
     """The stream was deleted and created again while it was read."""
+
+
+class _DamagedSegmentError(Exception):
+    """A segment of the destination turned out to be damaged."""
 
 
 class Account(Protocol):
@@ -116,11 +120,40 @@ class BackupRun:
         )  # fmt: skip
 
     def _verified(self, point: RestorePoint, *, verify: bool) -> RestorePoint:
-        """Reads the point back before it is written."""
+        """Reads the point back before it is written; what is damaged is read from the servers again."""
         if not verify:
             return point
-        self._lock.renew()
-        return replace(point, verified=not check_point(self._storage, point, self._say))
+        checked = [self._checked(one) for one in point.streams]
+        return replace(
+            point, streams=tuple(one for one, _ in checked), verified=all(good for _, good in checked),
+            read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+        )  # fmt: skip
+
+    def _checked(self, one: StreamPoint) -> tuple[StreamPoint, bool]:
+        """(the stream, whether all of it can be read)."""
+        for last in (False, True):
+            self._lock.renew()
+            try:
+                digest = StoredStream(self._storage, one).check()
+            except DamagedBackupError as error:
+                self._say(f"{one.name}: {error}")
+            else:
+                self._say(f"{one.name}: {digest.messages} messages verified")
+                return one, True
+            self._distrust(one)
+            again = None if last else self._stream(one.name)
+            one = one if again is None else again
+        return one, False
+
+    def _distrust(self, one: StreamPoint) -> None:
+        """Lets the damaged blobs of the stream be written again."""
+        self._distrusted.add(one.name)
+        for blob in one.blobs:
+            self._lock.renew()
+            try:
+                read_blob(self._storage, blob)
+            except DamagedBackupError:
+                self._held.pop(blob.path, None)
 
     def _commit(self, point: RestorePoint) -> RestorePoint:
         """Writes the point, under a name behind those that are there."""
@@ -144,6 +177,9 @@ class BackupRun:
                 return self._seen(name)
             except _MadeAgainError:
                 self._say(f"{name}: created again meanwhile: reading it anew")
+            except _DamagedSegmentError as error:
+                self._say(f"{name}: {error}")
+                self._distrusted.add(name)
         raise StreamUnsteadyError(f"{name} is created again all the time")
 
     def _seen(self, name: str) -> StreamPoint | None:
@@ -169,7 +205,7 @@ class BackupRun:
         state = seen.state | {"messages": len(live), "first_seq": live.first or last + 1, "last_seq": last}
         return StreamPoint(
             name=name, created=seen.created, config=seen.config, state=state, live=self.put(live.packed()),
-            segments=self._rewritten(tuple(writer.segments), live), anchor=writer.anchor,
+            segments=self._rewritten(name, tuple(writer.segments), live), anchor=writer.anchor,
             consumers=self.put(zlib.compress(json.dumps(consumers, sort_keys=True).encode())) if consumers else None,
         )  # fmt: skip
 
@@ -259,7 +295,7 @@ class BackupRun:
             return False
         return True
 
-    def _rewritten(self, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
+    def _rewritten(self, name: str, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
         """The segments, with those joined that are small or mostly deleted messages."""
         found: list[Segment] = []
         at = 0
@@ -269,6 +305,8 @@ class BackupRun:
             try:
                 found += self._joined(stretch, live)
             except DamagedBackupError as error:
+                if name not in self._distrusted:
+                    raise _DamagedSegmentError(str(error)) from error
                 self._say(f"{error}: `jetcluster backup verify` says what it means")
                 found += stretch
             at = one.end

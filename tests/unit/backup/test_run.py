@@ -14,6 +14,7 @@ from jetcluster.backup.point import RestorePoint
 from jetcluster.backup.retention import PointCatalog
 from jetcluster.backup.run import AnotherAccountError, BackupRun, NoSuchStreamError, next_name
 from jetcluster.backup.segment import StoredMessage
+from jetcluster.backup.storage import read_blob
 from jetcluster.backup.verify import StoredStream, check_point
 from testkit.twins.backup_storage import DiedError, MemoryStorage
 from testkit.twins.time import ManualTime, SeededRng
@@ -309,6 +310,60 @@ def test_messages_that_segments_lack_are_read_alone() -> None:
             for path in rng.sample(blobs := sorted(PointCatalog(site.storage).blobs()), len(blobs) // 4):
                 del site.storage.files[path]
             site.check(site.backup())
+
+
+def damage(storage: MemoryStorage, path: str) -> None:
+    """Changes a bit; the size stays."""
+    data = bytearray(storage.files[path])
+    data[len(data) // 2] ^= 1
+    storage.files[path] = bytes(data)
+
+
+@pytest.mark.parametrize("unlisted", [False, True])
+def test_a_run_that_verifies_reads_damaged_segments_from_the_servers_again(unlisted: bool) -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    stream.consumers["c"] = {"config": {"durable_name": "c"}, "state": {}}
+    site = Site(stream)
+    first = site.backup()
+    found = first.streams[0]
+    damage(site.storage, found.segments[2].blob.path)
+    damage(site.storage, found.live.path)
+    assert found.consumers is not None
+    damage(site.storage, found.consumers.path)
+    stream.add(1)
+    site.account.unlisted = unlisted
+    point = site.backup(keep=2, verify=True)
+    site.check(point)
+    assert point.verified
+    if not unlisted:
+        assert sorted(site.account.read) == [*range(found.segments[2].first, found.segments[2].last + 1), 501]
+    for one in found.segments:  # of the older point
+        assert read_blob(site.storage, one.blob)
+
+
+def test_damage_that_is_seen_when_segments_are_joined_is_mended() -> None:
+    stream = FakeStream("S")
+    site = Site(stream)
+    for _ in range(plan.MAX_SMALL_SEGMENTS):
+        stream.add(2)
+        point = site.backup()
+    for one in point.streams[0].segments[1:3]:
+        damage(site.storage, one.blob.path)
+    stream.add(2)
+    site.check(site.backup())
+    assert set(site.account.read) == {3, 4, 5, 6, 17, 18}
+
+
+def test_a_message_that_an_older_point_lacks_is_read() -> None:
+    """The list of a point says what it has, not what the stream had."""
+    stream = FakeStream("S")
+    stream.add(50)
+    lost = stream.held.pop(20)
+    site = Site(stream)
+    site.backup()
+    stream.held[20] = lost
+    site.check(site.backup())
 
 
 def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() -> None:
