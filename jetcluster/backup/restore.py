@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from typing import Any, Final
 
 from jetcluster.backup import plan
 from jetcluster.backup.account import AccountReader, StreamSeen
+from jetcluster.backup.consumers import archived
 from jetcluster.backup.point import RestorePoint, StreamPoint
 from jetcluster.backup.segment import MessageSum
 from jetcluster.backup.sequences import DamagedBackupError
 from jetcluster.backup.storage import BackupStorage
 from jetcluster.backup.verify import Difference, Renamed, StoredStream, compare
-from jetcluster.client.restore_transfer import RestoreTransfer, framed
+from jetcluster.client.restore_transfer import Consumers, RestoreTransfer, framed
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import ApiError, CallerError, JetclusterError, PassingError
 
@@ -52,6 +52,7 @@ class RestoreOptions:
     no_limits: bool = False
     overwrite: bool = False
     verify: bool = True
+    no_consumers: bool = False
 
     def check(self, point: RestorePoint) -> None:
         """Raises RestoreRefusedError."""
@@ -177,6 +178,10 @@ class RestoreRun:
     def _one(self, one: StreamPoint, there: tuple[StreamSeen, bool] | None) -> RestoredStream:
         target = self._target(one)
         stored = StoredStream(self._storage, one)
+        consumers = {} if self._options.name or self._options.no_consumers else stored.consumers()
+        entries, cut = archived(consumers)
+        for name in cut:
+            self._say(f"{target}: consumer {name} has too much pending: its ack floor alone is restored")
         if there is not None:
             if there[1]:
                 self._say(f"{target}: is there already, as in the backup")
@@ -184,9 +189,8 @@ class RestoreRun:
             stored.check()
             self._account.api(f"STREAM.DELETE.{target}")
             self._say(f"{target}: deleted, as asked")
-        consumers = {} if self._options.name else stored.consumers()
         sending = _Sending(stored, self._options.renamed(one))
-        answer = self._transfer(sending, self._options.config(one), consumers)
+        answer = self._transfer(sending, self._options.config(one), list(entries.items()))
         result = RestoredStream(target, one.messages, consumers=len(consumers))
         if self._options.verify:
             self._verify(sending, answer, result, consumers)
@@ -196,10 +200,9 @@ class RestoreRun:
         self._say(f"{target}: {one.messages} messages{extra}, {len(consumers)} consumers restored")
         return result
 
-    def _transfer(self, sending: _Sending, config: Fields, consumers: dict[str, Fields]) -> Fields:
+    def _transfer(self, sending: _Sending, config: Fields, entries: Consumers) -> Fields:
         """Returns the answer to the restore."""
         config = {key: value for key, value in config.items() if key != "sealed"}  # messages could not be put into it
-        entries = [(name, json.dumps(found).encode()) for name, found in consumers.items()]
         state = {**sending.stored.point.state, "consumer_count": len(entries)}
         attempt = 0
         while True:

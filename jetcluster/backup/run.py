@@ -134,11 +134,14 @@ class BackupRun:
         for last in (False, True):
             self._lock.renew()
             try:
-                digest = StoredStream(self._storage, one).check()
+                stored = StoredStream(self._storage, one)
+                digest = stored.check()
             except DamagedBackupError as error:
                 self._say(f"{one.name}: {error}")
             else:
                 self._say(f"{one.name}: {digest.messages} messages verified")
+                for told in stored.reduced():
+                    self._say(f"{one.name}: {told}")
                 return one, True
             self._distrust(one)
             again = None if last else self._stream(one.name)

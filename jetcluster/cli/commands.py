@@ -277,6 +277,7 @@ def restore(
     replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
     no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_consumers: Annotated[bool, typer.Option("--no-consumers", help="Without the streams' consumers.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     endpoint: Endpoint = "",
@@ -291,7 +292,14 @@ def restore(
     from jetcluster.cli import backup as work
 
     options = RestoreOptions(
-        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+        tuple(stream or ()),
+        name,
+        tuple(subject or ()),
+        replicas,
+        no_limits,
+        overwrite,
+        verify=not no_verify,
+        no_consumers=no_consumers,
     )
     place = work.Destination(source, endpoint, region)
     raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))
