@@ -70,6 +70,11 @@ class BackupLock:
             self._storage.write(PATH, self._content())
             self._renewed = self._clock.monotonic()
 
+    def hold(self) -> None:
+        """Renews the lock if it is time to, and looks whether it is still held. Raises BackupLockedError."""
+        self.renew()
+        self.check()
+
     def check(self) -> None:
         """Raises BackupLockedError if the lock was taken over."""
         if self._found().get("token") != self._token:

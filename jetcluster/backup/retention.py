@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -80,8 +80,12 @@ class PointCatalog:
         }  # fmt: skip
         self._storage.write(_partial(stream), json.dumps(found).encode())
 
-    def forget_progress(self, stream: str) -> None:
-        self._storage.delete(_partial(stream))
+    def forget_progress(self, streams: Sequence[str] = ()) -> None:
+        """Forgets the progress of these streams, or of all, also of those that are gone."""
+        wanted = {_partial(stream) for stream in streams}
+        for file in list(self._storage.list(PARTIAL)):
+            if not wanted or file.path in wanted:
+                self._storage.delete(file.path)
 
     def blobs(self) -> dict[str, int]:
         """Path -> bytes of all blobs that are there."""

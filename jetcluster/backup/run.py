@@ -92,10 +92,9 @@ class BackupRun:
         BackupLockedError, DamagedBackupError, the storage's errors and the account's."""
         with self._lock:
             point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
-            for stream in point.names | set(self._streams):
-                self._catalog.forget_progress(stream)
+            self._catalog.forget_progress(self._streams)
             if keep and point.verified is not False:
-                points, blobs = self._catalog.prune(keep, self._lock.check, verified=verify)
+                points, blobs = self._catalog.prune(keep, self._lock.hold, verified=verify)
                 self._say(f"removed {points} older points and {blobs} blobs that none needs")
             return point
 
@@ -137,7 +136,7 @@ class BackupRun:
             self._lock.renew()
             try:
                 stored = StoredStream(self._storage, one)
-                digest = stored.check()
+                digest = stored.check(self.alive)
             except DamagedBackupError as error:
                 self._say(f"{one.name}: {error}")
             else:
@@ -178,6 +177,7 @@ class BackupRun:
     def _stream(self, name: str) -> StreamPoint | None:
         """None for a stream that is gone. Raises StreamUnsteadyError."""
         for _ in range(MAX_PASSES):
+            self.alive()
             try:
                 return self._seen(name)
             except _MadeAgainError:
@@ -366,6 +366,10 @@ class BackupRun:
 
     def put_segment(self, packed: Packed) -> Segment:
         return Segment(self.put(packed.data), packed.first, packed.last, packed.messages, packed.size)
+
+    def alive(self) -> None:
+        """Renews the lock. Raises BackupLockedError."""
+        self._lock.renew()
 
     def note(self, stream: str, progress: StreamProgress) -> None:
         """Notes what is written, for the next run if this one is interrupted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Protocol
+from typing import Final, Protocol
 
 from jetcluster.backup import plan, segment
 from jetcluster.backup.account import StreamSeen
@@ -12,6 +12,9 @@ from jetcluster.backup.plan import StoredBase, StreamProgress
 from jetcluster.backup.point import Segment
 from jetcluster.backup.segment import SEGMENT_BYTES, StoredMessage
 from jetcluster.backup.sequences import Sequences
+
+ALIVE_MESSAGES: Final = 1000
+"""Messages of a snapshot that are there already, between two signs of life."""
 
 
 def hash_of(message: StoredMessage) -> str:
@@ -64,6 +67,7 @@ class Sink(Protocol):
 
     def put_segment(self, packed: Packed) -> Segment: ...
     def note(self, stream: str, progress: StreamProgress) -> None: ...
+    def alive(self) -> None: ...
 
 
 class SegmentWriter:
@@ -140,7 +144,9 @@ class SegmentWriter:
 
     def _take_after(self, end: int, messages: Iterable[StoredMessage]) -> Iterator[int]:
         """Yields the sequences of all messages; adds those behind `end`."""
-        for message in messages:
+        for number, message in enumerate(messages):
+            if number % ALIVE_MESSAGES == 0:
+                self._sink.alive()
             if message.seq <= end:
                 yield message.seq
             else:

@@ -61,11 +61,12 @@ class StoredStream:
             return [str(error)]
         return [f"consumer {name} has too much pending: a restore makes it with its ack floor alone" for name in cut]
 
-    def check(self) -> MessageSum:
-        """Reads all of it. Raises DamagedBackupError."""
+    def check(self, alive: Callable[[], None] = lambda: None) -> MessageSum:
+        """Reads all of it; `alive` is called before each segment. Raises DamagedBackupError."""
         self.consumers()
         total = MessageSum()
         for one in self.point.segments:
+            alive()
             for message in self.messages(one):
                 total = total.plus(message.encoded())
         self.check_count(total.messages)

@@ -88,7 +88,7 @@ def run_catalog(word: str, place: Destination, wanted: str, keep: int, *, gone: 
                 return fail("backup", "prune needs --keep", REFUSED)
             storage = place.open()
             with BackupLock(storage, SystemClock(), SystemRng()) as lock:
-                points, blobs = catalog.prune(keep, lock.check, gone=gone)
+                points, blobs = catalog.prune(keep, lock.hold, gone=gone)
             print(f"removed {points} points and {blobs} blobs that none of the others needs")
             return DONE
         point = _point(catalog, wanted, max(catalog.names(), default=None))

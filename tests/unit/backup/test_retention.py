@@ -86,5 +86,5 @@ def test_progress_that_cannot_be_read_is_none(data: bytes) -> None:
     assert found is not None and found.anchor == (6, "x") and found.segments[0].last == 6
     storage.files["partial/S.json"] = data
     assert catalog.progress("S") is None
-    catalog.forget_progress("S")
+    catalog.forget_progress(["S"])
     assert catalog.progress("S") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -9,8 +10,8 @@ import pytest
 
 from jetcluster.backup import plan, segment_writer
 from jetcluster.backup.account import StreamSeen
-from jetcluster.backup.lock import STALE_SECONDS, BackupLockedError
-from jetcluster.backup.point import RestorePoint
+from jetcluster.backup.lock import RENEW_SECONDS, STALE_SECONDS, BackupLockedError
+from jetcluster.backup.point import Blob, RestorePoint
 from jetcluster.backup.retention import PointCatalog
 from jetcluster.backup.run import AnotherAccountError, BackupRun, NoSuchStreamError, next_name
 from jetcluster.backup.segment import StoredMessage
@@ -596,6 +597,39 @@ def test_a_run_whose_lock_was_taken_over_writes_no_point() -> None:
         site.backup()
     assert PointCatalog(site.storage).names() == []
     assert site.storage.files["lock.json"] == b'{"token": "another"}'
+
+
+@pytest.mark.parametrize("slow", ["look", "read", "delete"])
+def test_a_slow_run_keeps_its_lock(slow: str) -> None:
+    """Streams without new messages, a point that is read back, blobs that are removed: each call takes a second."""
+    streams = [FakeStream(f"S{number}") for number in range(700)]
+    streams[0].add(7000)
+    site = Site(*streams)
+    site.backup()
+    if slow == "delete":
+        for number in range(700):
+            site.storage.files[Blob.of(b"%d" % number).path] = b"x"
+    place = site.account if slow == "look" else site.storage
+    real = getattr(place, slow)
+    ages: list[float] = []
+
+    def slowly(*given: str) -> object:
+        site.time.advance(1)
+        ages.append((site.time.time_ns() - json.loads(site.storage.files["lock.json"])["renewed"]) / 1e9)
+        return real(*given)
+
+    setattr(place, slow, slowly)
+    site.backup(keep=1, verify=True)
+    assert max(ages) < 2 * RENEW_SECONDS and len(ages) > 600
+
+
+def test_progress_of_streams_that_are_gone_is_forgotten() -> None:
+    site = Site(FakeStream("S"))
+    site.storage.files["partial/GONE.json"] = b"{}"
+    site.backup("S")
+    assert "partial/GONE.json" in site.storage.files
+    site.backup()
+    assert "partial/GONE.json" not in site.storage.files
 
 
 def test_random_lives() -> None:

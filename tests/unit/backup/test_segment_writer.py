@@ -28,6 +28,8 @@ class Written:
     def note(self, stream: str, progress: StreamProgress) -> None:
         self.notes.append(progress)
 
+    def alive(self) -> None: ...
+
 
 @given(st.sets(st.integers(1, 40)), st.sets(st.integers(1, 30)), st.integers(1, 6))
 def test_what_the_segments_lack_is_read_into_its_place(live: set[int], lacking: set[int], size: int) -> None:
