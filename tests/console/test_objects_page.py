@@ -123,6 +123,7 @@ async def test_plain_http_has_no_crypto_subtle_and_needs_none(screen: Screen, do
     assert await download(screen, "note") == b"text"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("docs", ["stock"], indirect=True)
 async def test_how_they_look(screen: Screen, docs: Client) -> None:
     await screen.enter("app", "#/objects")
