@@ -28,6 +28,8 @@ Say = Callable[[str], None]
 SECOND: Final = 1_000_000_000
 MAX_PASSES: Final = 8
 """Looks at a stream that changes while it is read; then it is read as a snapshot."""
+NEWEST: Final = 100
+"""Sequences among which one is looked for that the servers still have, in each segment."""
 
 
 class NoSuchStreamError(CallerError):
@@ -289,14 +291,36 @@ class BackupRun:
             return Sequences()
 
     def _is_same(self, seen: StreamSeen, base: StreamProgress, found: StoredBase) -> bool:
+        """Compares the newest message that the destination has and the servers have, too: sequences come again with
+        the same time of creation if a store was set back to an older copy of itself."""
         seq, told = base.anchor
-        if not seq:
-            return True
-        there = self._account.singles(seen.name, Sequences.of([seq]))
-        if there and hash_of(there[0]) != told:
+        there = self._account.singles(seen.name, Sequences.of([seq])) if seq else []
+        if there:
+            same = hash_of(there[0]) == told
+        else:
+            seq, same = self._newest_in_both(seen, base, found)
+        if not same:
             self._say(f"{seen.name}: its message {seq} is another one than in the backup: reading all")
-            return False
-        return True
+        return same
+
+    def _newest_in_both(self, seen: StreamSeen, base: StreamProgress, found: StoredBase) -> tuple[int, bool]:
+        """(a sequence, whether its message is the same). The anchor was deleted: it is one of the newest others. A
+        stream of which none is left has nothing to be mistaken for."""
+        left = found.stored if seen.live is None else found.stored.common(seen.live)
+        for one in reversed(base.segments):
+            if not (wanted := left.within(one.first, one.last)):
+                continue
+            newest = Sequences(((max(wanted.last - NEWEST + 1, one.first), wanted.last),)).common(wanted)
+            there = {message.seq: message for message in self._account.singles(seen.name, newest)}
+            if not there:
+                continue
+            try:
+                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([max(there)])):
+                    return message.seq, message == there[message.seq]
+            except DamagedBackupError as error:
+                self._say(f"{seen.name}: {error}")
+                return max(there), False
+        return 0, True
 
     def _rewritten(self, name: str, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
         """The segments, with those joined that are small or mostly deleted messages."""

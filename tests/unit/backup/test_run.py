@@ -130,6 +130,33 @@ def test_other_messages_under_the_same_creation_time_are_seen(count: int) -> Non
     assert len(site.account.read) == count
 
 
+@pytest.mark.parametrize("unlisted", [False, True])
+@pytest.mark.parametrize("gone", [(50,), tuple(range(40, 51)), tuple(range(1, 51))])
+def test_sequences_that_come_again_are_seen_without_the_last_message(gone: tuple[int, ...], unlisted: bool) -> None:
+    """A store was set back to its message 30, and 31 to 60 came again; the last one of the backup is deleted."""
+    stream = FakeStream("KV_x")
+    stream.add(50)
+    site = Site(stream)
+    site.backup()
+    stream.delete(*range(31, 51))
+    stream.last = 30
+    stream.add(30, size=3)
+    stream.delete(*gone)
+    site.account.unlisted = unlisted
+    site.check(site.backup())
+
+
+def test_a_deleted_last_message_alone_reads_nothing_again() -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    site = Site(stream)
+    site.backup()
+    stream.delete(500, 499, 450, *range(1, 100))
+    stream.add(2)
+    site.check(site.backup())
+    assert site.account.read == [501, 502]
+
+
 def test_a_message_that_goes_while_it_is_read_is_not_in_the_point() -> None:
     stream = FakeStream("S")
     stream.add(20)
