@@ -54,16 +54,12 @@ ALLOWED_BYTES: Final = 64 << 20
 """Bounds of an archive's decompressed bytes: MAX_RATIO times the received ones and ALLOWED_BYTES more; and twice the
 bytes that the stream has according to the request, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
-MAX_CONSUMER_BYTES: Final = 8 << 20
-"""Bytes of one consumer."""
 CONSUMER_SECONDS: Final = 20.0
 """Seconds for which the creation of each consumer of an archive is retried, as while the stream has no leader."""
 AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED_ENTRIES: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries of unknown kinds, and their bytes."""
-MAX_CONSUMERS_BYTES: Final = 64 << 20
-"""Bytes of all consumers in an archive: they are created when the messages are there."""
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -331,8 +327,9 @@ class RestoreReceiver:
                 raise stream_archive.ArchiveError(f"{stream_archive.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
         elif entry.name.startswith(stream_archive.CONSUMER_PREFIX):
-            self._consumers_bytes += size + CHUNK_OVERHEAD_BYTES
-            if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
+            self._consumers_bytes += size + stream_archive.CONSUMER_OVERHEAD_BYTES
+            total = self._consumers_bytes
+            if size > stream_archive.MAX_CONSUMER_BYTES or total > stream_archive.MAX_CONSUMERS_BYTES:
                 raise stream_archive.ArchiveError("too many consumers, or one of them is too large")
             name = entry.name[len(stream_archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
             self._consumers.append((name, entry.payload))

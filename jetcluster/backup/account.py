@@ -13,6 +13,7 @@ from jetcluster.backup.segment import StoredMessage
 from jetcluster.backup.sequences import Sequences
 from jetcluster.backup.snapshot_reader import SnapshotEndedError, consumers_in, entries
 from jetcluster.client.connection import Connection, Gather
+from jetcluster.client.listing import UnansweredError, listed
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, ServerError, api_error
 from jetcluster.client.servers import PATIENCE_SECONDS, ServerOptions
 from jetcluster.errors import ApiError, JetclusterError, PassingError
@@ -115,7 +116,7 @@ class AccountReader:
             except (PassingError, ApiError) as error:
                 if not error.retriable or time.monotonic() + pause > deadline:
                     raise
-                if not isinstance(error, (NoRespondersError, SnapshotEndedError, ApiError)):
+                if not isinstance(error, (NoRespondersError, SnapshotEndedError, UnansweredError, ApiError)):
                     self.drop()
             time.sleep(pause)
             pause = min(2 * pause, 1.0)
@@ -128,19 +129,20 @@ class AccountReader:
     def info(self) -> Fields:
         found = self.api("INFO")
         found.pop("type", None)
-        return found
+        return {**found, "cluster": self.ask(lambda connection: str(connection.info.get("cluster") or ""))}
 
     def configs(self) -> dict[str, Fields]:
-        """Stream -> configuration, of all streams."""
-        found: dict[str, Fields] = {}
-        at = 0
-        while True:
-            page = self.api("STREAM.LIST", {"offset": at})
-            streams = page.get("streams") or []
-            found |= {one["config"]["name"]: one["config"] for one in streams}
-            at += len(streams)
-            if not streams or at >= int(page["total"]):
-                return found
+        """Stream -> configuration, of all streams. Raises UnansweredError for one without a leader: a backup without
+        it would look whole."""
+        return self.ask(lambda _: self._configs())
+
+    def _configs(self) -> dict[str, Fields]:
+        names = listed(self.api, "STREAM.NAMES", "streams").entries
+        found = listed(self.api, "STREAM.LIST", "streams")
+        left = sorted(found.missing | (names.keys() - found.entries.keys()))
+        if silent := [name for name in left if self.look(name) is not None]:
+            raise UnansweredError(f"STREAM.LIST lacks {', '.join(silent[:5])}")
+        return {name: one["config"] for name, one in found.entries.items()}
 
     def look(self, name: str) -> StreamSeen | None:
         """Returns the stream as it is now; None if there is none."""
@@ -168,20 +170,17 @@ class AccountReader:
         try:
             return self.ask(lambda connection: consumers_in(connection, name, ANSWER_SECONDS))
         except ArchiveError:
-            return self._consumers_by_info(name)
+            return self.ask(lambda _: self._consumers_by_info(name))
 
     def _consumers_by_info(self, name: str) -> dict[str, Fields]:
+        listing = listed(self.api, f"CONSUMER.LIST.{name}", "consumers")
+        if listing.missing:
+            raise UnansweredError(f"{name}: consumers that do not answer: {', '.join(sorted(listing.missing)[:5])}")
         found: dict[str, Fields] = {}
-        at = 0
-        while True:
-            page = self.api(f"CONSUMER.LIST.{name}", {"offset": at})
-            consumers = page.get("consumers") or []
-            for one in consumers:
-                floor = {key: int(one["ack_floor"][key]) for key in ("consumer_seq", "stream_seq")}
-                found[one["name"]] = {"config": one["config"], "state": {"delivered": floor, "ack_floor": floor}}
-            at += len(consumers)
-            if not consumers or at >= int(page["total"]):
-                return found
+        for consumer, one in listing.entries.items():
+            floor = {key: int(one["ack_floor"][key]) for key in ("consumer_seq", "stream_seq")}
+            found[consumer] = {"config": one["config"], "state": {"delivered": floor, "ack_floor": floor}}
+        return found
 
     def consumer(self, stream: str, name: str) -> Fields | None:
         """Returns a consumer's info; None if there is none."""

@@ -1,6 +1,6 @@
 """The decisions of a backup, as functions of what is stored and what the servers say; none of them does I/O.
 
-- `reading`: which sequences of a stream are read, and which segments stay.
+- `base_of` and `longer`: which segments of a stream a run goes on from.
 - `rewriting`: which neighbouring segments become one, as they are small or mostly deleted messages.
 - `expired` and `unused`: which points and blobs are removed.
 - `order`: in which order the streams are read.
@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
@@ -21,13 +22,13 @@ MAX_SMALL_SEGMENTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """The way of a stream to its point."""
+class StoredBase:
+    """A stream in the destination when a run begins."""
 
-    kept: tuple[Segment, ...]
-    """Segments that are there, in order."""
-    wanted: Sequences
-    """Sequences to be read: those that are stored and in none of the kept segments."""
+    segments: tuple[Segment, ...] = ()
+    anchor: tuple[int, str] = (0, "")
+    stored: Sequences = field(default_factory=Sequences)
+    """Sequences that are in the segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class StreamProgress:
     created: str
     segments: tuple[Segment, ...]
     anchor: tuple[int, str] = (0, "")
+    live: Blob | None = None
+    """The list of sequences of the point."""
+    listed: tuple[Segment, ...] = ()
+    """The segments that the list is of; an interrupted run has others besides."""
 
 
 def base_of(points: Sequence[RestorePoint], stream: str, created: str) -> StreamProgress:
@@ -44,7 +49,9 @@ def base_of(points: Sequence[RestorePoint], stream: str, created: str) -> Stream
     for point in sorted(points, key=lambda one: one.name, reverse=True):
         if (found := point.stream(stream)) is not None:
             same = found.created == created
-            return StreamProgress(created, found.segments, found.anchor) if same else StreamProgress(created, ())
+            if not same:
+                break
+            return StreamProgress(created, found.segments, found.anchor, found.live, found.segments)
     return StreamProgress(created, ())
 
 
@@ -52,20 +59,13 @@ def longer(base: StreamProgress, partial: StreamProgress | None) -> StreamProgre
     """The base, or what an interrupted run made of it if that goes farther."""
     if partial is None or partial.created != base.created:
         return base
-    return partial if end_of(partial.segments) > end_of(base.segments) else base
+    if end_of(partial.segments) <= end_of(base.segments):
+        return base
+    return partial if base.live is None else replace(partial, live=base.live, listed=base.segments)
 
 
 def end_of(segments: Sequence[Segment]) -> int:
     return segments[-1].last if segments else 0
-
-
-def reading(base: StreamProgress, live: Sequences, last: int) -> ReadPlan:
-    """A stream never gets a message behind its last one again, so only what follows the segments is read. `last` is the
-    stream's last sequence: segments beyond it are of another stream."""
-    if end_of(base.segments) > last:
-        return ReadPlan((), live)
-    kept = tuple(one for one in base.segments if live.within(one.first, one.last))
-    return ReadPlan(kept, live.after(end_of(base.segments)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +132,52 @@ def origins(config: Mapping[str, Any]) -> list[str]:
     return [str(link["name"]) for link in links if not link.get("external")]
 
 
-def expired(points: Iterable[str], keep: int) -> list[str]:
-    """Names of the points beyond the newest `keep`, the oldest first."""
+def expired(points: Iterable[RestorePoint], keep: int, *, verified: bool = False, gone: bool = False) -> list[str]:
+    """Names of the points beyond the newest `keep`, the oldest first. Points of all streams are counted, and those of
+    the same asked ones apart; a point that is known to be damaged does not count, nor does one that nobody verified if
+    `verified`. The last point of a stream stays, also of a stream that is gone unless `gone`."""
     assert keep >= 1, keep
-    return sorted(points)[:-keep]
+    counted: Counter[tuple[str, ...]] = Counter()
+    found: list[RestorePoint] = []
+    there: set[str] = set()
+    for one in sorted(points, key=lambda one: one.name, reverse=True):
+        good = one.verified is not False and (one.verified is True or not verified)
+        if counted[one.asked] >= keep:
+            found.append(one)
+            continue
+        counted[one.asked] += good
+        if one.verified is not False:
+            there |= one.names
+    if not gone:
+        found = [one for one in found if not _is_last(one, there)]
+    return sorted(one.name for one in found)
+
+
+def _is_last(point: RestorePoint, there: set[str]) -> bool:
+    """Returns whether none of the newer points, whose streams are `there`, has one of its streams; then adds them."""
+    if point.verified is False or point.names <= there:
+        return False
+    there |= point.names
+    return True
+
+
+def doubt(before: RestorePoint, names: Collection[str], cluster: str) -> str:
+    """Returns why an account with these streams seems not to be the one of the point; "" if nothing is against it."""
+    if (known := before.account.get("cluster")) and cluster and known != cluster:
+        return f"the cluster is {cluster}, and the one of the point {before.name} was {known}"
+    left = len(before.names & set(names))
+    if 2 * left < len(before.names):
+        return f"{left} of the {len(before.names)} streams of the point {before.name} are there"
+    return ""
+
+
+def emptied(before: RestorePoint, made: Collection[StreamPoint]) -> str:
+    """Returns how much of the point is there if the streams were all made again since, and not restored."""
+    same = {(one.name, one.created) for one in before.streams} & {(one.name, one.created) for one in made}
+    held, then = sum(one.messages for one in made), sum(one.messages for one in before.streams)
+    if same or 2 * held >= then:
+        return ""
+    return f"every stream was made again since the point {before.name}, which has {then} messages; there are {held}"
 
 
 def unused(held: Iterable[str], points: Iterable[RestorePoint], partial: Iterable[Blob]) -> list[str]:

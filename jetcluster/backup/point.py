@@ -3,7 +3,7 @@
     {"format": 1, "name": "20261129T045548Z", "started": ns, "finished": ns, "account": {...}, "read_bytes": n,
      "streams": [{"name", "created", "config", "state", "live": {blob}, "consumers": {blob}, "anchor": [seq, hash],
                   "segments": [{"blob": {"sha256", "size"}, "first", "last", "messages", "bytes"}, ...]}, ...],
-     "sha256": "..."}
+     "asked": [...], "verified": true, "sha256": "..."}
 
 `sha256` is the checksum of the object without it, as compact JSON with sorted keys.
 """
@@ -120,6 +120,10 @@ class RestorePoint:
     read_bytes: int = 0
     """Bytes that came from the servers for it."""
     written_bytes: int = 0
+    asked: tuple[str, ...] = ()
+    """The streams that were asked for; none: all that there were, a whole point."""
+    verified: bool | None = None
+    """All of it was read back before the point was written (True), in vain (False); None: nobody tried."""
 
     @property
     def path(self) -> str:
@@ -127,6 +131,10 @@ class RestorePoint:
 
     def stream(self, name: str) -> StreamPoint | None:
         return next((one for one in self.streams if one.name == name), None)
+
+    @property
+    def names(self) -> set[str]:
+        return {one.name for one in self.streams}
 
     @property
     def blobs(self) -> set[Blob]:
@@ -151,7 +159,7 @@ class RestorePoint:
             streams = tuple(StreamPoint.read(one) for one in found["streams"])
             return cls(
                 found["name"], found["started"], found["finished"], streams, found["account"], found["read_bytes"],
-                found["written_bytes"],
+                found["written_bytes"], tuple(map(str, found.get("asked", ()))), found.get("verified"),
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise DamagedBackupError(f"{where} is no restore point: {error!r}") from None

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 from jetcluster.backup import plan
 from jetcluster.backup.account import AccountReader, StreamSeen
+from jetcluster.backup.consumers import archived
 from jetcluster.backup.point import RestorePoint, StreamPoint
 from jetcluster.backup.segment import MessageSum
 from jetcluster.backup.sequences import DamagedBackupError
 from jetcluster.backup.storage import BackupStorage
 from jetcluster.backup.verify import Difference, Renamed, StoredStream, compare
-from jetcluster.client.restore_transfer import RestoreTransfer, framed
+from jetcluster.client.restore_transfer import Consumers, RestoreTransfer, framed
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import ApiError, CallerError, JetclusterError, PassingError
+from jetcluster.model.subjects import overlap
 
 Fields = dict[str, Any]
 Say = Callable[[str], None]
@@ -52,6 +55,7 @@ class RestoreOptions:
     no_limits: bool = False
     overwrite: bool = False
     verify: bool = True
+    no_consumers: bool = False
 
     def check(self, point: RestorePoint) -> None:
         """Raises RestoreRefusedError."""
@@ -128,8 +132,12 @@ class RestoreRun:
         storage and the servers."""
         there = self._look()
         self._check_blobs()
+        self._check_subjects(there)
         if dry:
             return [self._foretold(one, one.name in there) for one in self._wanted]
+        for one in self._wanted:
+            if one.name in there and not there[one.name][1]:
+                self._check_replacement(one)
         return [self._one(one, there.get(one.name)) for one in self._wanted]
 
     def _look(self) -> dict[str, tuple[StreamSeen, bool]]:
@@ -164,6 +172,39 @@ class RestoreRun:
                 if held.get(blob.path) != blob.size:
                     raise DamagedBackupError(f"{one.name}: {self._storage.url}/{blob.path} is missing or cut off")
 
+    def _check_subjects(self, there: Mapping[str, tuple[StreamSeen, bool]]) -> None:
+        """Raises RestoreRefusedError if another stream has a subject of one that is to be made."""
+        made = {self._target(one): one for one in self._wanted if one.name not in there or not there[one.name][1]}
+        for name, config in self._account.configs().items() if made else ():
+            if name in made:
+                continue
+            for target, one in made.items():
+                for subject in self._options.config(one).get("subjects") or []:
+                    if any(overlap(subject, taken) for taken in config.get("subjects") or []):
+                        raise RestoreRefusedError(f"{target}: the stream {name} has its subject {subject}")
+
+    def _check_replacement(self, one: StreamPoint) -> None:
+        """Looks whether a stream could be made in place of the one that is there, before that is deleted: a restore
+        under another name is begun with its limits, replicas and placement. Raises RestoreRefusedError,
+        DamagedBackupError and TooManyConsumersError."""
+        target = self._target(one)
+        stored = StoredStream(self._storage, one)
+        stored.check()
+        archived(self._consumers(stored))
+        config = trial(self._options.config(one))
+        try:
+            with self._servers.connect(0) as connection:
+                self._begun(lambda: RestoreTransfer(connection, config, one.state), again=True)
+        except ApiError as error:
+            raise RestoreRefusedError(
+                f"{target}: the servers would refuse it, so nothing was deleted: {error}"
+            ) from error
+        with contextlib.suppress(ApiError):  # the server removes it soon, too
+            self._account.api(f"STREAM.DELETE.{config['name']}")
+
+    def _consumers(self, stored: StoredStream) -> dict[str, Fields]:
+        return {} if self._options.name or self._options.no_consumers else stored.consumers()
+
     def _target(self, one: StreamPoint) -> str:
         return self._options.name or one.name
 
@@ -177,16 +218,18 @@ class RestoreRun:
     def _one(self, one: StreamPoint, there: tuple[StreamSeen, bool] | None) -> RestoredStream:
         target = self._target(one)
         stored = StoredStream(self._storage, one)
+        consumers = self._consumers(stored)
+        entries, cut = archived(consumers)
+        for name in cut:
+            self._say(f"{target}: consumer {name} has too much pending: its ack floor alone is restored")
         if there is not None:
             if there[1]:
                 self._say(f"{target}: is there already, as in the backup")
                 return RestoredStream(target, one.messages, was_there=True)
-            stored.check()
             self._account.api(f"STREAM.DELETE.{target}")
             self._say(f"{target}: deleted, as asked")
-        consumers = {} if self._options.name else stored.consumers()
         sending = _Sending(stored, self._options.renamed(one))
-        answer = self._transfer(sending, self._options.config(one), consumers)
+        answer = self._transfer(sending, self._options.config(one), list(entries.items()))
         result = RestoredStream(target, one.messages, consumers=len(consumers))
         if self._options.verify:
             self._verify(sending, answer, result, consumers)
@@ -196,10 +239,9 @@ class RestoreRun:
         self._say(f"{target}: {one.messages} messages{extra}, {len(consumers)} consumers restored")
         return result
 
-    def _transfer(self, sending: _Sending, config: Fields, consumers: dict[str, Fields]) -> Fields:
+    def _transfer(self, sending: _Sending, config: Fields, entries: Consumers) -> Fields:
         """Returns the answer to the restore."""
         config = {key: value for key, value in config.items() if key != "sealed"}  # messages could not be put into it
-        entries = [(name, json.dumps(found).encode()) for name, found in consumers.items()]
         state = {**sending.stored.point.state, "consumer_count": len(entries)}
         attempt = 0
         while True:
@@ -304,6 +346,14 @@ def _may_pass(error: JetclusterError) -> bool:
     """Returns whether a new attempt may succeed. An ApiError without an error code is a status in place of an answer:
     the server that took the restore is gone."""
     return error.retriable or (isinstance(error, ApiError) and error.err_code == 0)
+
+
+def trial(config: Fields) -> Fields:
+    """The configuration of a stream that asks as much of the servers, under another name and subject."""
+    name = f"restore-{sha256(config['name'].encode()).hexdigest()[:16]}"
+    left_out = ("sealed", "republish", "subject_transform", "subjects")
+    found = {key: value for key, value in config.items() if key not in left_out}
+    return {**found, "name": name, **({"subjects": [name]} if config.get("subjects") else {})}
 
 
 def same_config(one: Fields, other: Fields) -> bool:

@@ -43,6 +43,25 @@ class PointCatalog:
     def points(self) -> list[RestorePoint]:
         return [self.point(name) for name in self.names()]
 
+    def readable(self, say: Callable[[str], None]) -> list[RestorePoint]:
+        """The points that can be read, the oldest first; `say` is told the others."""
+        found = []
+        for name in self.names():
+            try:
+                found.append(self.point(name))
+            except DamagedBackupError as error:
+                say(str(error))
+        return found
+
+    def newest(self) -> str | None:
+        """Name of the newest point of all streams that is not known to be damaged; without any, of the newest one
+        that is of some. None if there is none."""
+        points = self.readable(lambda _: None)
+        for wanted in ([one for one in points if not one.asked and one.verified is not False], points):
+            if wanted:
+                return wanted[-1].name
+        return max(self.names(), default=None)
+
     def progress(self, stream: str) -> StreamProgress | None:
         """The segments that an interrupted run has written; None also for a file that is not readable: the run begins
         again then."""
@@ -55,7 +74,11 @@ class PointCatalog:
             return None
 
     def note(self, stream: str, progress: StreamProgress) -> None:
-        self._storage.write(_partial(stream), json.dumps(asdict(progress)).encode())
+        found = {
+            "created": progress.created, "segments": [asdict(one) for one in progress.segments],
+            "anchor": progress.anchor,
+        }  # fmt: skip
+        self._storage.write(_partial(stream), json.dumps(found).encode())
 
     def forget_progress(self, stream: str) -> None:
         self._storage.delete(_partial(stream))
@@ -64,15 +87,21 @@ class PointCatalog:
         """Path -> bytes of all blobs that are there."""
         return {file.path: file.size for file in self._storage.list(BLOBS)}
 
-    def prune(self, keep: int, check: Callable[[], None]) -> tuple[int, int]:
-        """Removes all but the newest `keep` points, then the blobs that nothing needs; returns (points, blobs). `check`
-        is called before each removal. Raises DamagedBackupError, with which no blob is removed: what a point that
-        cannot be read needs is not known."""
-        old = plan.expired(self.names(), keep)
+    def prune(
+        self, keep: int, check: Callable[[], None], *, verified: bool = False, gone: bool = False
+    ) -> tuple[int, int]:
+        """Removes the points that `plan.expired` names, then the blobs that nothing needs; returns (points, blobs).
+        `check` is called before each removal. Raises DamagedBackupError, with which no blob is removed: a point that
+        cannot be read counts for nothing, and what it needs is not known."""
+        damaged: list[str] = []
+        points = self.readable(damaged.append)
+        old = plan.expired(points, keep, verified=verified, gone=gone)
         for name in old:
             check()
             self._storage.delete(f"{FOLDER}/{name}.json")
-        points = self.points()
+        if damaged:
+            raise DamagedBackupError("; ".join(damaged) + ": while it is there no blob is removed")
+        points = [one for one in points if one.name not in old]
         partial = [self.progress(one.path.removeprefix(f"{PARTIAL}/").removesuffix(".json"))
                    for one in self._storage.list(PARTIAL)]  # fmt: skip
         begun: list[Blob] = [segment.blob for one in partial if one is not None for segment in one.segments]

@@ -7,28 +7,49 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any, Final, Protocol
 
 from jetcluster.backup import plan, segment
 from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import BackupLock
-from jetcluster.backup.plan import ReadPlan, StreamProgress
+from jetcluster.backup.plan import StoredBase, StreamProgress
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.retention import PointCatalog
-from jetcluster.backup.segment import SEGMENT_BYTES, StoredMessage
+from jetcluster.backup.segment import StoredMessage
+from jetcluster.backup.segment_writer import Packed, Packer, SegmentWriter, hash_of
 from jetcluster.backup.sequences import DamagedBackupError, Sequences
 from jetcluster.backup.storage import BackupStorage, PresentError, read_blob
+from jetcluster.backup.verify import StoredStream
 from jetcluster.clock import Clock, Rng
-from jetcluster.errors import CallerError
+from jetcluster.errors import CallerError, PassingError
 
 Fields = dict[str, Any]
 Say = Callable[[str], None]
 SECOND: Final = 1_000_000_000
+MAX_PASSES: Final = 8
+"""Looks at a stream that changes while it is read; then it is read as a snapshot."""
+NEWEST: Final = 100
+"""Sequences among which one is looked for that the servers still have, in each segment."""
 
 
 class NoSuchStreamError(CallerError):
     """A stream that was asked for does not exist."""
+
+
+class AnotherAccountError(CallerError):
+    """The account seems not to be the one of the destination, or most of it is gone."""
+
+
+class StreamUnsteadyError(PassingError):
+    """A stream cannot be read, as it is deleted and created again all the time."""
+
+
+class _MadeAgainError(Exception):
+    """The stream was deleted and created again while it was read."""
+
+
+class _DamagedSegmentError(Exception):
+    """A segment of the destination turned out to be damaged."""
 
 
 class Account(Protocol):
@@ -61,45 +82,83 @@ class BackupRun:
         self._held: dict[str, int] = {}
         """Path -> bytes of the blobs that are there."""
         self._points: list[RestorePoint] = []
+        self._distrusted: set[str] = set()
+        """Streams whose segments are read back, as the destination's lists of them turned out to be wrong."""
         self._written_bytes = 0
 
-    def run(self, keep: int = 0) -> RestorePoint:
-        """Makes a restore point, and removes all but the newest `keep` (0: none is removed). Raises NoSuchStreamError,
+    def run(self, keep: int = 0, *, verify: bool = False, allow_empty: bool = False) -> RestorePoint:
+        """Makes a restore point, and removes all but the newest `keep` (0: none is removed), of which those that were
+        verified count if `verify`. Raises NoSuchStreamError, AnotherAccountError unless `allow_empty`,
         BackupLockedError, DamagedBackupError, the storage's errors and the account's."""
         with self._lock:
-            point = self._make()
-            if keep:
-                points, blobs = self._catalog.prune(keep, self._lock.check)
+            point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
+            for stream in point.names | set(self._streams):
+                self._catalog.forget_progress(stream)
+            if keep and point.verified is not False:
+                points, blobs = self._catalog.prune(keep, self._lock.check, verified=verify)
                 self._say(f"removed {points} older points and {blobs} blobs that none needs")
             return point
 
-    def _make(self) -> RestorePoint:
+    def _make(self, *, allow_empty: bool) -> RestorePoint:
         started = self._clock.time_ns()
-        configs = self._account.configs()
+        configs, account = self._account.configs(), self._account.info()
         if missing := sorted(set(self._streams) - set(configs)):
             raise NoSuchStreamError(f"there is no stream {missing[0]}")
         self._held = self._catalog.blobs()
-        self._points = self._readable_points()
+        # A damaged point keeps nobody from making a new one.
+        self._points = self._catalog.readable(lambda wrong: self._say(f"{wrong}: it is left out"))
+        whole = [one for one in self._points if not one.asked and one.verified is not False]
+        before = None if self._streams or allow_empty or not whole else whole[-1]
+        if before is not None:
+            _refuse(plan.doubt(before, configs, str(account.get("cluster") or "")))
         names = [name for name in plan.order(configs) if not self._streams or name in self._streams]
         made = [found for name in names if (found := self._stream(name)) is not None]
-        point = RestorePoint(
-            name="", started=started, finished=self._clock.time_ns(), streams=tuple(made),
-            account=self._account.info(), read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+        if before is not None:
+            _refuse(plan.doubt(before, [one.name for one in made], "") or plan.emptied(before, made))
+        return RestorePoint(
+            name="", started=started, finished=self._clock.time_ns(), streams=tuple(made), account=account,
+            read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+            asked=tuple(sorted(set(self._streams))),
         )  # fmt: skip
-        point = self._commit(point)
-        for stream in names:
-            self._catalog.forget_progress(stream)
-        return point
 
-    def _readable_points(self) -> list[RestorePoint]:
-        """A damaged point keeps nobody from making a new one."""
-        found = []
-        for name in self._catalog.names():
+    def _verified(self, point: RestorePoint, *, verify: bool) -> RestorePoint:
+        """Reads the point back before it is written; what is damaged is read from the servers again."""
+        if not verify:
+            return point
+        checked = [self._checked(one) for one in point.streams]
+        return replace(
+            point, streams=tuple(one for one, _ in checked), verified=all(good for _, good in checked),
+            read_bytes=self._account.read_bytes, written_bytes=self._written_bytes,
+        )  # fmt: skip
+
+    def _checked(self, one: StreamPoint) -> tuple[StreamPoint, bool]:
+        """(the stream, whether all of it can be read)."""
+        for last in (False, True):
+            self._lock.renew()
             try:
-                found.append(self._catalog.point(name))
+                stored = StoredStream(self._storage, one)
+                digest = stored.check()
             except DamagedBackupError as error:
-                self._say(f"{error}: it is left out")
-        return found
+                self._say(f"{one.name}: {error}")
+            else:
+                self._say(f"{one.name}: {digest.messages} messages verified")
+                for told in stored.reduced():
+                    self._say(f"{one.name}: {told}")
+                return one, True
+            self._distrust(one)
+            again = None if last else self._stream(one.name)
+            one = one if again is None else again
+        return one, False
+
+    def _distrust(self, one: StreamPoint) -> None:
+        """Lets the damaged blobs of the stream be written again."""
+        self._distrusted.add(one.name)
+        for blob in one.blobs:
+            self._lock.renew()
+            try:
+                read_blob(self._storage, blob)
+            except DamagedBackupError:
+                self._held.pop(blob.path, None)
 
     def _commit(self, point: RestorePoint) -> RestorePoint:
         """Writes the point, under a name behind those that are there."""
@@ -117,6 +176,18 @@ class BackupRun:
     # ---- one stream
 
     def _stream(self, name: str) -> StreamPoint | None:
+        """None for a stream that is gone. Raises StreamUnsteadyError."""
+        for _ in range(MAX_PASSES):
+            try:
+                return self._seen(name)
+            except _MadeAgainError:
+                self._say(f"{name}: created again meanwhile: reading it anew")
+            except _DamagedSegmentError as error:
+                self._say(f"{name}: {error}")
+                self._distrusted.add(name)
+        raise StreamUnsteadyError(f"{name} is created again all the time")
+
+    def _seen(self, name: str) -> StreamPoint | None:
         seen = self._account.look(name)
         # Consumers first: what they acknowledge from now on comes again after a restore, and nothing is left out.
         consumers = self._account.consumers(name) if seen is not None and seen.consumers else {}
@@ -125,59 +196,133 @@ class BackupRun:
         if seen is None:
             self._say(f"{name}: deleted meanwhile")
             return None
-        base = self._base(seen)
-        kept, wanted, live = self._to_read(seen, base)
         before = self._account.read_bytes
-        writer = SegmentWriter(self, name, seen.created, kept, base.anchor if kept else (0, ""))
-        if live is None:
-            live = Sequences.of(writer.take_after(plan.end_of(base.segments), self._account.whole(name)))
-        else:
-            found = Sequences.of(writer.take(self._account.messages(seen, wanted)))
-            live = live.without(wanted.without(found))
-        writer.flush()
+        writer = SegmentWriter(self, seen, self._base(seen))
+        found = self._passes(writer, seen)
+        if found is None:
+            self._say(f"{name}: deleted meanwhile")
+            return None
+        seen, live = found
         self._say(
             f"{name}: {writer.messages} new messages, {self._account.read_bytes - before} bytes read; {len(live)} in it"
         )
-        state = seen.state | {"messages": len(live), "first_seq": live.first or seen.last + 1}
+        last = max(seen.last, live.last)
+        state = seen.state | {"messages": len(live), "first_seq": live.first or last + 1, "last_seq": last}
         return StreamPoint(
             name=name, created=seen.created, config=seen.config, state=state, live=self.put(live.packed()),
-            segments=self._rewritten(tuple(writer.segments), live), anchor=writer.anchor,
+            segments=self._rewritten(name, tuple(writer.segments), live), anchor=writer.anchor,
             consumers=self.put(zlib.compress(json.dumps(consumers, sort_keys=True).encode())) if consumers else None,
         )  # fmt: skip
 
-    def _to_read(
-        self, seen: StreamSeen, base: StreamProgress
-    ) -> tuple[tuple[Segment, ...], Sequences, Sequences | None]:
-        """(segments that stay, sequences to read, sequences that are stored)."""
-        if seen.live is None:
-            return base.segments, Sequences(), None
-        found: ReadPlan = plan.reading(base, seen.live, seen.last)
-        return found.kept, found.wanted, seen.live
+    def _passes(self, writer: SegmentWriter, seen: StreamSeen) -> tuple[StreamSeen, Sequences] | None:
+        """Reads until everything that a look told was read: (the look, its sequences). A message that went between the
+        look and the reading may have been replaced, by one behind the look's last: a point without both would have
+        lost a key. So the stream is looked at again; one that never rests is read as a snapshot. None if it is gone."""
+        for _ in range(MAX_PASSES):
+            if seen.live is None:
+                break
+            wanted = seen.live.without(writer.stored)
+            if not wanted:
+                return seen, seen.live
+            writer.read(self._account, seen, wanted)
+            again = self._again(seen)
+            if again is None:
+                return None
+            if not wanted.without(writer.stored):
+                return seen, seen.live
+            seen = again
+        live = writer.read_whole(self._account)
+        return None if self._again(seen) is None else (seen, live)
 
-    def _base(self, seen: StreamSeen) -> StreamProgress:
+    def _again(self, seen: StreamSeen) -> StreamSeen | None:
+        """Returns the stream as it is now. Raises _MadeAgainError."""
+        again = self._account.look(seen.name)
+        if again is not None and (again.created != seen.created or again.last < seen.last):
+            raise _MadeAgainError(seen.name)
+        return again
+
+    # ---- what the destination has of it
+
+    def _base(self, seen: StreamSeen) -> StoredBase:
         """The segments that this stream has in the destination, if it is the same stream as then."""
-        base = plan.longer(
-            plan.base_of(self._points, seen.name, seen.created), self._catalog.progress(seen.name)
-        )  # fmt: skip
+        base = plan.longer(plan.base_of(self._points, seen.name, seen.created), self._catalog.progress(seen.name))
         if plan.end_of(base.segments) > seen.last:
-            return StreamProgress(base.created, ())  # a stream of the same time, and not the same
-        whole = []
+            return StoredBase()  # a stream of the same time, and not the same
+        found = self._stored(seen.name, base)
+        if not self._is_same(seen, base, found):
+            return StoredBase()
+        if seen.live is None:
+            return found
+        kept = tuple(one for one in base.segments if seen.live.within(one.first, one.last))
+        return StoredBase(kept, base.anchor if kept else (0, ""), found.stored)
+
+    def _stored(self, name: str, base: StreamProgress) -> StoredBase:
+        """The segments, and the sequences that are in those that are there."""
+        listed = None if name in self._distrusted else self._listed(base)
+        stored = Sequences()
         for one in base.segments:
             if self._held.get(one.blob.path) != one.blob.size:
-                self._say(f"{seen.name}: {one.blob.path} is missing: reading again from {one.first}")
-                break
-            whole.append(one)
-        if len(whole) < len(base.segments):
-            return StreamProgress(base.created, tuple(whole))
-        seq, told = base.anchor
-        if seq:
-            there = self._account.singles(seen.name, Sequences.of([seq]))
-            if there and hash_of(there[0]) != told:
-                self._say(f"{seen.name}: its message {seq} is another one than in the backup: reading all")
-                return StreamProgress(base.created, ())
-        return base
+                self._say(f"{name}: {one.blob.path} is missing: reading {one.first} to {one.last} again")
+            elif listed is not None and one in listed[0]:
+                stored = stored.joined(listed[1].within(one.first, one.last))
+            else:
+                stored = stored.joined(self._read_back(name, one))
+        return StoredBase(base.segments, base.anchor, stored)
 
-    def _rewritten(self, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
+    def _listed(self, base: StreamProgress) -> tuple[frozenset[Segment], Sequences] | None:
+        """The segments of the newest point, and the sequences that are in them according to it."""
+        if base.live is None:
+            return None
+        try:
+            return frozenset(base.listed), Sequences.unpacked(read_blob(self._storage, base.live))
+        except DamagedBackupError as error:
+            self._say(f"{error}: reading its segments")
+            self._held.pop(base.live.path, None)
+            return None
+
+    def _read_back(self, name: str, one: Segment) -> Sequences:
+        """The sequences of a segment, by its messages; none if it is damaged, so that it is written again."""
+        self._lock.renew()
+        try:
+            return Sequences.of(message.seq for message in segment.unpack(read_blob(self._storage, one.blob)))
+        except DamagedBackupError as error:
+            self._say(f"{name}: {error}: reading {one.first} to {one.last} again")
+            self._held.pop(one.blob.path, None)
+            return Sequences()
+
+    def _is_same(self, seen: StreamSeen, base: StreamProgress, found: StoredBase) -> bool:
+        """Compares the newest message that the destination has and the servers have, too: sequences come again with
+        the same time of creation if a store was set back to an older copy of itself."""
+        seq, told = base.anchor
+        there = self._account.singles(seen.name, Sequences.of([seq])) if seq else []
+        if there:
+            same = hash_of(there[0]) == told
+        else:
+            seq, same = self._newest_in_both(seen, base, found)
+        if not same:
+            self._say(f"{seen.name}: its message {seq} is another one than in the backup: reading all")
+        return same
+
+    def _newest_in_both(self, seen: StreamSeen, base: StreamProgress, found: StoredBase) -> tuple[int, bool]:
+        """(a sequence, whether its message is the same). The anchor was deleted: it is one of the newest others. A
+        stream of which none is left has nothing to be mistaken for."""
+        left = found.stored if seen.live is None else found.stored.common(seen.live)
+        for one in reversed(base.segments):
+            if not (wanted := left.within(one.first, one.last)):
+                continue
+            newest = Sequences(((max(wanted.last - NEWEST + 1, one.first), wanted.last),)).common(wanted)
+            there = {message.seq: message for message in self._account.singles(seen.name, newest)}
+            if not there:
+                continue
+            try:
+                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([max(there)])):
+                    return message.seq, message == there[message.seq]
+            except DamagedBackupError as error:
+                self._say(f"{seen.name}: {error}")
+                return max(there), False
+        return 0, True
+
+    def _rewritten(self, name: str, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
         """The segments, with those joined that are small or mostly deleted messages."""
         found: list[Segment] = []
         at = 0
@@ -187,6 +332,8 @@ class BackupRun:
             try:
                 found += self._joined(stretch, live)
             except DamagedBackupError as error:
+                if name not in self._distrusted:
+                    raise _DamagedSegmentError(str(error)) from error
                 self._say(f"{error}: `jetcluster backup verify` says what it means")
                 found += stretch
             at = one.end
@@ -196,8 +343,12 @@ class BackupRun:
         made: list[Segment] = []
         packer = Packer(lambda one: made.append(self.put_segment(one)))
         for old in stretch:
+            expected = len(live.within(old.first, old.last))
             for message in segment.chosen(read_blob(self._storage, old.blob), live):
                 packer.add(message)
+                expected -= 1
+            if expected:
+                raise DamagedBackupError(f"{self._storage.url}/{old.blob.path} lacks {expected} messages")
             self._lock.renew()
         packer.flush()
         return made
@@ -222,84 +373,10 @@ class BackupRun:
         self._catalog.note(stream, progress)
 
 
-class Packed:
-    """A segment before it is written."""
-
-    __slots__ = ("data", "first", "last", "messages", "size")
-
-    def __init__(self, entries: Sequence[bytes], first: int, last: int, size: int) -> None:
-        self.data = segment.pack(entries)
-        self.first, self.last, self.messages, self.size = first, last, len(entries), size
-
-
-class Packer:
-    """Collects ascending messages, and hands over a segment whenever SEGMENT_BYTES are together."""
-
-    def __init__(self, done: Callable[[Packed], None]) -> None:
-        self._done = done
-        self._entries: list[bytes] = []
-        self._size = self._first = self._last = 0
-
-    def add(self, message: StoredMessage) -> None:
-        entry = message.encoded()
-        self._first = self._first or message.seq
-        self._last = message.seq
-        self._entries.append(entry)
-        self._size += len(entry)
-        if self._size >= SEGMENT_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._entries:
-            packed = Packed(self._entries, self._first, self._last, self._size)
-            self._entries, self._size, self._first = [], 0, 0
-            self._done(packed)
-
-
-class SegmentWriter:
-    """The segments of a stream, those that stay and those that this run adds."""
-
-    def __init__(
-        self, run: BackupRun, stream: str, created: str, kept: Iterable[Segment], anchor: tuple[int, str]
-    ) -> None:
-        self._run = run
-        self._stream = stream
-        self._created = created
-        self._packer = Packer(self._write)
-        self._newest: StoredMessage | None = None
-        self.segments = list(kept)
-        self.anchor = anchor
-        self.messages = 0
-        """Messages that were added."""
-
-    def take(self, messages: Iterable[StoredMessage]) -> Iterator[int]:
-        """Yields the sequences of the messages that it adds."""
-        for message in messages:
-            self._newest = message
-            self._packer.add(message)
-            self.messages += 1
-            yield message.seq
-
-    def take_after(self, end: int, messages: Iterable[StoredMessage]) -> Iterator[int]:
-        """Yields the sequences of all messages; adds those behind `end`."""
-        for message in messages:
-            if message.seq <= end:
-                yield message.seq
-            else:
-                yield from self.take((message,))
-
-    def flush(self) -> None:
-        self._packer.flush()
-
-    def _write(self, packed: Packed) -> None:
-        self.segments.append(self._run.put_segment(packed))
-        assert self._newest is not None, self._stream
-        self.anchor = self._newest.seq, hash_of(self._newest)
-        self._run.note(self._stream, StreamProgress(self._created, tuple(self.segments), self.anchor))
-
-
-def hash_of(message: StoredMessage) -> str:
-    return sha256(message.encoded()).hexdigest()
+def _refuse(why: str) -> None:
+    """Raises AnotherAccountError if there is a reason."""
+    if why:
+        raise AnotherAccountError(f"{why}. If that is meant: --allow-empty")
 
 
 def next_name(ns: int, names: Iterable[str]) -> str:

@@ -109,6 +109,22 @@ class Sequences:
                 found.append((low, high))
         return Sequences(tuple(found))
 
+    def joined(self, other: Sequences) -> Sequences:
+        """Those that are in one of both."""
+        if not self.ranges or not other.ranges:
+            return self if self.ranges else other
+        found: list[tuple[int, int]] = []
+        if self.ranges[-1][1] < other.ranges[0][0]:
+            pairs = (*self.ranges, *other.ranges)
+        else:
+            pairs = tuple(sorted((*self.ranges, *other.ranges)))
+        for low, high in pairs:
+            if found and low <= found[-1][1] + 1:
+                found[-1] = found[-1][0], max(found[-1][1], high)
+            else:
+                found.append((low, high))
+        return Sequences(tuple(found))
+
     def common(self, other: Sequences) -> Sequences:
         """Those that are in both."""
         return self.without(self.without(other))

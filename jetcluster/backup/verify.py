@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from jetcluster.backup import segment
 from jetcluster.backup.account import StreamSeen
+from jetcluster.backup.consumers import TooManyConsumersError, archived
 from jetcluster.backup.point import RestorePoint, Segment, StreamPoint
 from jetcluster.backup.segment import MessageSum, StoredMessage
 from jetcluster.backup.sequences import DamagedBackupError, Sequences
 from jetcluster.backup.storage import BackupStorage, read_blob
 
-MAX_CONSUMERS_BYTES: Final = 1 << 30
+MAX_STORED_BYTES: Final = 1 << 30
 """Bytes of a stream's consumers when they are read."""
 MAX_NAMED: Final = 5
 """Sequences that are named when messages differ."""
@@ -44,11 +45,21 @@ class StoredStream:
             return {}
         inflate = zlib.decompressobj()
         try:
-            data = inflate.decompress(read_blob(self._storage, self.point.consumers), MAX_CONSUMERS_BYTES)
+            data = inflate.decompress(read_blob(self._storage, self.point.consumers), MAX_STORED_BYTES)
+            if not inflate.eof:
+                raise DamagedBackupError(f"{self.point.name}: its consumers are cut off, or too large")
             found: dict[str, Fields] = json.loads(data)
         except (zlib.error, ValueError) as error:
             raise DamagedBackupError(f"{self.point.name}: its consumers: {error}") from None
         return found
+
+    def reduced(self) -> list[str]:
+        """Returns a line for each consumer that a restore would not make whole. Raises DamagedBackupError."""
+        try:
+            _, cut = archived(self.consumers())
+        except TooManyConsumersError as error:
+            return [str(error)]
+        return [f"consumer {name} has too much pending: a restore makes it with its ack floor alone" for name in cut]
 
     def check(self) -> MessageSum:
         """Reads all of it. Raises DamagedBackupError."""
@@ -72,12 +83,15 @@ def check_point(storage: BackupStorage, point: RestorePoint, say: Callable[[str]
     wrong: list[str] = []
     for one in point.streams:
         try:
-            digest = StoredStream(storage, one).check()
+            stored = StoredStream(storage, one)
+            digest = stored.check()
         except DamagedBackupError as error:
             wrong.append(f"{one.name}: {error}")
             say(wrong[-1])
         else:
             say(f"{one.name}: {digest.messages} messages verified")
+            for told in stored.reduced():
+                say(f"{one.name}: {told}")
     return wrong
 
 

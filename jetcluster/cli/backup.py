@@ -53,30 +53,30 @@ class Destination:
 
 
 def run_backup(
-    servers: ServerOptions, place: Destination, streams: Sequence[str], keep: int, *, verify: bool, as_json: bool
-) -> int:
+    servers: ServerOptions, place: Destination, streams: Sequence[str], keep: int, *, verify: bool, allow_empty: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Makes a restore point and returns the exit code."""
 
     def work(say: Callable[[str], None]) -> int:
         storage = place.open()
         with AccountReader(servers) as account:
             run = BackupRun(account, storage, SystemClock(), SystemRng(), say, streams)
-            point = run.run(keep)
-        wrong = check_point(storage, point, say) if verify else []
+            point = run.run(keep, verify=verify, allow_empty=allow_empty)
         summary = summary_of(point)
         if as_json:
-            print(json.dumps({**summary, "verified": verify and not wrong, "wrong": wrong}))
+            print(json.dumps({**summary, "verified": bool(point.verified)}))
         else:
             print(
                 f"{point.name}: {summary['streams']} streams, {summary['messages']} messages; {point.read_bytes} bytes "
-                f"read, {point.written_bytes} written" + (", all verified" if verify and not wrong else "")
+                f"read, {point.written_bytes} written" + (", all verified" if point.verified else "")
             )
-        return _damaged("backup", wrong)
+        return _damaged("backup", [f"the new point {point.name}"] if point.verified is False else [])
 
     return _guarded("backup", work, as_json=as_json)
 
 
-def run_catalog(word: str, place: Destination, wanted: str, keep: int, *, as_json: bool) -> int:
+def run_catalog(word: str, place: Destination, wanted: str, keep: int, *, gone: bool, as_json: bool) -> int:
     """Runs `backup list`, `backup verify` or `backup prune`, which need no server; returns the exit code."""
 
     def work(say: Callable[[str], None]) -> int:
@@ -88,10 +88,10 @@ def run_catalog(word: str, place: Destination, wanted: str, keep: int, *, as_jso
                 return fail("backup", "prune needs --keep", REFUSED)
             storage = place.open()
             with BackupLock(storage, SystemClock(), SystemRng()) as lock:
-                points, blobs = catalog.prune(keep, lock.check)
+                points, blobs = catalog.prune(keep, lock.check, gone=gone)
             print(f"removed {points} points and {blobs} blobs that none of the others needs")
             return DONE
-        point = _point(catalog, wanted)
+        point = _point(catalog, wanted, max(catalog.names(), default=None))
         wrong = check_point(place.open(), point, print)
         if not wrong:
             print(f"{point.name}: every blob is whole")
@@ -107,7 +107,7 @@ def run_restore(
 
     def work(say: Callable[[str], None]) -> int:
         catalog = place.there()
-        point = _point(catalog, wanted)
+        point = _point(catalog, wanted, catalog.newest())
         say(f"restoring from {point.name}")
         with AccountReader(servers) as account:
             made = RestoreRun(servers, account, place.open(), point, options, say).run(dry=dry)
@@ -125,6 +125,8 @@ def summary_of(point: RestorePoint) -> dict[str, Any]:
     return {
         "point": point.name,
         "streams": len(point.streams),
+        "asked": list(point.asked),
+        "verified": point.verified,
         "messages": sum(one.messages for one in point.streams),
         "seconds": round((point.finished - point.started) / _SECOND, 3),
         "read_bytes": point.read_bytes,
@@ -147,17 +149,22 @@ def _list(catalog: PointCatalog, *, as_json: bool) -> int:
         for row in rows:
             print(
                 f"{row['point']:<22}{row['streams']:>8}{row['messages']:>12}{row['seconds']:>9.1f}"
-                f"{row['read_bytes']:>14}{row['written_bytes']:>14}"
+                f"{row['read_bytes']:>14}{row['written_bytes']:>14}{_mark(row)}"
             )
     return _damaged("backup", wrong)
 
 
-def _point(catalog: PointCatalog, wanted: str) -> RestorePoint:
+def _mark(row: dict[str, Any]) -> str:
+    return (" damaged" if row["verified"] is False else "") + (" part" if row["asked"] else "")
+
+
+def _point(catalog: PointCatalog, wanted: str, newest: str | None) -> RestorePoint:
     """Raises CallerError, DamagedBackupError."""
-    names = catalog.names()
-    name = chosen_point(names, wanted.replace(":", "").replace("-", "", 2) if wanted[4:5] == "-" else wanted)
+    if wanted[4:5] == "-":
+        wanted = wanted.replace(":", "").replace("-", "", 2)
+    name = chosen_point(catalog.names(), wanted) if wanted else newest
     if name is None:
-        raise CallerError(f"no restore point that is not later than {wanted}" if names else "no restore point there")
+        raise CallerError(f"no restore point that is not later than {wanted}" if wanted else "no restore point there")
     return catalog.point(name)
 
 

@@ -66,6 +66,8 @@ class StreamGroup:
     consumers: int = 0
     reported: bool = False
     """The leader itself has reported."""
+    silent: bool = False
+    """Nobody answers for it."""
 
     @property
     def label(self) -> str:
@@ -73,6 +75,8 @@ class StreamGroup:
 
     def trouble(self) -> str:
         """Returns the reason why the stream is not served or not safe; "" for none."""
+        if self.silent:
+            return "nobody answers for it"
         if not self.leader:
             return f"no leader; replicas on {', '.join(self.holders)}"
         if not self.reported:

@@ -240,6 +240,10 @@ def backup(
     stream: Streams = None,
     keep: Annotated[int, typer.Option(min=0, help="Remove all but the newest points afterwards; 0: none.")] = 0,
     verify: Annotated[bool, typer.Option("--verify", help="Read the new point back and compare checksums.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Also if most streams of the newest point are gone.")
+    ] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="prune: also the last point of a stream that is gone.")] = False,
     point: PointName = "",
     endpoint: Endpoint = "",
     region: Region = "",
@@ -255,8 +259,10 @@ def backup(
         raise typer.BadParameter(f"give DEST, or one of {', '.join(work.WORDS)} and DEST")
     place = work.Destination(words[-1], endpoint, region)
     if len(words) == 2:
-        raise typer.Exit(work.run_catalog(words[0], place, point, keep, as_json=as_json))
-    raise typer.Exit(work.run_backup(servers, place, stream or [], keep, verify=verify, as_json=as_json))
+        raise typer.Exit(work.run_catalog(words[0], place, point, keep, gone=gone, as_json=as_json))
+    raise typer.Exit(
+        work.run_backup(servers, place, stream or [], keep, verify=verify, allow_empty=allow_empty, as_json=as_json)
+    )
 
 
 @app.command()
@@ -271,6 +277,7 @@ def restore(
     replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
     no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    no_consumers: Annotated[bool, typer.Option("--no-consumers", help="Without the streams' consumers.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     endpoint: Endpoint = "",
@@ -285,7 +292,14 @@ def restore(
     from jetcluster.cli import backup as work
 
     options = RestoreOptions(
-        tuple(stream or ()), name, tuple(subject or ()), replicas, no_limits, overwrite, verify=not no_verify
+        tuple(stream or ()),
+        name,
+        tuple(subject or ()),
+        replicas,
+        no_limits,
+        overwrite,
+        verify=not no_verify,
+        no_consumers=no_consumers,
     )
     place = work.Destination(source, endpoint, region)
     raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))

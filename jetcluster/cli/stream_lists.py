@@ -11,6 +11,7 @@ from jetcluster.cli.cluster_state import MAX_ACCOUNTS, PING, StreamGroup, lag_of
 from jetcluster.cli.common import DONE, NOT_REACHED, ServerRefusedError, connected, fail
 from jetcluster.cli.status_view import size, table
 from jetcluster.client.connection import Connection
+from jetcluster.client.listing import WholeList, listed
 from jetcluster.client.reply import NoRespondersError
 from jetcluster.client.servers import ServerOptions
 from jetcluster.client.survey import NoSystemUserError, survey
@@ -41,8 +42,10 @@ def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
 
 def _streams(connection: Connection, within: float) -> list[StreamGroup]:
     try:
-        listed = _pages(connection, "STREAM.LIST", "streams", within)
-        return [_group(info, connection) for info in sorted(listed, key=lambda info: str(info["config"]["name"]))]
+        found = _listed(connection, "STREAM.LIST", "streams", within)
+        groups = [_group(info, connection) for info in found.entries.values()]
+        silent = [StreamGroup("", name, silent=True) for name in found.missing]
+        return sorted([*groups, *silent], key=lambda group: group.name)
     except (ApiError, NoRespondersError) as error:
         if isinstance(error, ApiError) and error.err_code != NOT_ENABLED_FOR_ACCOUNT:
             raise
@@ -59,14 +62,8 @@ def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float
     return answers
 
 
-def _pages(connection: Connection, subject: str, what: str, within: float) -> list[Json]:
-    """Returns all entries of a list of the API, which has pages."""
-    found: list[Json] = []
-    while True:
-        page = connection.api(subject, {"offset": len(found)}, timeout=within)
-        found += page.get(what) or []
-        if not page.get(what) or len(found) >= page.get("total", 0):
-            return found
+def _listed(connection: Connection, subject: str, what: str, within: float) -> WholeList:
+    return listed(lambda path, body: connection.api(path, body, timeout=within), subject, what)
 
 
 def _group(info: Json, connection: Connection) -> StreamGroup:
@@ -119,7 +116,10 @@ def run_consumers(servers: ServerOptions, stream: str, *, as_json: bool) -> int:
 def _consumers(connection: Connection, stream: str, within: float) -> list[Json]:
     account, slash, name = stream.rpartition("/")
     if not slash:
-        return _pages(connection, f"CONSUMER.LIST.{stream}", "consumers", within)
+        found = _listed(connection, f"CONSUMER.LIST.{stream}", "consumers", within)
+        if found.missing:
+            raise ServerRefusedError(f"consumers that do not answer: {', '.join(sorted(found.missing))}")
+        return list(found.entries.values())
     reports = list(
         _reports(_all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within), account, name)
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from jetcluster.client.connection import Connection
-from jetcluster.client.reply import NoRespondersError, Reply
+from jetcluster.client.reply import NoRespondersError, Reply, RequestTimeoutError
 from jetcluster.errors import ApiError
 from jetcluster.protocol import s2, stream_archive
 
@@ -29,7 +29,11 @@ INTEREST_SECONDS: Final = 3.0
 SILENCE_SECONDS: Final = 1.0
 """Pause after which padding is sent; the server gives up after five seconds without a piece."""
 ANSWER_SECONDS: Final = 60.0
-"""Timeout of an answer; the last one arrives when the stream is complete."""
+"""Timeout of an answer; of the last one, which arrives when the stream is complete, the pause between two questions
+whether the server is still at work."""
+MAX_ENDING_SECONDS: Final = 3600.0
+"""The longest wait for the last answer."""
+NO_RESPONDERS: Final = 503
 PADDING: Final = b"\xfe\x00\x00\x00"
 """An S2 chunk that readers skip, sent while no data is ready, so that the server does not give up."""
 Consumers = Sequence[tuple[str, bytes]]
@@ -86,7 +90,29 @@ class RestoreTransfer:
         check()
         self._put(tail())
         self._answered(0)
-        return _checked(self._connection.request(self._subject, b"", timeout=ANSWER_SECONDS))
+        return self._ended()
+
+    def _ended(self) -> dict[str, Any]:
+        """Ends the archive and waits for the answer, which comes when all consumers are made, and there may be
+        thousands: so it waits as long as the server listens to the subject. A message to it is not answered then."""
+        final = self._connection.publish_acked(self._subject, b"")
+        deadline = time.monotonic() + MAX_ENDING_SECONDS
+        gone: Reply | None = None
+        while True:
+            try:
+                replies = dict(self._connection.acks(self._connection.outstanding - 1, ANSWER_SECONDS))
+            except RequestTimeoutError:
+                if gone is not None:
+                    return _checked(gone)
+                if time.monotonic() > deadline:
+                    raise
+                self._connection.publish_acked(self._subject, b"")
+                continue
+            if final in replies:
+                return _checked(replies[final])
+            gone = next((one for one in replies.values() if one.status == NO_RESPONDERS), gone)
+            if gone is not None and self._connection.outstanding == 0:
+                return _checked(gone)
 
     def _begin(self, piece: bytes) -> None:
         """Sends the first piece until it is answered, as the connected server may learn of the subject late."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.client.connection import Connection
+from jetcluster.client.listing import UnansweredError, listed
 from jetcluster.client.servers import ServerOptions
 from jetcluster.client.stream_state import StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError
@@ -80,13 +81,11 @@ def partial_because(config: Mapping[str, Any]) -> str:
 
 
 def _configs(connection: Connection) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while True:
-        page = connection.api("STREAM.LIST", {"offset": len(found)}, timeout=30.0)
-        streams = page.get("streams") or []
-        found += [one["config"] for one in streams]
-        if not streams or len(found) >= int(page.get("total", 0)):
-            return found
+    """Raises UnansweredError: a stream that does not answer may be a mirror."""
+    found = listed(lambda path, body: connection.api(path, body, timeout=30.0), "STREAM.LIST", "streams")
+    if found.missing:
+        raise UnansweredError(f"STREAM.LIST lacks {', '.join(sorted(found.missing)[:5])}")
+    return [one["config"] for one in found.entries.values()]
 
 
 def applied(server: ServerOptions, copy: Copy) -> int:

@@ -23,6 +23,12 @@ STATE_NAME: Final = b"state.json"
 CONSUMER_PREFIX: Final = b"consumers/"
 MAX_NAME_BYTES: Final = 65_535
 MAX_BODY_BYTES: Final = 72 << 20
+MAX_CONSUMER_BYTES: Final = 8 << 20
+"""Bytes of one consumer that a restore takes."""
+MAX_CONSUMERS_BYTES: Final = 64 << 20
+"""Bytes of all consumers that a restore takes, with CONSUMER_OVERHEAD_BYTES for each: they are created when the
+messages are there."""
+CONSUMER_OVERHEAD_BYTES: Final = 512
 """Bytes of an entry's header block and payload: above nats-server's largest max_payload."""
 _TAR_MAGIC: Final = b"ustar"
 

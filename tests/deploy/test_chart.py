@@ -410,6 +410,8 @@ def test_backups_on_a_schedule() -> None:
         "jetcluster", "backup", "s3://backups/orders", "--no-context", "--keep=3", "--verify",
         "--endpoint=http://minio:9000",
     ]  # fmt: skip
+    policies = [job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"] for job in (first, second)]
+    assert [rules[0]["onExitCodes"]["values"] for rules in policies] == [[4], [4]]
     assert containers[1]["command"][2:] == ["/backup/edge", "--no-context", "--keep=48", "--stream=A", "--stream=B"]
     assert containers[0]["envFrom"] == [{"secretRef": {"name": "keys"}}]
     assert {entry["name"]: entry["value"] for entry in containers[1]["env"]} == {

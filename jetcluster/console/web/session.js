@@ -123,15 +123,40 @@ export async function js(subject, body = "", timeout = ASK_MS) {
   return answer;
 }
 
-/** All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(found, total)` after each. */
+const nameOf = (one) => (typeof one === "string" ? one : (one.name ?? one.config.name));
+const LIST_TRIES = 20;
+
+/**
+ * All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(found, total)` after each. The array's `missing` are the names of
+ * those that did not answer. A page begins with the last entry of the one before; if it does not, something in front was deleted and
+ * an entry may have slipped between both, so the list is read again.
+ */
 export async function jsAll(subject, field, body = {}, seen = () => {}) {
-  const found = [];
+  for (let tries = 0; tries < LIST_TRIES; tries++) {
+    const found = await pagesOf(subject, field, body, seen);
+    if (found) return found;
+  }
+  throw new Error(`${subject} changes all the time`);
+}
+
+async function pagesOf(subject, field, body, seen) {
+  const entries = new Map();
+  const silent = new Set();
+  let offset = 0;
+  let before = [];
   for (;;) {
-    const page = await js(subject, { ...body, offset: found.length });
+    const page = await js(subject, { ...body, offset });
     const part = page[field] ?? [];
-    found.push(...part);
+    const names = new Set([...part.map(nameOf), ...(page.missing ?? [])]);
+    if (before.length && !before.some((name) => names.has(name))) return null;
+    for (const one of part) entries.set(nameOf(one), one);
+    for (const name of page.missing ?? []) silent.add(name);
+    const found = [...entries.values()];
     seen(found, page.total);
-    if (!part.length || found.length >= page.total) return found;
+    const end = offset + names.size;
+    if (!names.size || end >= page.total) return Object.assign(found, { missing: [...silent].filter((name) => !entries.has(name)) });
+    before = names.size > 1 ? [...names] : [];
+    offset = names.size > 1 ? end - 1 : end;
   }
 }
 

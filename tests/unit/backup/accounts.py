@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jetcluster.backup.account import StreamSeen
@@ -31,6 +31,13 @@ class FakeStream:
             subject = f"{self.name}.{self.last % 5}".encode()
             self.held[self.last] = StoredMessage(self.last, START + 7 * self.last, subject, headers, payload)
 
+    def put(self, subject: str, payload: bytes) -> None:
+        """As in a key-value bucket: the subject's message before goes."""
+        name = subject.encode()
+        self.delete(*[seq for seq, one in self.held.items() if one.subject == name])
+        self.last += 1
+        self.held[self.last] = StoredMessage(self.last, START + 7 * self.last, name, b"", payload)
+
     def delete(self, *seqs: int) -> None:
         for seq in seqs:
             self.held.pop(seq, None)
@@ -43,13 +50,16 @@ class FakeAccount:
     def __init__(self, *streams: FakeStream) -> None:
         self.streams = {one.name: one for one in streams}
         self.hidden: set[int] = set()
+        self.cluster = ""
         self.unlisted = False
+        self.meanwhile: Callable[[str], object] = lambda name: None
+        """Called with the stream's name before each message that is looked for."""
         self.read: list[int] = []
         self.asked: list[int] = []
         self.read_bytes = 0
 
     def info(self) -> dict[str, Any]:
-        return {"streams": len(self.streams)}
+        return {"streams": len(self.streams), "cluster": self.cluster}
 
     def configs(self) -> dict[str, dict[str, Any]]:
         return {name: one.config for name, one in self.streams.items()}
@@ -71,7 +81,11 @@ class FakeAccount:
         return found
 
     def whole(self, name: str) -> Iterator[StoredMessage]:
-        yield from self._reading(name, Sequences.of(sorted(self.streams[name].held)))
+        held = self.streams[name].held
+        for message in [held[seq] for seq in sorted(held)]:  # of one moment
+            self.meanwhile(name)
+            self._count(message)
+            yield message
 
     def messages(self, stream: StreamSeen, wanted: Sequences) -> Iterator[StoredMessage]:
         yield from self._reading(stream.name, wanted)
@@ -82,8 +96,13 @@ class FakeAccount:
 
     def _reading(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]:
         for seq in wanted:
-            message = self.streams[name].held.get(seq)
+            self.meanwhile(name)
+            stream = self.streams.get(name)
+            message = stream.held.get(seq) if stream is not None else None
             if message is not None and seq not in self.hidden:
-                self.read.append(seq)
-                self.read_bytes += len(message.encoded())
+                self._count(message)
                 yield message
+
+    def _count(self, message: StoredMessage) -> None:
+        self.read.append(message.seq)
+        self.read_bytes += len(message.encoded())

@@ -33,6 +33,9 @@ class FakeServer:
         self.format = stream_archive.MAGIC
         self.ended: bytes = b""
         self.list_deleted = True
+        self.names = [f"S{number}" for number in range(5)]
+        self.silent: set[str] = set()
+        """Streams that do not answer a list."""
         self.failures: list[bytes] = []
         """Answers of the next requests in place of their own."""
 
@@ -48,7 +51,8 @@ class FakeServer:
         if kind.startswith(b"STREAM.SNAPSHOT."):
             return msg(reply, b'{"success": true}') + self._snapshot(body)
         found = {
-            b"STREAM.INFO.S": self._info, b"STREAM.LIST": self._list, b"CONSUMER.LIST.S": self._consumers,
+            b"STREAM.INFO.S": self._info, b"STREAM.LIST": self._list, b"STREAM.NAMES": self._names,
+            b"CONSUMER.LIST.S": self._consumers,
         }.get(kind)  # fmt: skip
         if found is None:
             error = {"code": 404, "err_code": 10059, "description": "stream not found"}
@@ -68,8 +72,12 @@ class FakeServer:
         return {"created": "then", "config": {"name": "S", "allow_direct": self.direct}, "state": state}
 
     def _list(self, body: dict[str, Any]) -> dict[str, Any]:
-        names = [f"S{number}" for number in range(5)][body["offset"] : body["offset"] + 2]
-        return {"total": 5, "streams": [{"config": {"name": name}} for name in names]}
+        names = self.names[body["offset"] : body["offset"] + 2]
+        there = [{"config": {"name": name}} for name in names if name not in self.silent]
+        return {"total": len(self.names), "streams": there, "missing": [name for name in names if name in self.silent]}
+
+    def _names(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {"total": len(self.names), "streams": self.names[body["offset"] :]}
 
     def _consumers(self, body: dict[str, Any]) -> dict[str, Any]:
         floor = {"consumer_seq": 3, "stream_seq": 4, "last_active": "then"}

@@ -10,6 +10,7 @@ import pytest
 from jetcluster.backup import account
 from jetcluster.backup.account import AccountReader, StreamSeen
 from jetcluster.backup.sequences import Sequences
+from jetcluster.client.listing import UnansweredError
 from jetcluster.client.reply import NoRespondersError, ServerError
 from jetcluster.client.servers import ServerOptions
 from tests.unit.backup.fake_stream import FakeServer, message
@@ -42,6 +43,17 @@ def test_a_stream_is_what_its_leader_says() -> None:
         assert found.look("T") is None
         assert found.read_bytes > 100
         assert list(found.configs()) == ["S0", "S1", "S2", "S3", "S4"]
+
+
+def test_a_stream_that_does_not_answer_is_not_left_out() -> None:
+    server = FakeServer([1])
+    server.names = ["R", "S", "T"]
+    server.silent = {"S"}
+    with reader(server, patience=0.1) as found, pytest.raises(UnansweredError, match="lacks S"):
+        found.configs()
+    server.silent = {"T"}  # deleted meanwhile
+    with reader(server) as found:
+        assert list(found.configs()) == ["R", "S"]
 
 
 def test_too_many_deleted_messages_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,26 +24,6 @@ def segments_of(held: set[int], size: int, bytes_each: int = 100) -> tuple[Segme
     return tuple(made)
 
 
-@given(st.sets(st.integers(1, 50)), st.sets(st.integers(1, 80)), st.integers(1, 9), st.integers(50, 80))
-def test_every_stored_message_is_in_a_segment_that_stays_or_is_read(
-    before: set[int], deleted: set[int], size: int, last: int
-) -> None:
-    """A stream of `before` was backed up; then it went on to `last`, and some were deleted."""
-    live = (before | set(range(51, last + 1))) - deleted
-    base = StreamProgress(CREATED, segments_of(before, size))
-    found = plan.reading(base, Sequences.of(sorted(live)), last)
-    assert set(found.wanted) == {seq for seq in live if seq > max(before, default=0)}
-    covered = {seq for seq in before for one in found.kept if one.first <= seq <= one.last}
-    assert live <= covered | set(found.wanted)
-    assert all(any(one.first <= seq <= one.last for seq in live) for one in found.kept)
-
-
-def test_a_stream_that_ends_before_its_segments_is_another_one() -> None:
-    base = StreamProgress(CREATED, segments_of({1, 2, 9}, 3))
-    live = Sequences.stored(1, 8)
-    assert plan.reading(base, live, 8) == plan.ReadPlan((), live)
-
-
 @given(st.sets(st.integers(1, 200)), st.sets(st.integers(1, 200)), st.integers(1, 30), st.sampled_from([1, 1 << 20]))
 def test_rewriting_ends(held: set[int], deleted: set[int], size: int, each: int) -> None:
     """What is rewritten is not rewritten again, and then there are few segments, or large ones."""
@@ -123,7 +103,7 @@ def test_the_progress_of_an_interrupted_run_counts_if_it_is_farther_and_of_the_s
 @given(st.sets(st.integers(0, 30)), st.integers(1, 9))
 def test_the_newest_points_are_kept(points: set[int], keep: int) -> None:
     names = [f"202601{day:02d}T000000Z" for day in points]
-    gone = plan.expired(names, keep)
+    gone = plan.expired([RestorePoint(name, 0, 0, ()) for name in names], keep)
     kept = set(names) - set(gone)
     assert len(kept) == min(keep, len(names))
     assert all(old < new for old in gone for new in kept)

@@ -39,13 +39,27 @@ def test_old_points_go_with_what_they_alone_need() -> None:
     assert catalog.prune(2, lambda: None) == (0, 0)
 
 
-def test_a_point_that_cannot_be_read_keeps_all_blobs() -> None:
+def test_a_point_that_cannot_be_read_does_not_count_and_keeps_all_blobs() -> None:
     storage, points = filled()
     storage.files[points[2].path] = points[2].to_json()[:-20]
-    before = set(PointCatalog(storage).blobs())
-    with pytest.raises(DamagedBackupError):
-        PointCatalog(storage).prune(1, lambda: None)
-    assert set(PointCatalog(storage).blobs()) == before
+    catalog = PointCatalog(storage)
+    before = set(catalog.blobs())
+    with pytest.raises(DamagedBackupError, match="no blob is removed"):
+        catalog.prune(1, lambda: None)
+    assert catalog.names() == [points[1].name, points[2].name]
+    assert set(catalog.blobs()) == before
+    assert catalog.newest() == points[1].name
+
+
+def test_the_last_point_of_a_stream_goes_if_that_is_asked() -> None:
+    storage, points = filled()
+    other = replace(points[0].streams[0], name="T")
+    storage.files[points[0].path] = replace(points[0], streams=(*points[0].streams, other)).to_json()
+    catalog = PointCatalog(storage)
+    assert catalog.prune(1, lambda: None)[0] == 1
+    assert catalog.names() == [points[0].name, points[2].name]
+    assert catalog.prune(1, lambda: None, gone=True)[0] == 1
+    assert catalog.names() == [points[2].name]
 
 
 def test_other_files_are_no_points() -> None:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from jetcluster.backup import plan, run
+from jetcluster.backup import plan, segment_writer
+from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import STALE_SECONDS, BackupLockedError
 from jetcluster.backup.point import RestorePoint
 from jetcluster.backup.retention import PointCatalog
-from jetcluster.backup.run import BackupRun, NoSuchStreamError, next_name
+from jetcluster.backup.run import AnotherAccountError, BackupRun, NoSuchStreamError, next_name
 from jetcluster.backup.segment import StoredMessage
+from jetcluster.backup.storage import read_blob
 from jetcluster.backup.verify import StoredStream, check_point
 from testkit.twins.backup_storage import DiedError, MemoryStorage
 from testkit.twins.time import ManualTime, SeededRng
@@ -23,7 +25,7 @@ SMALL = 2000
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(run, "SEGMENT_BYTES", SMALL)
+    monkeypatch.setattr(segment_writer, "SEGMENT_BYTES", SMALL)
     monkeypatch.setattr(plan, "SEGMENT_BYTES", SMALL)
     yield
 
@@ -38,14 +40,14 @@ class Site:
         self.said: list[str] = []
         self.runs = 0
 
-    def backup(self, *streams: str, keep: int = 0) -> RestorePoint:
+    def backup(self, *streams: str, keep: int = 0, verify: bool = False, allow_empty: bool = False) -> RestorePoint:
         self.time.advance(60)
         self.runs += 1
         self.account.read.clear()
         made = BackupRun(
             self.account, self.storage, self.time, SeededRng(self.runs), self.said.append, streams
         )  # fmt: skip
-        return made.run(keep)
+        return made.run(keep, verify=verify, allow_empty=allow_empty)
 
     def check(self, point: RestorePoint) -> None:
         """The point holds what the account holds, and nothing else."""
@@ -128,14 +130,112 @@ def test_other_messages_under_the_same_creation_time_are_seen(count: int) -> Non
     assert len(site.account.read) == count
 
 
+@pytest.mark.parametrize("unlisted", [False, True])
+@pytest.mark.parametrize("gone", [(50,), tuple(range(40, 51)), tuple(range(1, 51))])
+def test_sequences_that_come_again_are_seen_without_the_last_message(gone: tuple[int, ...], unlisted: bool) -> None:
+    """A store was set back to its message 30, and 31 to 60 came again; the last one of the backup is deleted."""
+    stream = FakeStream("KV_x")
+    stream.add(50)
+    site = Site(stream)
+    site.backup()
+    stream.delete(*range(31, 51))
+    stream.last = 30
+    stream.add(30, size=3)
+    stream.delete(*gone)
+    site.account.unlisted = unlisted
+    site.check(site.backup())
+
+
+def test_a_deleted_last_message_alone_reads_nothing_again() -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    site = Site(stream)
+    site.backup()
+    stream.delete(500, 499, 450, *range(1, 100))
+    stream.add(2)
+    site.check(site.backup())
+    assert site.account.read == [501, 502]
+
+
 def test_a_message_that_goes_while_it_is_read_is_not_in_the_point() -> None:
     stream = FakeStream("S")
     stream.add(20)
     site = Site(stream)
-    site.account.hidden = {7, 20}
+    site.account.meanwhile = lambda _: stream.delete(7, 20)
+    site.check(site.backup())
+    assert stream.last == 20 and len(stream.held) == 18
+
+
+def test_a_key_that_is_replaced_while_it_is_read_is_in_the_point() -> None:
+    stream = FakeStream("KV_b")
+    for number in range(10):
+        stream.put(f"$KV.b.{number}", b"old")
+    site = Site(stream)
+    left = [9, 7, 7, 3]
+
+    def replacing(_: str) -> None:
+        if left:
+            stream.put(f"$KV.b.{left.pop()}", b"new")
+
+    site.account.meanwhile = replacing
     point = site.backup()
-    assert check_point(site.storage, point, site.said.append) == []
-    assert [message.seq for message in contents(site.storage, point, "S")] == [*range(1, 7), *range(8, 20)]
+    site.check(point)
+    assert len({one.subject for one in contents(site.storage, point, "KV_b")}) == 10
+
+
+@pytest.mark.parametrize("hot", [1, 5, 200])
+def test_a_point_of_a_busy_bucket_is_of_one_moment(hot: int) -> None:
+    """Keys are put before each message that is read, also during the passes and the snapshot at the end."""
+    stream = FakeStream("KV_b")
+    for number in range(200):
+        stream.put(f"$KV.b.{number}", b"old")
+    site, rng, moments = Site(stream), random.Random(hot), []
+
+    def busy(_: str) -> None:
+        if rng.random() < 0.7:
+            stream.put(f"$KV.b.{rng.randrange(hot)}", b"new")
+        moments.append([stream.held[seq] for seq in sorted(stream.held)])
+
+    site.account.meanwhile = busy
+    for _ in range(3):
+        moments[:] = [[stream.held[seq] for seq in sorted(stream.held)]]
+        point = site.backup()
+        assert check_point(site.storage, point, site.said.append) == []
+        found = contents(site.storage, point, "KV_b")
+        assert found in moments and len(found) == 200
+        assert point.streams[0].state["last_seq"] >= found[-1].seq
+
+
+def test_a_stream_that_is_made_again_while_it_is_read_is_read_anew() -> None:
+    stream, again = FakeStream("S"), FakeStream("S", created="2026-11-02T00:00:00Z")
+    stream.add(20)
+    again.add(20, size=3)
+    site = Site(stream)
+    site.account.meanwhile = lambda _: site.account.streams.update(S=again)
+    point = site.backup()
+    site.check(point)
+    assert point.streams[0].created == again.created
+    again.add(1)
+    site.account.meanwhile = lambda _: site.account.streams.clear()
+    assert site.backup(allow_empty=True).streams == ()
+
+
+def test_a_message_that_a_reading_missed_is_read_by_the_next_pass() -> None:
+    stream = FakeStream("S")
+    stream.add(200)
+    site = Site(stream)
+    site.account.hidden = {7, 200}
+    passes: list[None] = []
+    look = site.account.look
+
+    def looking(name: str) -> StreamSeen | None:
+        passes.append(None)
+        if len(passes) == 3:
+            site.account.hidden = set()
+        return look(name)
+
+    site.account.look = looking  # type: ignore[method-assign]
+    site.check(site.backup())
 
 
 def test_a_stream_that_does_not_tell_what_is_deleted_is_read_whole_and_written_in_part() -> None:
@@ -216,7 +316,81 @@ def test_a_blob_that_is_missing_is_read_again() -> None:
     lost = found.segments[3]
     del site.storage.files[lost.blob.path]
     site.check(site.backup())
-    assert site.account.read == list(range(found.segments[2].last + 1, 501))
+    assert site.account.read == list(range(lost.first, lost.last + 1))
+
+
+def test_messages_that_segments_lack_are_read_alone() -> None:
+    """Blobs are missing, in points and in what an interrupted run wrote, while the stream goes on."""
+    for seed in range(8):
+        rng = random.Random(seed)
+        stream = FakeStream("S")
+        site = Site(stream)
+        for _ in range(6):
+            stream.add(rng.randrange(200))
+            stream.delete(*rng.sample(sorted(stream.held), rng.randrange(len(stream.held) // 2 + 1)))
+            site.storage.changes, site.storage.die_at = 0, rng.choice([0, 6, 9])
+            try:
+                site.backup()
+            except DiedError:
+                site.time.advance(STALE_SECONDS)
+            site.storage.revive()
+            for path in rng.sample(blobs := sorted(PointCatalog(site.storage).blobs()), len(blobs) // 4):
+                del site.storage.files[path]
+            site.check(site.backup())
+
+
+def damage(storage: MemoryStorage, path: str) -> None:
+    """Changes a bit; the size stays."""
+    data = bytearray(storage.files[path])
+    data[len(data) // 2] ^= 1
+    storage.files[path] = bytes(data)
+
+
+@pytest.mark.parametrize("unlisted", [False, True])
+def test_a_run_that_verifies_reads_damaged_segments_from_the_servers_again(unlisted: bool) -> None:
+    stream = FakeStream("S")
+    stream.add(500)
+    stream.consumers["c"] = {"config": {"durable_name": "c"}, "state": {}}
+    site = Site(stream)
+    first = site.backup()
+    found = first.streams[0]
+    damage(site.storage, found.segments[2].blob.path)
+    damage(site.storage, found.live.path)
+    assert found.consumers is not None
+    damage(site.storage, found.consumers.path)
+    stream.add(1)
+    site.account.unlisted = unlisted
+    point = site.backup(keep=2, verify=True)
+    site.check(point)
+    assert point.verified
+    if not unlisted:
+        assert sorted(site.account.read) == [*range(found.segments[2].first, found.segments[2].last + 1), 501]
+    for one in found.segments:  # of the older point
+        assert read_blob(site.storage, one.blob)
+
+
+def test_damage_that_is_seen_when_segments_are_joined_is_mended() -> None:
+    stream = FakeStream("S")
+    site = Site(stream)
+    for _ in range(plan.MAX_SMALL_SEGMENTS):
+        stream.add(2)
+        point = site.backup()
+    for one in point.streams[0].segments[1:3]:
+        damage(site.storage, one.blob.path)
+    stream.add(2)
+    site.check(site.backup())
+    assert set(site.account.read) == {3, 4, 5, 6, 17, 18}
+
+
+def test_a_message_that_an_older_point_lacks_is_read() -> None:
+    """The list of a point says what it has, not what the stream had."""
+    stream = FakeStream("S")
+    stream.add(50)
+    lost = stream.held.pop(20)
+    site = Site(stream)
+    site.backup()
+    stream.held[20] = lost
+    site.check(site.backup())
 
 
 def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() -> None:
@@ -229,6 +403,119 @@ def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() 
     site.check(site.backup())
     assert len(site.account.read) == 50
     assert blobs <= set(PointCatalog(site.storage).blobs())
+
+
+def test_an_account_that_lost_its_streams_makes_no_point() -> None:
+    streams = [FakeStream(name) for name in "ABCD"]
+    for one in streams:
+        one.add(20)
+    site = Site(*streams)
+    good = [site.backup(keep=3) for _ in range(3)]
+    for left in ((), streams[:1]):
+        site.account.streams = {one.name: one for one in left}
+        with pytest.raises(AnotherAccountError, match=f"{len(left)} of the 4 streams"):
+            site.backup(keep=3)
+    assert PointCatalog(site.storage).points() == good
+    site.account.streams = {one.name: one for one in streams[:2]}
+    for _ in range(4):
+        site.check(site.backup(keep=3))
+    points = PointCatalog(site.storage).points()
+    assert [len(one.streams) for one in points] == [4, 2, 2, 2]  # the last one with C and D
+    assert contents(site.storage, points[0], "C") == [streams[2].held[seq] for seq in range(1, 21)]
+    site.account.streams.clear()
+    assert site.backup(allow_empty=True).streams == ()
+
+
+def test_streams_that_go_during_the_run_make_no_point_either() -> None:
+    one, two = FakeStream("A"), FakeStream("B")
+    one.add(5)
+    two.add(5)
+    site = Site(one, two)
+    site.backup()
+    one.add(1)
+    site.account.meanwhile = lambda _: site.account.streams.clear()
+    with pytest.raises(AnotherAccountError, match="0 of the 2"):
+        site.backup()
+
+
+def test_an_account_that_was_set_up_anew_makes_no_point_and_a_restored_one_does() -> None:
+    stream, anew = FakeStream("S"), FakeStream("S", created="2026-11-02T00:00:00Z")
+    stream.add(50)
+    site = Site(stream)
+    site.backup()
+    site.account.streams["S"] = anew
+    anew.add(10)
+    with pytest.raises(AnotherAccountError, match="has 50 messages; there are 10"):
+        site.backup()
+    anew.add(40)
+    site.check(site.backup())
+
+
+def test_another_cluster_is_refused() -> None:
+    stream = FakeStream("S")
+    stream.add(5)
+    site = Site(stream)
+    site.account.cluster = "prod"
+    site.backup()
+    site.account.cluster = "staging"
+    with pytest.raises(AnotherAccountError, match="staging"):
+        site.backup()
+    site.backup(allow_empty=True)
+    site.backup()
+
+
+def test_points_of_some_streams_are_kept_and_chosen_apart() -> None:
+    one, two = FakeStream("A"), FakeStream("B")
+    one.add(5)
+    two.add(5)
+    site = Site(one, two)
+    whole = [site.backup(keep=2) for _ in range(2)]
+    part = [site.backup("A", keep=2) for _ in range(3)]
+    catalog = PointCatalog(site.storage)
+    assert catalog.points() == [*whole, *part[1:]]
+    assert catalog.newest() == whole[-1].name
+    for point in whole:
+        del site.storage.files[point.path]
+    assert catalog.newest() == part[-1].name
+
+
+def test_a_point_that_is_damaged_removes_no_other() -> None:
+    """The destination damages what is written; what is verified before counts."""
+    stream = FakeStream("S")
+    stream.add(50)
+    site = Site(stream)
+    good = site.backup(keep=1, verify=True)
+    assert good.verified is True
+    real = site.storage.write
+
+    def damaging(path: str, data: bytes) -> None:
+        real(path, data[:-1] + bytes([data[-1] ^ 1]) if path.startswith("blobs/") else data)
+
+    site.storage.write = damaging  # type: ignore[method-assign]
+    stream.add(50)
+    bad = site.backup(keep=1, verify=True)
+    site.storage.write = real  # type: ignore[method-assign]
+    catalog = PointCatalog(site.storage)
+    assert bad.verified is False
+    assert catalog.points() == [good, bad]
+    assert catalog.newest() == good.name
+    assert check_point(site.storage, good, site.said.append) == []
+    unseen = site.backup(keep=1)
+    assert catalog.names()[-1] == unseen.name
+
+
+def test_points_that_nobody_verified_do_not_count_for_a_run_that_verifies() -> None:
+    stream = FakeStream("S")
+    stream.add(5)
+    site = Site(stream)
+    first = site.backup(verify=True)
+    for _ in range(2):
+        site.backup()
+    last = site.backup(keep=2, verify=True)
+    names = PointCatalog(site.storage).names()
+    assert names[0] == first.name and names[-1] == last.name and len(names) == 4
+    site.backup(keep=2, verify=True)
+    assert len(PointCatalog(site.storage).names()) == 2
 
 
 def test_copies_are_read_before_their_origins() -> None:

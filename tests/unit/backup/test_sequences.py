@@ -32,6 +32,7 @@ def test_sets_are_sets(one: set[int], other: set[int], low: int, high: int, most
     a, b = of(one), of(other)
     assert a.without(b) == of(one - other)
     assert a.common(b) == of(one & other)
+    assert a.joined(b) == of(one | other)
     assert a.within(low, high) == of({seq for seq in one if low <= seq <= high})
     assert a.after(low) == of({seq for seq in one if seq > low})
     assert [seq in a for seq in range(62)] == [seq in one for seq in range(62)]

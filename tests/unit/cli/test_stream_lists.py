@@ -55,6 +55,13 @@ def test_streams_of_an_account_in_pages(capsys: pytest.CaptureFixture[str]) -> N
     assert [one["name"] for one in json.loads(as_json)] == ["A", "B", "C"]
 
 
+def test_a_stream_that_nobody_answers_for_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({f"{API}.STREAM.LIST": [{"total": 2, "streams": [info("A")], "missing": ["B"]}]}) as peer:
+        assert run_command(["streams", "-s", peer.url]) == DONE
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("A") and second.startswith("B") and second.rstrip().endswith("nobody answers for it")
+
+
 def test_streams_of_all_accounts_for_the_system_account(capsys: pytest.CaptureFixture[str]) -> None:
     answers = healthy("n1", "n2", streams={"n1": (stream("S", "n1"),), "n2": (stream("T", "n2"),)})
     with serving({**answers, f"{API}.STREAM.LIST": [NO_JETSTREAM]}) as peer:

@@ -43,6 +43,9 @@ class Server:
         return msg(reply, b"" if payload else b'{"config": {"name": "S"}, "state": {}}')
 
 
+GONE = b"NATS/1.0 503\r\n\r\n"
+
+
 @contextlib.contextmanager
 def transfer(server: Server) -> Iterator[RestoreTransfer]:
     with Peer(server) as peer, Connection([peer.url]) as connection:
@@ -66,6 +69,33 @@ def test_everything_arrives_in_order() -> None:
         (b"state.json", 0), (b"consumers/c", 0), (b"s.x", 4), (b"s.x", 9)
     ]  # fmt: skip
     assert reader.finished
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_last_answer_is_waited_for_while_the_server_is_at_work(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_transfer, "ANSWER_SECONDS", 0.05)
+    ends: list[bytes] = []
+
+    class Busy(Server):
+        """Answers the end of the archive at the third message after it; or goes away."""
+
+        def __call__(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
+            if subject != b"$JS.SNAPSHOT.RESTORE.S.x" or payload:
+                return super().__call__(subject, reply, headers, payload)
+            ends.append(reply)
+            if len(ends) < 4:
+                return b""
+            return super().__call__(subject, ends[0], headers, payload) if there else hmsg(reply, GONE)
+
+    with transfer(Busy()) as one:
+        if there:
+            assert one.send([blob(4)])["config"] == {"name": "S"}
+        else:
+            with pytest.raises(ApiError, match="not known"):
+                one.send([blob(4)])
+    assert len(ends) >= 4
 
 
 def test_an_archive_that_is_not_what_it_should_be_is_not_completed() -> None:

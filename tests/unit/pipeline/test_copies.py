@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.client.listing import UnansweredError
 from jetcluster.client.stream_state import StreamState
 from jetcluster.pipeline.audit import Stored, describe, differing, lasting, odd_ones
 from jetcluster.pipeline.copies import Copy, chosen, copies_of, fence, lags, mirrors_of, partial_because
@@ -61,6 +62,15 @@ def test_all_pages_of_streams_are_looked_through() -> None:
 
     whole, other = mirrors_of(Pages(), "S")  # type: ignore[arg-type]
     assert (whole, list(other)) == ([], ["S4"])
+
+
+def test_a_stream_that_does_not_answer_may_be_a_mirror() -> None:
+    class Silent:
+        def api(self, subject: str, body: dict[str, int], timeout: float) -> dict[str, Any]:
+            return {"total": 1, "streams": [], "missing": ["M"]}
+
+    with pytest.raises(UnansweredError, match="M"):
+        mirrors_of(Silent(), "S")  # type: ignore[arg-type]
 
 
 A, B = (1, 11), (2, 22)

@@ -1,7 +1,7 @@
 // The streams of the account: the list, and the page of one of them.
 import { html, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, count, exact } from "../format.js";
-import { usePoll, useRates, Waiting } from "../part/poll.js";
+import { Notice, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -68,6 +68,7 @@ function List() {
       <${Figure} name="Size" value=${bytes(total("bytes"))} metric="sum of state.bytes" />
       <${Figure} name="Consumers" value=${exact(total("consumer_count"))} metric="sum of state.consumer_count" />
     <//>
+    ${found.missing.length > 0 && html`<${Notice} error=${new Error(`Nobody answers for ${found.missing.join(", ")}.`)} />`}
     <${Table} label="streams" columns=${columns} rows=${rows} keyOf=${(one) => one.config.name} sort="name"
       empty=${found.length ? "Only buckets: show them with the box above." : "There are no streams yet."}>
       <label class="check"><input type="checkbox" checked=${buckets} onChange=${(event) => setBuckets(event.target.checked)} /> Buckets too</label>
