@@ -82,7 +82,7 @@ def _missing_links(present: list[ServerFacts]) -> Iterator[Finding]:
     }
     for pair in sorted(tuple(sorted(pair)) for pair in missing):
         what = f"{pair[0]} and {pair[1]} have no link to each other"
-        yield kinds.LINK_MISSING.found(Subject(server=pair[0]), what, other=pair[1])
+        yield kinds.LINK_MISSING.found(Subject(server=pair[0], part=pair[1]), what, other=pair[1])
 
 
 def _spread(present: list[ServerFacts]) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ class Findings:
     async def serve(self, _peer: str, _payload: bytes) -> bytes:
         """Answers FINDINGS_METHOD. Raises BusyError."""
         facts, report = await self._own("mesh")
-        return json.dumps({"facts": facts.to_dict(), "report": report.to_dict()}).encode()
+        return json.dumps({"facts": facts.to_dict(), "report": report.to_merge()}).encode()
 
     # ---- this server
 
