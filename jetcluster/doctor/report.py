@@ -118,6 +118,6 @@ def merged(reports: Iterable[tuple[str, Report]]) -> Report:
     report = collector.report()
     listed = {(one.code, _digest(one)) for one in by_key.values() if not one.subject.server}
     left_out = Counter(report.left_out) + alone
-    for code, digests in shared.items():
-        left_out[code] += sum((code, digest) not in listed for digest in digests)
+    for code, all_digests in shared.items():
+        left_out[code] += sum((code, digest) not in listed for digest in all_digests)
     return Report(report.findings, {code: count for code, count in sorted(left_out.items()) if count})

@@ -12,17 +12,18 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import Steps
-from jetcluster.doctor.cluster_rules import look_at_cluster
+from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
-from jetcluster.doctor.facts import AccountFacts, ClusterFacts, ServerFacts, Unanswered
+from jetcluster.doctor.facts import AccountFacts, ClusterFacts, OrphanFacts, ServerFacts, Unanswered
 from jetcluster.doctor.report import Collector, Report, merged
 from jetcluster.doctor.server_rules import look_at_server
 from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 from jetcluster.logs import get_logger
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
-from jetcluster.monitor.source import FINDINGS_METHOD, Json
+from jetcluster.monitor.jsz import node_name
+from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
 from jetcluster.monitor.view import engine_of, mesh_of
 from jetcluster.store.api import DamagedError
 
@@ -115,6 +116,9 @@ class Findings:
         together.add(look_at_cluster(ClusterFacts(facts.name, tuple(servers), tuple(unanswered))))
         for account in await self._accounts():
             together.add(look_at_account(account))
+        engine = engine_of(self._node)
+        if engine is not None and engine.clustered:
+            await self._node.server.budget.run(("monitor", asker), _orphans(engine, servers, together))
         report = merged([*reports.items(), ("", together.report())])
         return {"servers": sorted(reports), "unanswered": [one.name for one in unanswered], **report.to_dict()}
 
@@ -126,6 +130,9 @@ class Findings:
         try:
             answer: Any = json.loads(await mesh.call(peer, FINDINGS_METHOD, b"", ASK_SECONDS))
             return ServerFacts.from_dict(answer["facts"]), Report.from_dict(answer["report"])
+        except MeshRefusedError as error:
+            unknown = "no such method" in str(error)
+            return Unanswered(name, "its version does not know how" if unknown else str(error))
         except MeshError as error:
             return Unanswered(name, str(error))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -150,6 +157,21 @@ class Findings:
                 )
             )  # fmt: skip
         return found
+
+
+def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) -> Steps[None]:
+    """Adds the streams of which nobody tells, because the servers of all their replicas are absent."""
+    machine, network = engine.meta.machine, engine.network
+    linked = {name for server in servers for name in (server.name, *server.linked)}
+    there = {network.me, *network.mesh.peers}
+    gone = {peer for peer in machine.nodes if peer not in there and node_name(engine, peer) not in linked}
+    for peer in sorted(gone):
+        for place, assignment in enumerate(machine.assigned_to(peer), 1):
+            if gone.issuperset(assignment.peers) and peer == min(assignment.peers):
+                servers_of = tuple(node_name(engine, one) for one in assignment.peers)
+                found.add(look_at_orphan(OrphanFacts(assignment.account, assignment.name, servers_of)))
+            if not place % ROWS_PER_STEP:
+                yield
 
 
 async def serve_findings(node: Node, peer: str, payload: bytes) -> bytes:

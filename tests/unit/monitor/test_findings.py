@@ -13,7 +13,7 @@ import pytest
 from jetcluster.cluster.refusals import Refusals
 from jetcluster.doctor.facts import Absent
 from jetcluster.errors import by_code
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.model.limits import UNLIMITED
 from jetcluster.monitor.findings import Findings
 from jetcluster.server.server import Server
@@ -77,6 +77,43 @@ async def test_an_absent_member_is_the_clusters(node: Any) -> None:
     found = codes(answer)
     assert "is absent" in found["JC101"]
     assert "JC302" in found, "S is without a replica"
+
+
+async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node: Any) -> None:
+    engine = node.jetstream.jetstream
+
+    def placed(name: str, *peers: str) -> SimpleNamespace:
+        return SimpleNamespace(account="$G", name=name, peers=peers)
+
+    streams = [
+        placed("AWAY", "CCCCCCCC"),
+        placed("HALF", "BBBBBBBB", "CCCCCCCC"),
+        placed("TWO", "DDDDDDDD", "CCCCCCCC"),
+    ]
+    nodes = dict(engine.known.machine.nodes) | {"DDDDDDDD": SimpleNamespace(name="n4", tags=())}
+    engine.known.machine.nodes = nodes
+    engine.meta.machine = SimpleNamespace(
+        nodes=nodes, left_out=(), assigned_to=lambda peer: [one for one in streams if peer in one.peers]
+    )
+    del engine.network.mesh.peers["CCCCCCCC"]
+
+    async def orphans(**of_n2: Any) -> list[str]:
+        found = await findings(node, Mesh(n2=told("n2", meta_leader="n1", **of_n2))).answer("a", cluster=True)
+        return [one["what"] for one in found["findings"] if one["code"] == "JC301"]
+
+    assert await orphans(linked=("n1",)) == [
+        "AWAY has no leader: none of the servers of its replicas is there (n3)",
+        "TWO has no leader: none of the servers of its replicas is there (n4, n3)",
+    ]
+    assert await orphans(linked=("n1", "n3")) == [], "somebody reaches n3"
+
+
+async def test_a_server_of_a_version_without_findings_is_there(node: Any) -> None:
+    found = codes(await findings(node, Mesh(
+        BBBBBBBB=told("n2", linked=("n1", "n3"), meta_leader="n1"),
+        CCCCCCCC=MeshRefusedError("monitor.findings: no such method"),
+    )).answer("a", cluster=True))  # fmt: skip
+    assert found["JC210"] == "CCCCCCCC is linked and does not tell its state: its version does not know how"
 
 
 async def test_an_account_by_its_limits(node: Any) -> None:
