@@ -23,6 +23,7 @@ from jetcluster.logs import get_logger
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
 from jetcluster.monitor.jsz import node_name
+from jetcluster.monitor.shared import Shared, part_of
 from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
 from jetcluster.monitor.view import engine_of, mesh_of
 from jetcluster.store.api import DamagedError
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 ASK_SECONDS: Final = 3.0
+ASKER: Final = ("monitor", "findings")
+"""In the node's time budget: whoever asks first, all wait for the same look."""
+KEPT_SECONDS: Final = 1.0
+"""Findings that are no older serve several askers: a look at thousands of streams costs much."""
 MAX_ACCOUNTS: Final = 200
 """Accounts with limits whose use is looked at."""
 CONSUMERS_PER_STEP: Final = 64
@@ -47,24 +52,26 @@ class Findings:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._own: Shared[tuple[ServerFacts, Report]] = Shared(node.clock, KEPT_SECONDS, self._made)
+        self._of_all: Shared[Json] = Shared(node.clock, KEPT_SECONDS, self._of_cluster)
 
-    async def answer(self, asker: str, *, cluster: bool) -> Json:
+    async def answer(self, *, cluster: bool) -> Json:
         """Returns `report.Report` as JSON, of this server or of all, with the servers that were asked. Raises
         BusyError."""
         if not cluster:
-            _, report = await self._own(asker)
+            _, report = await self._own.get()
             return {"servers": [self._node.server.name], **report.to_dict()}
-        return await self._of_cluster(asker)
+        return await self._of_all.get()
 
     async def serve(self, _peer: str, _payload: bytes) -> bytes:
         """Answers FINDINGS_METHOD. Raises BusyError."""
-        facts, report = await self._own("mesh")
+        facts, report = await self._own.get()
         return json.dumps({"facts": facts.to_dict(), "report": report.to_merge()}).encode()
 
     # ---- this server
 
-    async def _own(self, asker: str) -> tuple[ServerFacts, Report]:
-        return await self._node.server.budget.run(("monitor", asker), self._look())
+    async def _made(self) -> tuple[ServerFacts, Report]:
+        return await self._node.server.budget.run(ASKER, self._look())
 
     def _look(self) -> Steps[tuple[ServerFacts, Report]]:
         node, found = self._node, Collector()
@@ -100,8 +107,8 @@ class Findings:
 
     # ---- all servers
 
-    async def _of_cluster(self, asker: str) -> Json:
-        facts, own = await self._own(asker)
+    async def _of_cluster(self) -> Json:
+        facts, own = await self._own.get()
         mesh = mesh_of(self._node)
         peers = sorted(mesh.peers) if mesh is not None else []
         told = await asyncio.gather(*(self._ask(peer) for peer in peers))
@@ -118,7 +125,7 @@ class Findings:
             together.add(look_at_account(account))
         engine = engine_of(self._node)
         if engine is not None and engine.clustered:
-            await self._node.server.budget.run(("monitor", asker), _orphans(engine, servers, together))
+            await self._node.server.budget.run(ASKER, _orphans(engine, servers, together))
         report = merged([*reports.items(), ("", together.report())])
         return {"servers": sorted(reports), "unanswered": [one.name for one in unanswered], **report.to_dict()}
 
@@ -176,4 +183,4 @@ def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) ->
 
 async def serve_findings(node: Node, peer: str, payload: bytes) -> bytes:
     """Answers FINDINGS_METHOD on a node of which nobody may have asked for a page yet. Raises BusyError."""
-    return await Findings(node).serve(peer, payload)
+    return await part_of(node, Findings).serve(peer, payload)
