@@ -44,6 +44,10 @@ _SIGNAL_NAMES = {
 class Monitoring:
     """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
+    def __init__(self) -> None:
+        self.parts: dict[object, object] = {}
+        """What the pages share, by its class (`monitor.shared.part_of`)."""
+
     @property
     def notes(self) -> object:
         """The notes that the pages share (`monitor.lag.LagNotes`); None without pages."""
