@@ -2,7 +2,8 @@
 // (`$O.`), of the server's object service (`$OBJ.`), or both. Read by Direct Get, so that who may only read can download.
 // The clients' library does it only where the browser has `crypto.subtle`, which it has not over plain HTTP.
 import { headers as newHeaders, nuid, sha256 } from "./vendor/nats.js";
-import { read, readLast } from "./messages.js";
+import { now } from "./clock.js";
+import { each, readLast } from "./messages.js";
 import { pacer } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, text } from "./session.js";
 
@@ -41,7 +42,7 @@ export async function objectsOf(bucket) {
   const pause = pacer();
   const layouts = [["stock", `$O.${bucket.name}.M.>`], ["service", `$OBJ.${bucket.name}.info.>`]].filter(([layout]) => bucket[layout]);
   for (const [layout, subject] of layouts) {
-    for await (const message of all(bucket, subject, LIST_BATCH)) {
+    for await (const message of each(bucket.stream, { subject, batch: LIST_BATCH }, bucket.direct)) {
       await pause();
       const object = objectOf(message, layout);
       // The newer one of a name counts, whichever layout it has.
@@ -87,15 +88,6 @@ export function chunksSubject(bucket, object) {
   return object.layout === "stock" ? `$O.${bucket.name}.C.${object.id}` : `$OBJ.${bucket.name}.chunks.${object.id}`;
 }
 
-async function* all(bucket, subject, batch) {
-  let seq = 1;
-  for (;;) {
-    const { messages, left } = await read(bucket.stream, { seq, subject, batch }, bucket.direct);
-    yield* messages;
-    if (!messages.length || left === 0) return;
-    seq = messages.at(-1).seq + 1;
-  }
-}
 
 /**
  * Fetches an object as a Blob. `seen(bytes)` is told how far it is; `stopped()` ends it. Throws when chunks are missing, or
@@ -109,7 +101,7 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
   const pause = pacer();
   let size = 0;
   if (object.size) {
-    for await (const { data } of all(bucket, subject, READ_BATCH)) {
+    for await (const { data } of each(bucket.stream, { subject, batch: READ_BATCH }, bucket.direct)) {
       if (stopped()) throw new Error("stopped");
       parts.push(data);
       sum.update(data);
@@ -177,7 +169,7 @@ async function stockUpload(bucket, name, description, shared) {
   return {
     subject: `$O.${bucket.name}.C.${id}`,
     end: async (result) => {
-      const meta = { name, description, bucket: bucket.name, nuid: id, ...result, mtime: new Date().toISOString(), deleted: false, options: { max_chunk_size: CHUNK_BYTES } };
+      const meta = { name, description, bucket: bucket.name, nuid: id, ...result, mtime: new Date(now()).toISOString(), deleted: false, options: { max_chunk_size: CHUNK_BYTES } };
       await sent(metaSubject(bucket, name), JSON.stringify(meta), rollup());
       if (chunks) await js(`STREAM.PURGE.${bucket.stream}`, { filter: chunks });
     },
@@ -197,7 +189,7 @@ export async function deleteObject(bucket, object) {
   if (object.layout === "service") return sent(`$OBJ.${bucket.name}`, JSON.stringify({ name: object.name, action: "delete" }));
   if (object.shared) throw new Error(`the metadata of ${object.name} name the chunks of another object`);
   const filter = chunksSubject(bucket, object);
-  const meta = { name: object.name, description: object.description, bucket: bucket.name, nuid: object.id, size: 0, chunks: 0, digest: "", mtime: new Date().toISOString(), deleted: true };
+  const meta = { name: object.name, description: object.description, bucket: bucket.name, nuid: object.id, size: 0, chunks: 0, digest: "", mtime: new Date(now()).toISOString(), deleted: true };
   await sent(metaSubject(bucket, object.name), JSON.stringify(meta), rollup());
   return js(`STREAM.PURGE.${bucket.stream}`, { filter });
 }

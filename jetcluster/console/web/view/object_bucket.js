@@ -3,7 +3,7 @@ import { html, useRef } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
 import { deleteObject, fetchObject, objectBucket, objectsOf, storeObject, whyNoChange } from "../objects.js";
 import { confirm } from "../part/dialog.js";
-import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { go, to } from "../route.js";
@@ -41,7 +41,7 @@ export function ObjectBucket({ name }) {
   ];
   return html`<div class="heading"><h1>${name}</h1> <${Layouts} bucket=${bucket} /><${Actions} ...${{ bucket, objects, no, again: poll.again }} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Objects" value=${exact(objects.length)} metric="metadata messages of the bucket" />
       <${Figure} name="Their size" value=${bytes(objects.reduce((sum, one) => sum + one.size, 0))} metric="sum of size" />
