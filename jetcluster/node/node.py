@@ -379,7 +379,7 @@ class Node:
             self._stop_asked, self.again = True, False  # a half-started node cannot be stopped; the start is short
 
     def _terminate(self) -> None:
-        # Of two signals that wait the kernel has the later one handled first: an order to leave that came before is next.
+        # Of two signals that wait the kernel has the later one handled first: an order to leave may be the next.
         asyncio.get_running_loop().call_soon(self._stop_unless_leaving)
 
     def _stop_unless_leaving(self) -> None:
