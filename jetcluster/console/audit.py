@@ -45,7 +45,7 @@ WINDOW_SECONDS: Final = 10.0
 
 
 class Change(NamedTuple):
-    """What a publish changes. `kind` is a row of `CHANGES` or a name in words."""
+    """A change that a publish makes. `kind` is a row of `CHANGES` or a name in words."""
 
     kind: str
     text: str

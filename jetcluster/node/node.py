@@ -46,7 +46,7 @@ class Monitoring:
 
     def __init__(self) -> None:
         self.parts: dict[object, object] = {}
-        """What the pages share, by its class (`monitor.shared.part_of`)."""
+        """Things that the pages share, each by its class (`monitor.shared.part_of`)."""
 
     @property
     def notes(self) -> object:
