@@ -71,8 +71,12 @@ test: install ## every test this machine can run; says which groups it cannot an
 	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
 	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
-	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
-	echo "== console in a browser"; $(BIN)/pytest -q -rs tests/console || missed "console in a browser"; \
+	echo "== console in a browser"; export JETCLUSTER_CONSOLE_SHORT=1; \
+	$(BIN)/pytest -q -rs tests/console/test_scale.py || missed "console in a browser"; \
+	(failed=0; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py > build/nats-py.txt 2>&1 || missed "tests that nats-py carries"; exit $$failed) & \
+	behind=$$!; \
+	$(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/console --ignore tests/console/test_scale.py || missed "console in a browser"; \
+	wait $$behind || failed=1; echo "== tests that nats-py carries"; cat build/nats-py.txt; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed

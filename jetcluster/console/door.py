@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
 from jetcluster.console.audit import ChangeAudit
-from jetcluster.protocol.parser import Parser
 from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.client.client import Client
+from jetcluster.server.client.commands import Commands
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
 from jetcluster.server.ws.transport import WebSocket
 
@@ -48,27 +48,36 @@ class ConsoleEntrance(WsEntrance):
         return info
 
 
+class ConsoleCommands(Commands):
+    """The input of a console's client: each of its publishes goes by the audit before it is executed."""
+
+    __slots__ = ("audit",)
+
+    audit: ChangeAudit
+
+    def may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        self.audit.published(subject, payload)
+        return super().may_publish(subject, reply, headers, payload)
+
+
 class ConsoleClient(Client):
-    """A client behind the door: what it changes is in the log."""
+    """A client behind the door: what it changes is in the log. Strangers have no lines there: they publish nothing."""
+
+    commands_type = ConsoleCommands
 
     def __init__(self, parts: ServerParts, cid: int, entrance: ConsoleEntrance) -> None:
         super().__init__(parts, cid, entrance)
-        options, state = parts.state.options, parts.state
-        parser = Parser(options.max_payload, options.max_control_line)
-        self._audit = ChangeAudit(parser, state.clock, self._tell)
+        self.session.watched = True
+        self._audit = ChangeAudit(parts.state.clock, self._tell)
+        assert isinstance(self.commands, ConsoleCommands)
+        self.commands.audit = self._audit
 
     def _tell(self, text: str) -> None:
-        if self.session.router is not None:  # strangers have no lines in the log
-            log.info("%s - console: %s", self.head(), text)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self.close_reason:
-            self._audit.received(data)
+        log.info("%s - console: %s", self.head(), text)
 
     def ended(self) -> None:
-        self._audit.end()
         super().ended()
+        self._audit.end()
 
 
 class Door:

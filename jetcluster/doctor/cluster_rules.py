@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from jetcluster.doctor import catalogue as kinds
-from jetcluster.doctor.facts import ClusterFacts, ServerFacts
+from jetcluster.doctor.facts import ClusterFacts, OrphanFacts, ServerFacts
 from jetcluster.doctor.finding import Finding, Subject
 from jetcluster.doctor.words import names, span
 
@@ -25,13 +25,22 @@ def look_at_cluster(facts: ClusterFacts) -> Iterator[Finding]:
     if not present:
         return
     yield from _absent(facts, present)
-    yield from _meta(present)
+    yield from _meta(facts, present)
     yield from _missing_links(present)
     yield from _spread(present)
     yield from _differences(present)
     left_out = sorted({name for server in present for name in server.left_out})
     if left_out:
         yield kinds.RESCUED.found(Subject(), f"A rescue of the cluster went on without {names(left_out)}")
+
+
+def look_at_orphan(facts: OrphanFacts) -> Iterator[Finding]:
+    """Yields what the servers of the stream cannot tell, because none of them is there."""
+    who = names(facts.servers)
+    what = f"{facts.name} has no leader: none of the servers of its replicas is there ({who})"
+    why = f"0 of its {len(facts.servers)} replicas are there. {kinds.LEADERLESS.reason}"
+    figures = {"present": 0, "quorum": len(facts.servers) // 2 + 1, "replicas": len(facts.servers)}
+    yield kinds.LEADERLESS.found(Subject(account=facts.account, stream=facts.name), what, why, **figures)
 
 
 def _absent(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding]:
@@ -52,12 +61,14 @@ def _absent(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding
         yield kinds.UNANSWERED.found(Subject(server=one.name), what)
 
 
-def _meta(present: list[ServerFacts]) -> Iterator[Finding]:
+def _meta(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding]:
+    """A linked server that does not tell its state, as one of an older version, is a member that is there."""
     members = max((server.members for server in present if server.jetstream), key=len, default=())
     if not members:
         return
     quorum = max(server.quorum for server in present)
-    there = sorted(set(members) & {server.name for server in present if not server.removed})
+    told = {server.name for server in present if not server.removed} | {one.name for one in facts.unanswered}
+    there = sorted(set(members) & told)
     figures = {"members": len(members), "there": len(there), "quorum": quorum}
     count = f"{len(there)} of {len(members)} members are there, {quorum} are needed"
     if not any(server.meta_leader for server in present):
@@ -82,7 +93,7 @@ def _missing_links(present: list[ServerFacts]) -> Iterator[Finding]:
     }
     for pair in sorted(tuple(sorted(pair)) for pair in missing):
         what = f"{pair[0]} and {pair[1]} have no link to each other"
-        yield kinds.LINK_MISSING.found(Subject(server=pair[0]), what, other=pair[1])
+        yield kinds.LINK_MISSING.found(Subject(server=pair[0], part=pair[1]), what, other=pair[1])
 
 
 def _spread(present: list[ServerFacts]) -> Iterator[Finding]:

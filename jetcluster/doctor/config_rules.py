@@ -55,4 +55,4 @@ def look_at_account(facts: AccountFacts) -> Iterator[Finding]:
         if limit > 0 and used > NEARLY * limit:
             what = f"Account {facts.name} uses {shown(used)} of {name} {shown(limit)}"
             why = f"{share(used, limit)} are used, all replicas counted. {kinds.ACCOUNT_NEAR.reason}"
-            yield kinds.ACCOUNT_NEAR.found(about, what, why, limit_name=name, used=used, limit=limit)
+            yield kinds.ACCOUNT_NEAR.found(about.of(name), what, why, limit_name=name, used=used, limit=limit)

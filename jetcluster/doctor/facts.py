@@ -169,6 +169,15 @@ class ClusterFacts:
     unanswered: tuple[Unanswered, ...] = ()
 
 
+class OrphanFacts(NamedTuple):
+    """A stream of which no server with a replica is linked to anybody, so that none of them tells of it."""
+
+    account: str
+    name: str
+    servers: tuple[str, ...]
+    """Names of the servers of its replicas."""
+
+
 class ReplicaFacts(NamedTuple):
     """A replica of a stream elsewhere, as the stream's leader sees it."""
 

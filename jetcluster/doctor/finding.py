@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from typing import Any, Final
 
 from jetcluster.records import dataclass
@@ -34,6 +34,12 @@ class Subject:
     account: str = ""
     stream: str = ""
     consumer: str = ""
+    part: str = ""
+    """Which of several alike of the thing: a port, an upstream, a limit, an address."""
+
+    def of(self, part: str) -> Subject:
+        """Returns one part of the thing."""
+        return replace(self, part=part)
 
     @property
     def text(self) -> str:
@@ -66,9 +72,10 @@ class Finding:
         return self.code, self.subject
 
     @property
-    def rank(self) -> tuple[int, str, str]:
+    def rank(self) -> tuple[int, str, str, str, str]:
         """Worst first, then by code and subject."""
-        return ORDER.get(self.severity, len(ORDER)), self.code, self.subject.text
+        subject = self.subject
+        return ORDER.get(self.severity, len(ORDER)), self.code, subject.text, subject.server, subject.part
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON object, without members that say nothing."""

@@ -24,7 +24,7 @@ def look_at_machine(facts: MachineFacts) -> Iterator[Finding]:
     if facts.problem:
         yield kinds.INVALID.found(about, "The configuration file is not valid", facts.problem)
     for warning in facts.warnings:
-        yield kinds.START_WARNING.found(about, warning, "The server logs this at its start")
+        yield kinds.START_WARNING.found(about.of(warning), warning, "The server logs this at its start")
     yield from _kernel(facts, about)
     yield from _clock(facts, about)
     yield from _store(facts, about)
@@ -69,8 +69,10 @@ def _store(facts: MachineFacts, about: Subject) -> Iterator[Finding]:
 def _network(facts: MachineFacts, about: Subject) -> Iterator[Finding]:
     for purpose, port, speaks in facts.taken_ports:
         who = "a NATS server" if speaks else "another program"
-        yield kinds.PORT_TAKEN.found(about, f"Port {port} ({purpose}) is taken by {who}", port=port)
+        yield kinds.PORT_TAKEN.found(about.of(str(port)), f"Port {port} ({purpose}) is taken by {who}", port=port)
     for host, reason in facts.unresolved:
-        yield kinds.ROUTE_UNRESOLVED.found(about, f"The route {host} has no address: {reason}", host=host)
+        what = f"The route {host} has no address: {reason}"
+        yield kinds.ROUTE_UNRESOLVED.found(about.of(host), what, host=host)
     for address, reason in facts.unreachable:
-        yield kinds.ROUTE_UNREACHABLE.found(about, f"Nothing answers at the route {address}: {reason}", address=address)
+        what = f"Nothing answers at the route {address}: {reason}"
+        yield kinds.ROUTE_UNREACHABLE.found(about.of(address), what, address=address)

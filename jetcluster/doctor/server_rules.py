@@ -97,12 +97,12 @@ def _room(facts: ServerFacts, about: Subject) -> Iterator[Finding]:
         if _near(used, limit):
             what = f"Streams on {facts.name} hold {size(used)} of the {size(limit)} of {name} that they may"
             why = f"{share(used, limit)} of max_{_key(name)} are used. {kinds.STORAGE_NEAR.reason}"
-            yield kinds.STORAGE_NEAR.found(about, what, why, used=used, limit=limit)
+            yield kinds.STORAGE_NEAR.found(about.of(name), what, why, used=used, limit=limit)
         if _near(reserved, limit):
             what = f"max_bytes of the streams on {facts.name} reserve {size(reserved)} of {size(limit)} of {name}"
             left = max(limit - reserved, 0)
             why = f"{size(limit)} less {size(reserved)} leave {size(left)}. {kinds.RESERVED_NEAR.reason}"
-            yield kinds.RESERVED_NEAR.found(about, what, why, reserved=reserved, limit=limit, left=left)
+            yield kinds.RESERVED_NEAR.found(about.of(name), what, why, reserved=reserved, limit=limit, left=left)
 
 
 def _key(name: str) -> str:
@@ -119,15 +119,16 @@ def _links(facts: ServerFacts, about: Subject) -> Iterator[Finding]:
     for remote in facts.leaf_remotes:
         if not remote.connected:
             what = f"{facts.name} has no link to its hub {remote.urls} for account {remote.account}"
-            yield kinds.LEAF_DOWN.found(Subject(facts.name, remote.account), what, urls=remote.urls)
+            yield kinds.LEAF_DOWN.found(Subject(facts.name, remote.account, part=remote.urls), what, urls=remote.urls)
 
 
 def _certificates(facts: ServerFacts, about: Subject) -> Iterator[Finding]:
     for certificate in facts.certificates:
+        its, seconds = about.of(certificate.port), round(certificate.seconds)
         where = f"The certificate of {facts.name} for {certificate.port}"
         if certificate.seconds <= 0:
             what = f"{where} is over for {span(-certificate.seconds)}"
-            yield kinds.CERTIFICATE_OVER.found(about, what, port=certificate.port, seconds=round(certificate.seconds))
+            yield kinds.CERTIFICATE_OVER.found(its, what, port=certificate.port, seconds=seconds)
         elif certificate.seconds < CERTIFICATE_SECONDS:
             what = f"{where} ends in {span(certificate.seconds)}"
-            yield kinds.CERTIFICATE_ENDS.found(about, what, port=certificate.port, seconds=round(certificate.seconds))
+            yield kinds.CERTIFICATE_ENDS.found(its, what, port=certificate.port, seconds=seconds)

@@ -45,7 +45,7 @@ def look_at_refusal(facts: RefusalFacts) -> Iterator[Finding]:
     about = Subject(account=facts.account, stream=facts.stream)
     what = f"Stream {facts.stream} was refused {span(facts.seconds)} ago: {facts.description} ({facts.code})"
     why = "; ".join(facts.why)
-    yield kinds.REFUSED.found(about, what, why, code=facts.code, seconds=round(facts.seconds))
+    yield kinds.REFUSED.found(about.of(str(facts.code)), what, why, code=facts.code, seconds=round(facts.seconds))
 
 
 def _replica_here(facts: StreamFacts, here: Subject) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def _limits(facts: StreamFacts, about: Subject) -> Iterator[Finding]:
         what = f"{facts.name} has {shown(used)} of {name} {shown(limit)}"
         kind = kinds.STREAM_FULL if facts.discard_new else kinds.STREAM_ROLLS
         why = f"{share(used, limit)} are used; when it is full, {full}. {kind.reason}"
-        yield kind.found(about, what, why, used=used, limit=limit)
+        yield kind.found(about.of(name), what, why, used=used, limit=limit)
     if facts.max_consumers > 0 and facts.consumers >= NEARLY * facts.max_consumers:
         what = f"{facts.name} has {facts.consumers} of {facts.max_consumers} consumers"
         yield kinds.CONSUMERS_NEAR.found(about, what, used=facts.consumers, limit=facts.max_consumers)
@@ -139,10 +139,12 @@ def _upstreams(facts: StreamFacts, about: Subject) -> Iterator[Finding]:
         if one.silent < 0 or one.silent > SILENT_SECONDS:
             since = "never since this server leads" if one.silent < 0 else f"for {span(one.silent)}"
             what = f"{facts.name} {does} {one.name}, of which nothing is heard {since}"
-            yield kinds.UPSTREAM_SILENT.found(about, what, f"{kinds.UPSTREAM_SILENT.reason}{said}", **figures)
+            yield kinds.UPSTREAM_SILENT.found(
+                about.of(one.name), what, f"{kinds.UPSTREAM_SILENT.reason}{said}", **figures
+            )
         elif one.lag > LAG_MESSAGES:
             what = f"{facts.name} {does} {one.name} and lacks {one.lag} of its messages"
-            yield kinds.UPSTREAM_LAGS.found(about, what, f"{kinds.UPSTREAM_LAGS.reason}{said}", **figures)
+            yield kinds.UPSTREAM_LAGS.found(about.of(one.name), what, f"{kinds.UPSTREAM_LAGS.reason}{said}", **figures)
 
 
 def _use(facts: StreamFacts, about: Subject) -> Iterator[Finding]:

@@ -12,17 +12,19 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import Steps
-from jetcluster.doctor.cluster_rules import look_at_cluster
+from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
-from jetcluster.doctor.facts import AccountFacts, ClusterFacts, ServerFacts, Unanswered
+from jetcluster.doctor.facts import AccountFacts, ClusterFacts, OrphanFacts, ServerFacts, Unanswered
 from jetcluster.doctor.report import Collector, Report, merged
 from jetcluster.doctor.server_rules import look_at_server
 from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 from jetcluster.logs import get_logger
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
-from jetcluster.monitor.source import FINDINGS_METHOD, Json
+from jetcluster.monitor.jsz import node_name
+from jetcluster.monitor.shared import Shared, part_of
+from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
 from jetcluster.monitor.view import engine_of, mesh_of
 from jetcluster.store.api import DamagedError
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 ASK_SECONDS: Final = 3.0
+ASKER: Final = ("monitor", "findings")
+"""In the node's time budget: whoever asks first, all wait for the same look."""
+KEPT_SECONDS: Final = 1.0
+"""Findings that are no older serve several askers: a look at thousands of streams costs much."""
 MAX_ACCOUNTS: Final = 200
 """Accounts with limits whose use is looked at."""
 CONSUMERS_PER_STEP: Final = 64
@@ -46,24 +52,26 @@ class Findings:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._own: Shared[tuple[ServerFacts, Report]] = Shared(node.clock, KEPT_SECONDS, self._made)
+        self._of_all: Shared[Json] = Shared(node.clock, KEPT_SECONDS, self._of_cluster)
 
-    async def answer(self, asker: str, *, cluster: bool) -> Json:
+    async def answer(self, *, cluster: bool) -> Json:
         """Returns `report.Report` as JSON, of this server or of all, with the servers that were asked. Raises
         BusyError."""
         if not cluster:
-            _, report = await self._own(asker)
+            _, report = await self._own.get()
             return {"servers": [self._node.server.name], **report.to_dict()}
-        return await self._of_cluster(asker)
+        return await self._of_all.get()
 
     async def serve(self, _peer: str, _payload: bytes) -> bytes:
         """Answers FINDINGS_METHOD. Raises BusyError."""
-        facts, report = await self._own("mesh")
-        return json.dumps({"facts": facts.to_dict(), "report": report.to_dict()}).encode()
+        facts, report = await self._own.get()
+        return json.dumps({"facts": facts.to_dict(), "report": report.to_merge()}).encode()
 
     # ---- this server
 
-    async def _own(self, asker: str) -> tuple[ServerFacts, Report]:
-        return await self._node.server.budget.run(("monitor", asker), self._look())
+    async def _made(self) -> tuple[ServerFacts, Report]:
+        return await self._node.server.budget.run(ASKER, self._look())
 
     def _look(self) -> Steps[tuple[ServerFacts, Report]]:
         node, found = self._node, Collector()
@@ -99,8 +107,8 @@ class Findings:
 
     # ---- all servers
 
-    async def _of_cluster(self, asker: str) -> Json:
-        facts, own = await self._own(asker)
+    async def _of_cluster(self) -> Json:
+        facts, own = await self._own.get()
         mesh = mesh_of(self._node)
         peers = sorted(mesh.peers) if mesh is not None else []
         told = await asyncio.gather(*(self._ask(peer) for peer in peers))
@@ -115,6 +123,9 @@ class Findings:
         together.add(look_at_cluster(ClusterFacts(facts.name, tuple(servers), tuple(unanswered))))
         for account in await self._accounts():
             together.add(look_at_account(account))
+        engine = engine_of(self._node)
+        if engine is not None and engine.clustered:
+            await self._node.server.budget.run(ASKER, _orphans(engine, servers, together))
         report = merged([*reports.items(), ("", together.report())])
         return {"servers": sorted(reports), "unanswered": [one.name for one in unanswered], **report.to_dict()}
 
@@ -126,6 +137,9 @@ class Findings:
         try:
             answer: Any = json.loads(await mesh.call(peer, FINDINGS_METHOD, b"", ASK_SECONDS))
             return ServerFacts.from_dict(answer["facts"]), Report.from_dict(answer["report"])
+        except MeshRefusedError as error:
+            unknown = "no such method" in str(error)
+            return Unanswered(name, "its version does not know how" if unknown else str(error))
         except MeshError as error:
             return Unanswered(name, str(error))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -152,6 +166,21 @@ class Findings:
         return found
 
 
+def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) -> Steps[None]:
+    """Adds the streams of which nobody tells, because the servers of all their replicas are absent."""
+    machine, network = engine.meta.machine, engine.network
+    linked = {name for server in servers for name in (server.name, *server.linked)}
+    there = {network.me, *network.mesh.peers}
+    gone = {peer for peer in machine.nodes if peer not in there and node_name(engine, peer) not in linked}
+    for peer in sorted(gone):
+        for place, assignment in enumerate(machine.assigned_to(peer), 1):
+            if gone.issuperset(assignment.peers) and peer == min(assignment.peers):
+                servers_of = tuple(node_name(engine, one) for one in assignment.peers)
+                found.add(look_at_orphan(OrphanFacts(assignment.account, assignment.name, servers_of)))
+            if not place % ROWS_PER_STEP:
+                yield
+
+
 async def serve_findings(node: Node, peer: str, payload: bytes) -> bytes:
     """Answers FINDINGS_METHOD on a node of which nobody may have asked for a page yet. Raises BusyError."""
-    return await Findings(node).serve(peer, payload)
+    return await part_of(node, Findings).serve(peer, payload)

@@ -19,6 +19,7 @@ from jetcluster.health.history_file import PERIOD_SECONDS, POINTS, HistoryFile, 
 from jetcluster.latency import BOUNDS, Latency
 from jetcluster.logs import get_logger
 from jetcluster.monitor.jsz import jetstream_stats
+from jetcluster.monitor.shared import Shared
 from jetcluster.monitor.source import Json, QueryError
 from jetcluster.monitor.varz import traffic
 from jetcluster.monitor.view import engine_of
@@ -43,6 +44,8 @@ DEFAULT_SECONDS: Final = 3600
 DEFAULT_POINTS: Final = 360
 DECODED_PER_STEP: Final = 128
 WARN_SECONDS: Final = 600.0
+READ_SECONDS: Final = 3.0
+"""A disk that does not return the file by then hangs."""
 NOT_KEPT: Final = "no history is kept here: that needs console: true, and JetStream"
 
 log = get_logger("monitor")
@@ -179,6 +182,10 @@ class History:
         self._task: asyncio.Task[None] | None = None
         self._ready = False
         self._warned = -math.inf
+        self._read: Shared[object] = Shared(node.clock, 0.0, self._read_file)
+
+    async def _read_file(self) -> object:
+        return await self._threads(self._file.read)
 
     def start(self) -> None:
         self._arm()
@@ -237,9 +244,12 @@ class History:
         now = self._node.clock.time_ns() // 10**9
         until = now // step * step
         try:
-            encoded = await self._threads(self._file.read)
+            async with asyncio.timeout(READ_SECONDS):
+                encoded = await self._read.get()  # at most one thread waits for the disk, however many ask
         except FileNotFoundError:
             encoded = b""  # no point is written yet
+        except TimeoutError as error:
+            raise QueryError("the history cannot be read: the disk does not answer") from error
         except OSError as error:
             raise QueryError(f"the history cannot be read: {error.strerror}") from error
         assert isinstance(encoded, bytes)

@@ -25,6 +25,7 @@ from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
 from jetcluster.monitor.healthz import healthz, restart_health
 from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
+from jetcluster.monitor.shared import part_of
 from jetcluster.monitor.source import ROWS_PER_STEP, Health, Json, Query, QueryError, flag, number, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
@@ -314,11 +315,11 @@ class NodeSource:
         """Runs `steps` within the event loop's time for jobs. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
 
-    async def findings(self, asker: str, query: Query) -> Json:
+    async def findings(self, _asker: str, query: Query) -> Json:
         """Returns what is wrong (`monitor.findings`), with `cluster` of all servers. Raises QueryError, BusyError."""
         from jetcluster.monitor.findings import Findings
 
-        return await Findings(self._node).answer(asker, cluster=flag(query, "cluster"))
+        return await part_of(self._node, Findings).answer(cluster=flag(query, "cluster"))
 
     async def history(self, asker: str, query: Query) -> Json:
         """Returns figures of the last day (`monitor.history`): `seconds`, `points`, and `columns` by commas, all by
@@ -329,7 +330,7 @@ class NodeSource:
             raise QueryError(NOT_KEPT)
         seconds, points = number(query, "seconds", DEFAULT_SECONDS), number(query, "points", DEFAULT_POINTS)
         columns = [name for name in query.get("columns", "").split(",") if name]
-        return await History(self._node).answer(asker, seconds, points, columns)
+        return await part_of(self._node, History).answer(asker, seconds, points, columns)
 
     def welcome(self) -> Json:
         """Returns what the console shows before its login. `anonymous`: a login without credentials is some user's."""

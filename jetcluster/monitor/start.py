@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.monitor.shared import part_of
 from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.system.requests import Answer, SystemServices
@@ -28,6 +29,7 @@ class NodeMonitoring(Monitoring):
 
     def __init__(self, node: Node) -> None:
         """Called while the node starts, once it has its server and its JetStream."""
+        super().__init__()
         self._node = node
         self._notes: LagNotes | None = None
         block = ServerBlock(node)
@@ -70,7 +72,7 @@ class NodeMonitoring(Monitoring):
         if self._node.options.console and self._node.jetstream is not None and self._node.jetstream.store_dir:
             from jetcluster.monitor.history import History
 
-            self.history = History(self._node)
+            self.history = part_of(self._node, History)
             self.history.start()
         options = self._node.options
         if options.http_port or options.https_port:

@@ -44,6 +44,10 @@ _SIGNAL_NAMES = {
 class Monitoring:
     """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
+    def __init__(self) -> None:
+        self.parts: dict[object, object] = {}
+        """Things that the pages share, each by its class (`monitor.shared.part_of`)."""
+
     @property
     def notes(self) -> object:
         """The notes that the pages share (`monitor.lag.LagNotes`); None without pages."""
@@ -375,6 +379,10 @@ class Node:
             self._stop_asked, self.again = True, False  # a half-started node cannot be stopped; the start is short
 
     def _terminate(self) -> None:
+        # Of two signals that wait the kernel has the later one handled first: an order to leave may be the next.
+        asyncio.get_running_loop().call_soon(self._stop_unless_leaving)
+
+    def _stop_unless_leaving(self) -> None:
         if not self._leaving:  # nats-server ignores TERM while it is a lame duck
             self.interrupt()
 

@@ -134,8 +134,10 @@ async def test_lame_duck_sends_clients_away(server: str) -> None:
     config = "lame_duck_duration: '30s'\nlame_duck_grace_period: '1s'\n"
     async with ProcessCluster(1, server, config=config) as single:
         client = await single[0].connect()
+        single[0].signal(signal.SIGSTOP)  # both wait, as on a machine that has no time for it
         single[0].signal(signal.SIGUSR2)
         single[0].signal(signal.SIGTERM)  # an orchestrator's, right behind its pre-stop hook
+        single[0].signal(signal.SIGCONT)
         await eventually(lambda: client.info.get("ldm") is True, 5, "no INFO with ldm")
         with pytest.raises((OSError, Exception)):
             await single[0].connect(within=1.0)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
@@ -169,6 +170,7 @@ async def test_who_may_only_look_can_do_nothing(screen: Screen, jobs: Client) ->
         )
 
 
+@pytest.mark.thorough
 async def test_how_they_look(screen: Screen, jobs: Client) -> None:
     faults: list[str] = []
     await screen.enter("app")

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
@@ -200,6 +201,7 @@ async def test_differences_are_the_fewest_lines_and_give_both_texts(screen: Scre
         assert sum(sign != " " for sign, _ in lines) <= len(theirs)
 
 
+@pytest.mark.thorough
 async def test_how_they_look(screen: Screen, bucket: Client) -> None:
     faults: list[str] = []
     await screen.enter("app")

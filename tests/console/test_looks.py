@@ -43,7 +43,14 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 
 
-@pytest.mark.parametrize("shown", PAGES, ids=[page.name for page in PAGES])
+ALWAYS = ("login", "cluster", "stream-messages")
+"""The pages whose looks are checked in `make test`, too."""
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [pytest.param(page, id=page.name, marks=() if page.name in ALWAYS else pytest.mark.thorough) for page in PAGES],
+)
 async def test_page(browser: Browser, demo: Demo, shown: Shown) -> None:
     screen = await Screen.open(browser, demo.url(), user=shown.user)
     await screen.go(shown.hash)
@@ -62,6 +69,7 @@ async def test_page(browser: Browser, demo: Demo, shown: Shown) -> None:
     screen.check()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "hash_", "user", "height"),
     [("cluster", "#/cluster", "sys", 380), ("messages", "#/streams/ORDERS/messages?message=800", "app", 700)],

@@ -36,8 +36,20 @@ def dialog(screen: Screen) -> Locator:
 
 
 async def upload(screen: Screen, name: str, data: bytes) -> None:
-    files: list[FilePayload] = [{"name": name, "mimeType": "text/plain", "buffer": data}]
-    await screen.page.set_input_files("input[type=file]", files)
+    await upload_all(screen, {name: data})
+
+
+async def upload_all(screen: Screen, files: dict[str, bytes]) -> None:
+    chosen: list[FilePayload] = [
+        {"name": name, "mimeType": "text/plain", "buffer": data} for name, data in files.items()
+    ]
+    await screen.page.set_input_files("input[type=file]", chosen)
+
+
+async def put_metadata(client: Client, name: str, **fields: object) -> None:
+    """Publishes metadata of an object, as anybody may who may publish to the bucket."""
+    meta = {"name": name, "bucket": "DOCS", "size": 0, "chunks": 0, "digest": "", **fields}
+    await client.request(f"$O.DOCS.M.{base64.urlsafe_b64encode(name.encode()).decode()}", json.dumps(meta).encode())
 
 
 def row(screen: Screen, name: str) -> Locator:
@@ -86,6 +98,48 @@ async def test_an_object_is_replaced_after_a_question_and_goes_by_its_name(scree
     await expect(row(screen, "note")).to_have_count(0)
 
 
+async def test_files_whose_names_are_taken_are_one_question(screen: Screen, docs: Client) -> None:
+    await screen.enter("app", "#/objects/DOCS")
+    await screen.page.wait_for_selector(".actions")
+    await upload_all(screen, {"one": b"old", "two": b"old"})
+    await expect(screen.page.locator("tbody tr")).to_have_count(2)
+    await upload_all(screen, {"one": b"newer", "two": b"newer", "three": b"newer"})
+    await expect(row(screen, "three")).to_contain_text("5 B")
+    await expect(dialog(screen).locator("li b")).to_have_text(["one", "two"])
+    await dialog(screen).locator("button", has_text="Replace").click()
+    for name in ("one", "two"):
+        await expect(row(screen, name)).to_contain_text("5 B")
+    await expect(dialog(screen)).to_have_count(0)
+
+
+@pytest.mark.parametrize("docs", ["stock"], indirect=True)
+async def test_metadata_cannot_have_the_chunks_of_other_objects_removed(screen: Screen, docs: Client) -> None:
+    await docs.request("$O.DOCS.C.n", b"hi")
+    await put_metadata(docs, "note", nuid="n", size=2, chunks=1)
+    await put_metadata(docs, "all", nuid=">")
+    await put_metadata(docs, "same", nuid="n", size=2, chunks=1)
+    await screen.enter("app", "#/objects/DOCS")
+    for name, why in (("all", "not one plain token"), ("same", "the chunks of another object")):
+        await row(screen, name).locator("button", has_text="Delete").click()
+        await dialog(screen).locator("input").fill(name)
+        await dialog(screen).locator("button.danger").click()
+        await expect(dialog(screen).get_by_role("alert")).to_contain_text(why)
+        await screen.page.keyboard.press("Escape")
+    await upload(screen, "all", b"mine")
+    await dialog(screen).locator("button", has_text="Replace").click()
+    await expect(row(screen, "all")).to_contain_text("4 B")
+    assert await download(screen, "note") == b"hi"
+
+
+@pytest.mark.parametrize("docs", ["stock"], indirect=True)
+async def test_metadata_of_other_types_are_no_trouble(screen: Screen, docs: Client) -> None:
+    for at, wrong in enumerate(({"digest": None}, {"size": "x", "chunks": {}}, {"nuid": 3}, {"options": {"link": 7}})):
+        await put_metadata(docs, f"odd{at}", **wrong)
+    await docs.request("$O.DOCS.M.bnVsbA==", b"null")
+    await screen.enter("app", "#/objects/DOCS")
+    await expect(screen.page.locator("tbody tr")).to_have_count(4)
+
+
 @pytest.mark.parametrize("docs", ["stock"], indirect=True)
 async def test_a_damaged_object_is_not_saved(screen: Screen, docs: Client) -> None:
     sent = base64.urlsafe_b64encode(hashlib.sha256(b"what was sent").digest()).decode()
@@ -123,6 +177,7 @@ async def test_plain_http_has_no_crypto_subtle_and_needs_none(screen: Screen, do
     assert await download(screen, "note") == b"text"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("docs", ["stock"], indirect=True)
 async def test_how_they_look(screen: Screen, docs: Client) -> None:
     await screen.enter("app", "#/objects")

@@ -1,10 +1,14 @@
 // What the servers say is wrong, from the server of this connection, which asks the others: the page and the count in the
 // navigation show the same.
 import { may, session, sysOne } from "./session.js";
-import { signal } from "./vendor/ui.js";
+import { effect, signal } from "./vendor/ui.js";
 
 export const findings = signal(null);
 /** { servers, unanswered, findings, counts, left_out } of the last answer, null before the first and after a logout. */
+
+effect(() => {
+  if (!session.value) findings.value = null;
+});
 
 const WORST = ["bad", "warn", "note"];
 

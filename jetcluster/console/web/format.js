@@ -1,6 +1,9 @@
 // Numbers, sizes and times as people read them. `null` and `undefined` are a dash.
+import { now } from "./clock.js";
+
 const NANOSECONDS = 1e9;
 const DASH = "–";
+const SAME_SECONDS = 3;
 const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const digits = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
 
@@ -16,9 +19,11 @@ export function count(value) {
   return `${counts.format(value)} ${units[at]}`;
 }
 
-/** A number with all its digits. */
+/** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, or its digits as text. */
 export function exact(value) {
-  return value === null || value === undefined ? DASH : digits.format(value);
+  if (value === null || value === undefined) return DASH;
+  if (typeof value === "string") return digits.format(BigInt(value));
+  return Number.isInteger(value) && !Number.isSafeInteger(value) ? `≈ ${digits.format(value)}` : digits.format(value);
 }
 
 export function bytes(value) {
@@ -64,18 +69,21 @@ export function time(text) {
   return Number.isNaN(at.getTime()) ? text : `${at.toLocaleDateString("en-CA")} ${at.toLocaleTimeString("en-GB")}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
-export function ago(text, now = Date.now()) {
-  return isNever(text) ? "never" : `${seconds(Math.max(0, (now - new Date(text).getTime()) / 1000))} ago`;
+/** How long ago, by the servers' clock; they may differ a little from each other. */
+export function ago(text) {
+  if (isNever(text)) return "never";
+  const passed = (now() - new Date(text).getTime()) / 1000;
+  return passed < -SAME_SECONDS ? `in ${seconds(-passed)}` : `${seconds(Math.max(0, passed))} ago`;
 }
 
-/** Go's durations in monitoring pages: "1h2m3.5s", "280µs". Returns seconds, NaN for other text. */
+/** Go's durations in monitoring pages, "1h2m3.5s", "280µs", and "10min". Returns seconds, NaN for other text. */
 export function fromGo(text) {
-  const units = { h: 3600, m: 60, s: 1, ms: 1e-3, "µs": 1e-6, us: 1e-6, ns: 1e-9, d: 86_400, y: 31_536_000 };
+  const units = { h: 3600, min: 60, m: 60, s: 1, ms: 1e-3, "µs": 1e-6, us: 1e-6, ns: 1e-9, d: 86_400, y: 31_536_000 };
   let total = 0;
   let rest = text ?? "";
   if (!rest) return Number.NaN;
   while (rest) {
-    const found = /^([\d.]+)(ms|µs|us|ns|y|d|h|m|s)/.exec(rest);
+    const found = /^(\d+\.?\d*|\.\d+)(min|ms|µs|us|ns|y|d|h|m|s)/.exec(rest);
     if (!found) return Number.NaN;
     total += Number(found[1]) * units[found[2]];
     rest = rest.slice(found[0].length);
@@ -83,8 +91,8 @@ export function fromGo(text) {
   return total;
 }
 
-/** Seconds of what a person types: "90", "90s", "5m", "2h", "7d"; NaN for other text. */
+/** Seconds of what a person types, or what `seconds` shows: "90", "90s", "5 min", "2h", "7d"; NaN for other text. */
 export function fromHuman(text) {
-  const trimmed = text.trim();
+  const trimmed = text.replace(/\s+/g, "");
   return /^[\d.]+$/.test(trimmed) ? Number(trimmed) : fromGo(trimmed);
 }

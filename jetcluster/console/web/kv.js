@@ -1,6 +1,6 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
-import { read, readLast } from "./messages.js";
+import { each, readLast } from "./messages.js";
 import { pause } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
@@ -83,8 +83,10 @@ export async function entriesOf(bucket, keys, bytes = 0) {
 
 /** The revisions of a key that are kept, the newest first. */
 export async function historyOf(bucket, key) {
-  const { messages } = await read(bucket.stream, { seq: 1, subject: bucket.prefix + key, batch: MOST_REVISIONS }, bucket.direct);
-  return messages.map((message) => entry(bucket, message)).reverse();
+  const found = [];
+  const wanted = { subject: bucket.prefix + key, batch: MOST_REVISIONS, most: MOST_REVISIONS };
+  for await (const message of each(bucket.stream, wanted, bucket.direct)) found.push(entry(bucket, message));
+  return found.reverse();
 }
 
 /** What the leader has of a key, which nobody has newer; null when it never had a value. */
@@ -98,6 +100,7 @@ export async function current(bucket, key) {
  * none). Returns the new revision. Throws Conflict and ApiError.
  */
 export async function write(bucket, key, value, { expected, operation = "PUT", ttl = "" }) {
+  if (!Number.isSafeInteger(expected)) throw new Error(`revision ${expected} is beyond 2^53: it cannot be told exactly`);
   const fields = newHeaders();
   fields.set("Nats-Expected-Last-Subject-Sequence", String(expected));
   if (operation !== "PUT") fields.set("KV-Operation", operation);

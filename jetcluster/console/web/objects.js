@@ -2,7 +2,8 @@
 // (`$O.`), of the server's object service (`$OBJ.`), or both. Read by Direct Get, so that who may only read can download.
 // The clients' library does it only where the browser has `crypto.subtle`, which it has not over plain HTTP.
 import { headers as newHeaders, nuid, sha256 } from "./vendor/nats.js";
-import { read, readLast } from "./messages.js";
+import { now } from "./clock.js";
+import { each, readLast } from "./messages.js";
 import { pacer } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, text } from "./session.js";
 
@@ -14,6 +15,7 @@ const IN_FLIGHT = 8;
 const ACK_MS = 30_000;
 const LIST_BATCH = 500;
 const READ_BATCH = 8;
+const TOKEN = /^[^\s.*>]+$/;
 const encoder = new TextEncoder();
 
 /** { name, stream, stock, service, direct, config, state, info } of the stream of a bucket. */
@@ -34,54 +36,72 @@ export async function objectBucket(name) {
   return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
 }
 
-/** The objects: [{ name, size, chunks, digest, description, time, seq, id, layout, link }], without deleted ones. */
+/** The objects, as `objectOf` makes them, without deleted ones; `shared`: another one names the same chunks. */
 export async function objectsOf(bucket) {
   const found = new Map();
   const pause = pacer();
   const layouts = [["stock", `$O.${bucket.name}.M.>`], ["service", `$OBJ.${bucket.name}.info.>`]].filter(([layout]) => bucket[layout]);
   for (const [layout, subject] of layouts) {
-    for await (const message of all(bucket, subject, LIST_BATCH)) {
+    for await (const message of each(bucket.stream, { subject, batch: LIST_BATCH }, bucket.direct)) {
       await pause();
       const object = objectOf(message, layout);
       // The newer one of a name counts, whichever layout it has.
       if (object && (found.get(object.name)?.seq ?? 0) < object.seq) found.set(object.name, object);
     }
   }
-  return [...found.values()].filter((one) => !one.deleted);
+  const objects = [...found.values()].filter((one) => !one.deleted);
+  const of = new Map();
+  for (const one of objects) of.set(one.id, (of.get(one.id) ?? 0) + 1);
+  return objects.map((one) => ({ ...one, shared: of.get(one.id) > 1 }));
 }
 
-function objectOf(message, layout) {
+/** An object as its metadata describe it, which anybody may have published: each field is of its type, or null for none at all. */
+export function objectOf(message, layout) {
+  let meta;
   try {
-    const { name, size = 0, chunks = 0, digest = "", description = "", deleted = false, nuid: id, nonce, options } = JSON.parse(text(message.data));
-    return { name, size, chunks, digest, description, deleted, id: id ?? nonce, layout, link: options?.link ?? null, time: message.time, seq: message.seq };
+    meta = JSON.parse(text(message.data));
   } catch {
     return null; // not an object: somebody published to the bucket's subjects
   }
+  if (typeof meta?.name !== "string") return null;
+  const word = (value) => (typeof value === "string" ? value : "");
+  const number = (value) => (Number.isFinite(value) && value >= 0 ? value : 0);
+  const link = meta.options?.link;
+  return {
+    name: meta.name,
+    size: number(meta.size),
+    chunks: number(meta.chunks),
+    digest: word(meta.digest),
+    description: word(meta.description),
+    deleted: meta.deleted === true,
+    id: word(meta.nuid ?? meta.nonce),
+    layout,
+    link: link ? { bucket: word(link.bucket), name: word(link.name) } : null,
+    time: message.time,
+    seq: message.seq,
+  };
 }
 
-async function* all(bucket, subject, batch) {
-  let seq = 1;
-  for (;;) {
-    const { messages, left } = await read(bucket.stream, { seq, subject, batch }, bucket.direct);
-    yield* messages;
-    if (!messages.length || left === 0) return;
-    seq = messages.at(-1).seq + 1;
-  }
+/** The subject of an object's chunks. Throws for an id that would be more than one token, and so name other objects' chunks too. */
+export function chunksSubject(bucket, object) {
+  if (!TOKEN.test(object.id)) throw new Error(`the metadata of ${object.name} name no chunks: ${JSON.stringify(object.id)} is not one plain token`);
+  return object.layout === "stock" ? `$O.${bucket.name}.C.${object.id}` : `$OBJ.${bucket.name}.chunks.${object.id}`;
 }
+
 
 /**
  * Fetches an object as a Blob. `seen(bytes)` is told how far it is; `stopped()` ends it. Throws when chunks are missing, or
  * when its SHA-256 is not what the metadata says.
  */
 export async function fetchObject(bucket, object, seen = () => {}, stopped = () => false) {
-  if (object.link) throw new Error(`${object.name} is a link to ${object.link.bucket}/${object.link.name ?? ""}`);
-  const subject = object.layout === "stock" ? `$O.${bucket.name}.C.${object.id}` : `$OBJ.${bucket.name}.chunks.${object.id}`;
+  if (object.link) throw new Error(`${object.name} is a link to ${object.link.bucket}/${object.link.name}`);
+  const subject = chunksSubject(bucket, object);
   const parts = [];
   const sum = sha256.create();
   const pause = pacer();
   let size = 0;
   if (object.size) {
-    for await (const { data } of all(bucket, subject, READ_BATCH)) {
+    for await (const { data } of each(bucket.stream, { subject, batch: READ_BATCH }, bucket.direct)) {
       if (stopped()) throw new Error("stopped");
       parts.push(data);
       sum.update(data);
@@ -99,10 +119,11 @@ export async function fetchObject(bucket, object, seen = () => {}, stopped = () 
 
 /**
  * Stores a file as an object of its name, in place of one that is there. `seen(bytes)`: how much is stored; `stopped()` ends
- * it. What was stored of an upload that fails is removed. Throws ApiError.
+ * it. What was stored of an upload that fails is removed. `shared`: the chunks of the old one are another's too, and stay.
+ * Throws ApiError.
  */
-export async function storeObject(bucket, { name, description = "", file }, seen = () => {}, stopped = () => false) {
-  const upload = bucket.stock ? await stockUpload(bucket, name, description) : await serviceUpload(bucket, name, description, file);
+export async function storeObject(bucket, { name, description = "", file, shared = false }, seen = () => {}, stopped = () => false) {
+  const upload = bucket.stock ? await stockUpload(bucket, name, description, shared) : await serviceUpload(bucket, name, description, file);
   const sum = sha256.create();
   const pause = pacer();
   const flying = [];
@@ -139,17 +160,18 @@ export async function storeObject(bucket, { name, description = "", file }, seen
   }
 }
 
-async function stockUpload(bucket, name, description) {
+async function stockUpload(bucket, name, description, shared) {
   const id = nuid.next();
   // The leader knows best whose chunks are replaced.
   const [known] = await readLast(bucket.stream, [metaSubject(bucket, name)], 0, !may(`$JS.API.STREAM.MSG.GET.${bucket.stream}`));
   const old = known && objectOf(known, "stock");
+  const chunks = old && !old.link && !old.deleted && !shared && TOKEN.test(old.id) ? chunksSubject(bucket, old) : "";
   return {
     subject: `$O.${bucket.name}.C.${id}`,
     end: async (result) => {
-      const meta = { name, description, bucket: bucket.name, nuid: id, ...result, mtime: new Date().toISOString(), deleted: false, options: { max_chunk_size: CHUNK_BYTES } };
+      const meta = { name, description, bucket: bucket.name, nuid: id, ...result, mtime: new Date(now()).toISOString(), deleted: false, options: { max_chunk_size: CHUNK_BYTES } };
       await sent(metaSubject(bucket, name), JSON.stringify(meta), rollup());
-      if (old && !old.link) await js(`STREAM.PURGE.${bucket.stream}`, { filter: `$O.${bucket.name}.C.${old.id}` });
+      if (chunks) await js(`STREAM.PURGE.${bucket.stream}`, { filter: chunks });
     },
   };
 }
@@ -165,9 +187,11 @@ async function serviceUpload(bucket, name, description, file) {
 
 export async function deleteObject(bucket, object) {
   if (object.layout === "service") return sent(`$OBJ.${bucket.name}`, JSON.stringify({ name: object.name, action: "delete" }));
-  const meta = { name: object.name, description: object.description, bucket: bucket.name, nuid: object.id, size: 0, chunks: 0, digest: "", mtime: new Date().toISOString(), deleted: true };
+  if (object.shared) throw new Error(`the metadata of ${object.name} name the chunks of another object`);
+  const filter = chunksSubject(bucket, object);
+  const meta = { name: object.name, description: object.description, bucket: bucket.name, nuid: object.id, size: 0, chunks: 0, digest: "", mtime: new Date(now()).toISOString(), deleted: true };
   await sent(metaSubject(bucket, object.name), JSON.stringify(meta), rollup());
-  return js(`STREAM.PURGE.${bucket.stream}`, { filter: `$O.${bucket.name}.C.${object.id}` });
+  return js(`STREAM.PURGE.${bucket.stream}`, { filter });
 }
 
 /** Why this user cannot upload or delete, or "". */

@@ -7,12 +7,12 @@ import { Objects } from "./view/objects.js";
 import { Streams } from "./view/streams.js";
 
 export const PAGES = [
-  { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system },
-  { path: "findings", title: "Findings", view: Findings, count: FindingsCount, shows: (session) => session.system },
-  { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream },
-  { path: "consumers", title: "Consumers", view: Consumers, shows: (session) => session.jetstream },
-  { path: "kv", title: "Key-value", view: Buckets, shows: (session) => session.jetstream },
-  { path: "objects", title: "Objects", view: Objects, shows: (session) => session.jetstream },
+  { path: "cluster", title: "Cluster", view: Cluster, shows: (session) => session.system !== "no" },
+  { path: "findings", title: "Findings", view: Findings, count: FindingsCount, shows: (session) => session.system !== "no" },
+  { path: "streams", title: "Streams", view: Streams, shows: (session) => session.jetstream !== "no" },
+  { path: "consumers", title: "Consumers", view: Consumers, shows: (session) => session.jetstream !== "no" },
+  { path: "kv", title: "Key-value", view: Buckets, shows: (session) => session.jetstream !== "no" },
+  { path: "objects", title: "Objects", view: Objects, shows: (session) => session.jetstream !== "no" },
 ];
 
 export function shownPages(session) {

@@ -10,6 +10,39 @@ export function matches(filter, subject) {
   return wanted.length === tokens.length;
 }
 
+/** True when every subject that `filter` matches is matched by `wider`. */
+function covers(wider, filter) {
+  const wanted = wider.split(".");
+  const tokens = filter.split(".");
+  for (let at = 0; at < wanted.length; at += 1) {
+    if (wanted[at] === ">") return tokens.length > at;
+    if (at >= tokens.length || tokens[at] === ">" || (wanted[at] !== "*" && wanted[at] !== tokens[at])) return false;
+  }
+  return wanted.length === tokens.length;
+}
+
+/** What two filters have in common, as a filter; null when nothing. */
+function common(one, other) {
+  const [a, b] = [one.split("."), other.split(".")];
+  const found = [];
+  for (let at = 0; ; at += 1) {
+    if (at === a.length && at === b.length) return found.join(".");
+    if (a[at] === ">" && at < b.length) return [...found, ...b.slice(at)].join(".");
+    if (b[at] === ">" && at < a.length) return [...found, ...a.slice(at)].join(".");
+    if (at >= a.length || at >= b.length) return null;
+    if (a[at] !== b[at] && a[at] !== "*" && b[at] !== "*") return null;
+    found.push(a[at] === "*" ? b[at] : a[at]);
+  }
+}
+
+/** True when some subject that `filter` matches may be published to; a deny that leaves a part of it does not count. */
+export function mayPublishSome(permissions, filter) {
+  const rules = permissions?.publish;
+  if (!rules) return true;
+  const within = rules.allow?.length ? rules.allow.map((one) => common(one, filter)).filter((one) => one !== null) : [filter];
+  return within.some((part) => !rules.deny?.some((deny) => covers(deny, part)));
+}
+
 export function mayPublish(permissions, subject) {
   const rules = permissions?.publish;
   if (!rules) return true;

@@ -1,7 +1,8 @@
 // The login and its connection: one NATS client over a WebSocket, with what its user is and may do.
 import { createInbox, credsAuthenticator, nkeyAuthenticator, wsconnect } from "./vendor/nats.js";
 import { signal } from "./vendor/ui.js";
-import { mayPublish } from "./permissions.js";
+import { heard } from "./clock.js";
+import { mayPublish, mayPublishSome } from "./permissions.js";
 
 const KEPT = "jetcluster-login";
 const ASK_MS = 5000;
@@ -12,8 +13,17 @@ const QUIET_MS = 60;
 const FIRST_QUIET_MS = 400;
 /** After each answer to the first request to all servers: how many there are is not known then. */
 
+const PING_MS = 5000;
+/** A server that hangs is noticed after two of them. */
+const SETTLE_MS = 5000;
+const NO_JETSTREAM = new Set([10039, 10076]);
+/** Error codes: JetStream is not enabled, for this account or at all. */
+
 export const session = signal(null);
-/** { nc, user, account, permissions, system, jetstream }, or null before a login. */
+/**
+ * { nc, user, account, permissions, system, jetstream, why }, or null before a login. `system` and `jetstream`: "yes", "no" or
+ * "unknown", with why they are not known.
+ */
 export const link = signal("");
 /** "" while connected, else what the connection is doing. */
 export const asked = { requests: 0, slowest: 0 };
@@ -53,6 +63,7 @@ export async function login(fields, keep = false) {
     maxReconnectAttempts: -1,
     reconnectTimeWait: 1000,
     timeout: ASK_MS,
+    pingInterval: PING_MS,
   };
   if (fields.user) Object.assign(options, { user: fields.user, pass: fields.pass });
   if (fields.token) options.token = fields.token;
@@ -65,23 +76,56 @@ export async function login(fields, keep = false) {
   session.value = { nc, inbox: fields.inbox, ...who };
   link.value = "";
   watch(nc);
+  settle(nc);
 }
 
 export async function logout() {
   const { nc } = session.value ?? {};
   sessionStorage.removeItem(KEPT);
   session.value = null;
+  servers = 0;
   await nc?.close();
 }
 
 async function told(nc) {
   const info = await ask(nc, "$SYS.REQ.USER.INFO").catch(() => ({ data: {} }));
   const { user = "", account = "$G", permissions } = info.data ?? {};
+  return { user, account, permissions, ...(await kinds(nc)) };
+}
+
+/** What the account is. */
+async function kinds(nc) {
   const [system, jetstream] = await Promise.all([
-    ask(nc, "$SYS.REQ.SERVER.PING.IDZ").then(() => true, () => false),
-    ask(nc, "$JS.API.INFO").then((answer) => !answer.error, () => false),
+    ask(nc, "$SYS.REQ.SERVER.PING.IDZ").then(() => ({ is: "yes" }), (error) => (isRefused(error) || isNobody(error) ? { is: "no" } : unknown(error))),
+    // Who may not ask this may still ask for streams; what comes of it, the pages show.
+    ask(nc, "$JS.API.INFO").then(verdict, (error) => (isRefused(error) ? { is: "yes", guessed: true } : unknown(error))),
   ]);
-  return { user, account, permissions, system, jetstream };
+  // The system account never has JetStream, and nobody has to answer there.
+  if (system.is === "yes" && (jetstream.guessed || jetstream.is === "unknown")) jetstream.is = "no";
+  return { system: system.is, jetstream: jetstream.is, why: system.why ?? jetstream.why ?? "" };
+}
+
+function verdict({ error }) {
+  if (!error) return { is: "yes" };
+  return NO_JETSTREAM.has(error.err_code) ? { is: "no" } : unknown(new ApiError(error));
+}
+
+function unknown(error) {
+  return { is: "unknown", why: explained(error, "the first questions").message };
+}
+
+const isRefused = (error) => error.name === "PermissionViolationError" || error.cause?.name === "PermissionViolationError";
+const isNobody = (error) => /no ?responders/i.test(`${error.name} ${error.message}`);
+
+/** Asks again what is not known. */
+async function settle(nc) {
+  const open = () => session.value?.nc === nc && (session.value.system === "unknown" || session.value.jetstream === "unknown");
+  while (open()) {
+    await new Promise((go) => setTimeout(go, SETTLE_MS));
+    if (!open()) return;
+    const found = await kinds(nc);
+    if (session.value?.nc === nc) session.value = { ...session.value, ...found };
+  }
 }
 
 async function watch(nc) {
@@ -91,15 +135,20 @@ async function watch(nc) {
     if (status.type === "reconnecting") link.value = "Connecting again…";
     if (status.type === "reconnect") link.value = "";
     if (status.type === "error" && status.error?.name === "AuthorizationError") await logout();
+    // A request to many is no request of the library, which would tell by itself that it was refused.
+    if (status.type === "error" && status.error?.operation === "publish") for (const one of [...gathering]) one(status.error);
   }
 }
 
 async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS) {
   const from = performance.now();
+  const wall = Date.now();
   asked.requests += 1;
-  const answer = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
+  const message = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
-  return answer.json();
+  const answer = message.json();
+  if (answer.ts) heard(answer.ts, wall);
+  return answer;
 }
 
 function nc() {
@@ -109,6 +158,11 @@ function nc() {
 
 export function may(subject) {
   return mayPublish(session.value?.permissions, subject);
+}
+
+/** True when the user may publish to some subject that one of `filters` matches. */
+export function maySome(...filters) {
+  return filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
 }
 
 /** Asks the JetStream API: `js("STREAM.INFO.ORDERS", { subjects_filter: ">" })`. Throws ApiError. */
@@ -170,25 +224,33 @@ export async function raw(subject, payload, headers = undefined, timeout = ASK_M
 }
 
 /**
- * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`.
- * `counted(number)` is called after `wait` with how many have come by then, the late ones too.
+ * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`; with
+ * `idle` the wait begins anew with each answer. `counted(number)` is called after `wait` with how many have come by then, the late
+ * ones too. Throws when the request is refused, or when nobody is there to answer.
  */
-export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, headers = undefined, counted = null } = {}) {
+export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, idle = false, headers = undefined, counted = null } = {}) {
   const connection = nc();
   const found = [];
   asked.requests += 1;
   return new Promise((resolve, reject) => {
     let silence = 0;
-    const timer = setTimeout(() => finish(), wait);
+    let timer = setTimeout(() => finish(), wait);
+    const refused = (error) => error.subject === subject && finish(explained(error, subject));
+    gathering.add(refused);
     if (counted) setTimeout(() => subscription.unsubscribe() || counted(found.length), wait);
     const subscription = connection.subscribe(createInbox(session.value.inbox), {
       callback: (error, message) => {
-        if (error || (!message.data.length && message.headers?.code === 503)) {
+        // A stored message has its sequence, whatever status its publisher gave it.
+        if (error || (!message.data.length && message.headers?.code === 503 && !message.headers.has("Nats-Sequence"))) {
           finish(explained(error ?? new Error("no responders"), subject));
           return;
         }
         found.push(message);
         clearTimeout(silence);
+        if (idle) {
+          clearTimeout(timer);
+          timer = setTimeout(() => finish(), wait);
+        }
         if (isLast(message)) finish();
         else if (found.length >= expected) silence = setTimeout(() => finish(), quiet);
       },
@@ -196,6 +258,7 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
     function finish(error = null) {
       clearTimeout(timer);
       clearTimeout(silence);
+      gathering.delete(refused);
       if (!counted) subscription.unsubscribe();
       if (error) reject(error);
       else resolve([...found]);
@@ -204,21 +267,34 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
   });
 }
 
+const gathering = new Set();
+/** Called with what the connection is refused. */
 let servers = 0;
 /** How many answered the last time; 0: not asked yet. */
 
-/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. */
+/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Throws when none answers: there is one at least. */
 export async function sys(kind, body = {}) {
+  const subject = `$SYS.REQ.SERVER.PING.${kind}`;
+  if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
+  const wall = Date.now();
   const counted = (number) => (servers = number); // a slow one is waited for the next time, a lost one no more
-  const answers = await gather(`$SYS.REQ.SERVER.PING.${kind}`, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS, counted });
+  const answers = await gather(subject, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS, counted });
   const found = answers.map((message) => message.json());
+  if (!found.length) throw new Error(`no server answers ${subject}`);
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
-  if (found.length && found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
+  for (const one of found) if (one.server.time) heard(one.server.time, wall);
+  if (found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
   return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
 }
 
 export async function sysOne(id, kind, body = {}) {
-  const answer = await ask(nc(), `$SYS.REQ.SERVER.${id}.${kind}`, body);
+  const subject = `$SYS.REQ.SERVER.${id}.${kind}`;
+  let answer;
+  try {
+    answer = await ask(nc(), subject, body);
+  } catch (error) {
+    throw explained(error, subject);
+  }
   if (answer.error) throw new ApiError(answer.error);
   return answer.data;
 }
@@ -229,6 +305,7 @@ export function text(bytes) {
 
 function explained(error, subject) {
   const message = String(error.message ?? error);
+  if (error.operation === "subscription") return new Error(`this user may not receive answers: ${message}`);
   if (/permissions? violation/i.test(message)) return new Error(`this user may not publish to ${subject}`);
   if (/no responders/i.test(message)) return new Error(`nobody answers ${subject}: JetStream is off for this account, or the stream has no leader`);
   if (/timeout/i.test(message)) return new Error(`no answer to ${subject} in time`);

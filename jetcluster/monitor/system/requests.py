@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.logs import get_logger
@@ -50,7 +51,9 @@ VIEWS = (
 BESIDE = frozenset({"FINDINGS", "HISTORY"})
 """Views that may wait for other servers, or for the disk: they are made beside the queue,"""
 MAX_BESIDE = 4
-"""at most so many at a time; further ones hold the queue up."""
+"""at most so many at a time,"""
+MAX_LATER = 64
+"""and so many wait for their turn; beyond it the newest is dropped and counted."""
 COMMANDS = ("RELOAD", "KICK", "LDM")
 """Requests to one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
@@ -80,6 +83,8 @@ class SystemServices:
         """Requests waiting, by account."""
         self._worker: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
+        self._later: deque[tuple[Bus, bytes, SystemRequest]] = deque()
+        """Requests for `BESIDE` that wait until others have ended."""
 
     def start(self) -> None:
         node = self._node
@@ -155,6 +160,7 @@ class SystemServices:
 
     def _clear(self) -> None:
         self._queue.clear()
+        self._later.clear()
         self._of_others.clear()
 
     async def _work(self) -> None:
@@ -169,14 +175,24 @@ class SystemServices:
             bus, reply, asker, request = self._queue.popleft()
             if asker in self._of_others:
                 self._of_others[asker] -= 1
-            made = self._reply(answer, bus, reply, request)
-            if request.kind in BESIDE and len(self._beside) < MAX_BESIDE:
-                task = asyncio.get_running_loop().create_task(made)
-                self._beside.add(task)
-                task.add_done_callback(self._beside.discard)
+            if request.kind not in BESIDE:
+                await self._reply(answer, bus, reply, request)
+            elif len(self._later) < MAX_LATER:
+                self._later.append((bus, reply, request))
+                self._start_beside(answer)
             else:
-                await made
+                self.dropped += 1
             await asyncio.sleep(0)
+
+    def _start_beside(self, answer: Answer) -> None:
+        while self._later and len(self._beside) < MAX_BESIDE:
+            task = asyncio.get_running_loop().create_task(self._reply(answer, *self._later.popleft()))
+            self._beside.add(task)
+            task.add_done_callback(partial(self._ended, answer))
+
+    def _ended(self, answer: Answer, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        self._start_beside(answer)
 
     async def _reply(self, answer: Answer, bus: Bus, reply: bytes, request: SystemRequest) -> None:
         encoded = await answer(request)

@@ -14,13 +14,15 @@ from jetcluster.server.client.login import Login
 class Client(ClientConnection):
     """One connection of a client, from its first INFO until its last message is processed."""
 
+    commands_type: type[Commands] = Commands
+
     def __init__(self, parts: ServerParts, cid: int, entrance: Entrance) -> None:
         super().__init__(parts.state, parts.sockets, cid, entrance)
         options = parts.state.options
         parser = Parser(options.max_payload, options.max_control_line)
         self._clients = parts.clients
         self.login = Login(self, parts, parser)
-        self.commands = self.reader = Commands(self, parts, parser, self.login)
+        self.commands = self.reader = self.commands_type(self, parts, parser, self.login)
         self._lost: tuple[Exception | None] | None = None
         """The exception of `connection_lost`, while input received before it waits for turns."""
 

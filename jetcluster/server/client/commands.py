@@ -261,7 +261,7 @@ class Commands:
                 session.careful
                 or (headers and (not client.headers or TRACE_DEST in headers))
                 or (reply and not reply.startswith(b"_INBOX."))
-            ) and not self._may_publish(subject, reply, headers, payload):
+            ) and not self.may_publish(subject, reply, headers, payload):
                 portion.charge(REFUSED_MESSAGES + session.spent)
                 session.spent = 0
                 if client.pending > most_output or in_msgs >= portion.messages:
@@ -326,7 +326,7 @@ class Commands:
         """Logs the error of a callback, which must not raise; if one does, only this message is lost."""
         log.exception("cid %d: error in a subscription to %r", self._client.cid, subject)
 
-    def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+    def may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
         """Checks a publish off the fast path, in nats-server's order. False when refused, or delivered with a trace."""
         client, session = self._client, self._session
         if headers and not client.headers:

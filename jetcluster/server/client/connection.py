@@ -74,7 +74,7 @@ class Entrance:
 class ClientSession:
     """A client's router, permissions and limits in its account."""
 
-    __slots__ = ("careful", "limits", "pedantic", "permissions", "plain", "router", "spent", "verbose")
+    __slots__ = ("careful", "limits", "pedantic", "permissions", "plain", "router", "spent", "verbose", "watched")
 
     def __init__(self) -> None:
         self.router: Router | None = None
@@ -86,16 +86,18 @@ class ClientSession:
         self.verbose = True
         self.pedantic = True
         self.careful = True
-        """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
+        """True when a publish needs more than a lookup: +OK, a pedantic check, permissions, or `watched`."""
         self.plain = False
-        """True when a publish needs neither +OK nor a pedantic check."""
+        """True when a publish needs neither +OK nor a pedantic check, and is not `watched`."""
+        self.watched = False
+        """True when each publish passes `Commands.may_publish`, which tells of it."""
         self.spent = 0
         """Messages to charge to the current portion for extra work (`ClientConnection.spend`)."""
 
     def set_permissions(self, permissions: ConnectionPermissions | None) -> None:
         """Sets the permissions; called also when a flag has changed."""
         self.permissions = permissions
-        self.plain = not (self.verbose or self.pedantic)
+        self.plain = not (self.verbose or self.pedantic or self.watched)
         self.careful = permissions is not None or not self.plain
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.console.audit import MAX_LINES, MAX_SHOWN, WINDOW_SECONDS, ChangeAudit, change
-from jetcluster.protocol.parser import Parser
+from jetcluster.console.audit import MAX_LINES, MAX_SHOWN, SYSTEM_READS, WINDOW_SECONDS, ChangeAudit, change
+from jetcluster.monitor.system.requests import COMMANDS, OF_ACCOUNT, VIEWS
 from testkit.twins.time import ManualTime
 
 
@@ -14,12 +14,12 @@ from testkit.twins.time import ManualTime
     [
         "$JS.API.INFO", "$JS.API.STREAM.INFO.S", "$JS.API.STREAM.LIST", "$JS.API.STREAM.MSG.GET.S",
         "$JS.API.DIRECT.GET.S",
-        "$JS.API.DIRECT.GET.S.a.b", "$JS.hub.API.CONSUMER.INFO.S.C", "$JS.API.CONSUMER.LIST.S", "$JS.ACK.S.C.1.2.3.4.5",
-        "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.USER.INFO", "_INBOX.a.b", "$O.B.C.part",
+        "$JS.API.DIRECT.GET.S.a.b", "$JS.hub.API.CONSUMER.INFO.S.C", "$JS.API.CONSUMER.LIST.S",
+        "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.USER.INFO", "$SYS.REQ.SERVER.PING", "$JS.FC.a",
     ],
 )  # fmt: skip
 def test_what_reads_is_not_told(subject: str) -> None:
-    assert change(subject, b"{}") == ""
+    assert change(subject, b"{}") is None
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,10 @@ def test_what_reads_is_not_told(subject: str) -> None:
         ("$JS.hub.API.STREAM.PURGE.S", b'{"filter":"a"}', 'STREAM.PURGE.S {"filter":"a"}'),
         ("$JS.API.CONSUMER.PAUSE.S.C", b"{}", "CONSUMER.PAUSE.S.C {}"),
         ("$JS.API.INFO.x", b"", "INFO.x"),
+        ("$JS.ACK.S.C.1.2.3.4.5", b"+TERM", "acks with $JS.ACK.S.C.1.2.3.4.5: +TERM"),
+        ("$O.B.C.part", b"abc", "publishes to $O.B.C.part, 3 bytes"),
+        ("_INBOX.a.b", b"abc", "publishes to _INBOX.a.b, 3 bytes"),
+        ("$SYS.REQ.ACCOUNT.A.CLAIMS.UPDATE", b"eyJ", "$SYS.REQ.ACCOUNT.A.CLAIMS.UPDATE eyJ"),
         ("$SYS.REQ.SERVER.N1.KICK", b'{"cid":5}', '$SYS.REQ.SERVER.N1.KICK {"cid":5}'),
         ("orders.new", b"abc", "publishes to orders.new, 3 bytes"),
         ("$KV.B.key", b"", "publishes to $KV.B.key, 0 bytes"),
@@ -38,27 +42,39 @@ def test_what_reads_is_not_told(subject: str) -> None:
     ],
 )
 def test_what_changes_something_is_told(subject: str, payload: bytes, told: str) -> None:
-    assert change(subject, payload) == told
+    found = change(subject, payload)
+    assert found is not None and found.text == told
 
 
-def test_the_lines_do_not_depend_on_how_the_input_was_cut_and_have_a_limit() -> None:
-    one = b"PUB orders.a 3\r\nabc\r\nSUB x 1\r\nPING\r\nPUB $JS.API.INFO _INBOX.1 0\r\n\r\n"
-    whole: list[str] = []
-    audit = ChangeAudit(Parser(1024, 1024), ManualTime(), whole.append)
-    audit.received(one * 3)
-    cut: list[str] = []
-    audit = ChangeAudit(Parser(1024, 1024), ManualTime(), cut.append)
-    for at in range(len(one) * 3):
-        audit.received((one * 3)[at : at + 1])
-    assert whole == cut == ["publishes to orders.a, 3 bytes"] * 3
+def audited() -> tuple[ChangeAudit, ManualTime, list[str]]:
+    clock, lines = ManualTime(), list[str]()
+    return ChangeAudit(clock, lines.append), clock, lines
 
-    clock = ManualTime()
-    lines: list[str] = []
-    audit = ChangeAudit(Parser(1024, 1024), clock, lines.append)
-    audit.received(one * (MAX_LINES + 7))
-    assert len(lines) == MAX_LINES
+
+def test_lines_have_a_limit_and_the_rest_is_counted() -> None:
+    audit, clock, lines = audited()
+    for _ in range(MAX_LINES + 7):
+        audit.published(b"orders.a", b"abc")
+        audit.published(b"$JS.API.INFO", b"")
+    assert lines == ["publishes to orders.a, 3 bytes"] * MAX_LINES
     clock.advance(WINDOW_SECONDS)
-    audit.received(one)
-    assert lines[MAX_LINES:] == ["and 7 changes more in 10 s", "publishes to orders.a, 3 bytes"]
-    audit.received(b"nonsense\r\n" + one)  # the client's own parser ends the connection
+    audit.published(b"orders.a", b"abc")
+    assert lines[MAX_LINES:] == ["and 7 publishes more in 10 s", "publishes to orders.a, 3 bytes"]
+    audit.end()
     assert len(lines) == MAX_LINES + 2
+
+
+@pytest.mark.parametrize(
+    "junk", [b"junk", b"$JS.API.JUNK.A", b"$JS.API.CONSUMER.CREATE.S.C", b"$O.B.C.x", b"$JS.ACK.x"]
+)
+def test_many_of_one_kind_hide_none_of_another(junk: bytes) -> None:
+    audit, _, lines = audited()
+    for _ in range(MAX_LINES + 1):
+        audit.published(junk, b"")
+    audit.published(b"$JS.API.STREAM.DELETE.S", b"")
+    assert lines[MAX_LINES:] == ["STREAM.DELETE.S"]
+
+
+def test_what_is_told_of_reads_fits_what_the_server_answers() -> None:
+    assert set(VIEWS) | set(OF_ACCOUNT) <= SYSTEM_READS
+    assert not SYSTEM_READS & set(COMMANDS)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import bcrypt
 import pytest
 
+from jetcluster.console.audit import MAX_LINES
 from jetcluster.monitor import connections, port
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.start import NodeMonitoring
@@ -131,6 +133,28 @@ async def test_changes_are_in_the_log_with_who_made_them_and_nothing_of_stranger
     assert len(told) == 1
     assert "web" in told[0] and told[0].endswith(" - console: STREAM.DELETE.S")
     assert "stranger" not in caplog.text
+
+
+@pytest.mark.parametrize("user", ["web", "slow"])
+@pytest.mark.parametrize("junk", [b"", b"PUB junk 0\r\n\r\n" * (MAX_LINES + 1), b"PUB $JS.API.X 0\r\n\r\n" * 40])
+@pytest.mark.parametrize("end", [b"PING\r\n", b"nonsense\r\n"])
+async def test_no_change_is_executed_untold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, user: str, junk: bytes, end: bytes
+) -> None:
+    """The login, many other publishes, the change, and an error of protocol, all in one read."""
+    caplog.set_level("INFO", logger="jetcluster.server")
+    slow = bcrypt.hashpw(b"p", bcrypt.gensalt(4)).decode()
+    users = f'authorization {{ users: [ {{user: web, password: p}}, {{user: slow, password: "{slow}"}} ] }}'
+    async with node_of(tmp_path, CONSOLE + users) as node, raw(node) as connection:
+        done: list[bytes] = []
+        node.server.account("$G").subscribe(b"changed", lambda *took: done.append(took[0]))
+        await heard(connection)
+        login = json.dumps({"verbose": False, "user": user, "pass": "p"}).encode()
+        changes = b"PUB $JS.API.STREAM.DELETE.S 0\r\n\r\nPUB changed 0\r\n\r\n"
+        await connection.send_bytes(b"CONNECT " + login + b"\r\n" + junk + changes + end)
+        await heard(connection)
+    assert done == [b"changed"]
+    assert [text.split(" - console: ")[1] for text in caplog.messages if "STREAM.DELETE" in text] == ["STREAM.DELETE.S"]
 
 
 async def test_monitoring_shows_what_it_is_and_its_port_counts_it_no_more(tmp_path: Path) -> None:

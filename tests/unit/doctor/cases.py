@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from jetcluster.doctor.cluster_rules import look_at_cluster
+from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import (
@@ -17,6 +17,7 @@ from jetcluster.doctor.facts import (
     ConfigFacts,
     ConsumerFacts,
     MachineFacts,
+    OrphanFacts,
     RefusalFacts,
     Remote,
     ReplicaFacts,
@@ -156,6 +157,7 @@ def _cluster() -> list[Case]:
         ("JC201", cluster(alone, there=1), cluster(gone, gone_too, there=2)),
         ("JC202", cluster(gone, gone_too, there=2), cluster()),
         ("JC202", cluster(gone, gone_too, there=2), cluster(alone, there=1)),
+        ("JC202", cluster(gone, gone_too, there=2), cluster(unanswered=(asleep,), there=2)),
         ("JC203", cluster({"leads": 40}), cluster({"leads": 12})),
         ("JC203", cluster({"leads": 40}), cluster({"leads": 40}, {"uptime": 10.0})),
         ("JC203", cluster({"leads": 40}), cluster({"leads": 40}, {"troubles": (("loop", "x", 1.0),)})),
@@ -213,7 +215,10 @@ def _streams() -> list[Case]:
     ]  # fmt: skip
     refusal = RefusalFacts("n1", "A", "S", 10005, "no suitable peers for placement", ("n1: it is offline",), 12.0)
     refused = Case("JC321", lambda facts: look_at_refusal(facts) if facts is not None else (), refusal, None)
-    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused]
+    orphan = Case(
+        "JC301", lambda facts: look_at_orphan(facts) if facts is not None else (), OrphanFacts("A", "S", ("n3",)), None
+    )
+    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused, orphan]
 
 
 def _consumers() -> list[Case]:

@@ -164,5 +164,5 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         config_load_ns=0,
         platform=SimpleNamespace(physical_memory=lambda: 1 << 40, files=os),
     )
-    found.monitoring = SimpleNamespace(notes=LagNotes(found))  # type: ignore[arg-type]
+    found.monitoring = SimpleNamespace(notes=LagNotes(found), parts={})  # type: ignore[arg-type]
     return found

@@ -13,9 +13,11 @@ import pytest
 from jetcluster.cluster.refusals import Refusals
 from jetcluster.doctor.facts import Absent
 from jetcluster.errors import by_code
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.model.limits import UNLIMITED
-from jetcluster.monitor.findings import Findings
+from jetcluster.monitor import findings as module
+from jetcluster.monitor.findings import KEPT_SECONDS, Findings, serve_findings
+from jetcluster.monitor.shared import part_of
 from jetcluster.server.server import Server
 from jetcluster.store.api import DamagedError
 from testkit.twins.log import ListLog
@@ -60,7 +62,7 @@ async def test_a_server_and_its_streams(node: Any) -> None:
     engine.drift.votes.undecided = [7]
     engine.broken[9] = (SimpleNamespace(account="$G", name="B"), "its table is torn")
     engine.network.raft.losses = ["S"]
-    answer = await findings(node).answer("a", cluster=False)
+    answer = await findings(node).answer(cluster=False)
     found = codes(answer)
     assert answer["servers"] == ["n1"]
     assert found["JC309"] == "The replica of S on n1 may be wrong"
@@ -72,11 +74,48 @@ async def test_a_server_and_its_streams(node: Any) -> None:
 async def test_an_absent_member_is_the_clusters(node: Any) -> None:
     del node.jetstream.jetstream.network.mesh.peers["CCCCCCCC"]
     mesh = Mesh(n2=told("n2", absent=(Absent("n3", 7.0),), linked=("n1",), meta_leader="n1"))
-    answer = await findings(node, mesh).answer("a", cluster=True)
+    answer = await findings(node, mesh).answer(cluster=True)
     assert answer["servers"] == ["n1", "n2"]
     found = codes(answer)
     assert "is absent" in found["JC101"]
     assert "JC302" in found, "S is without a replica"
+
+
+async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node: Any) -> None:
+    engine = node.jetstream.jetstream
+
+    def placed(name: str, *peers: str) -> SimpleNamespace:
+        return SimpleNamespace(account="$G", name=name, peers=peers)
+
+    streams = [
+        placed("AWAY", "CCCCCCCC"),
+        placed("HALF", "BBBBBBBB", "CCCCCCCC"),
+        placed("TWO", "DDDDDDDD", "CCCCCCCC"),
+    ]
+    nodes = dict(engine.known.machine.nodes) | {"DDDDDDDD": SimpleNamespace(name="n4", tags=())}
+    engine.known.machine.nodes = nodes
+    engine.meta.machine = SimpleNamespace(
+        nodes=nodes, left_out=(), assigned_to=lambda peer: [one for one in streams if peer in one.peers]
+    )
+    del engine.network.mesh.peers["CCCCCCCC"]
+
+    async def orphans(**of_n2: Any) -> list[str]:
+        found = await findings(node, Mesh(n2=told("n2", meta_leader="n1", **of_n2))).answer(cluster=True)
+        return [one["what"] for one in found["findings"] if one["code"] == "JC301"]
+
+    assert await orphans(linked=("n1",)) == [
+        "AWAY has no leader: none of the servers of its replicas is there (n3)",
+        "TWO has no leader: none of the servers of its replicas is there (n4, n3)",
+    ]
+    assert await orphans(linked=("n1", "n3")) == [], "somebody reaches n3"
+
+
+async def test_a_server_of_a_version_without_findings_is_there(node: Any) -> None:
+    found = codes(await findings(node, Mesh(
+        BBBBBBBB=told("n2", linked=("n1", "n3"), meta_leader="n1"),
+        CCCCCCCC=MeshRefusedError("monitor.findings: no such method"),
+    )).answer(cluster=True))  # fmt: skip
+    assert found["JC210"] == "CCCCCCCC is linked and does not tell its state: its version does not know how"
 
 
 async def test_an_account_by_its_limits(node: Any) -> None:
@@ -86,13 +125,13 @@ async def test_an_account_by_its_limits(node: Any) -> None:
         return 0, 95, 0
 
     node.jetstream.jetstream.used = used
-    answer = await findings(node, Mesh()).answer("a", cluster=True)
+    answer = await findings(node, Mesh()).answer(cluster=True)
     assert codes(answer)["JC509"] == "Account $G uses 95 B of max_file 100 B"
 
 
 async def test_servers_that_do_not_answer_are_named(node: Any) -> None:
     mesh = Mesh(n2=MeshError("timed out"), n3=b"[]")
-    answer = await findings(node, mesh).answer("a", cluster=True)
+    answer = await findings(node, mesh).answer(cluster=True)
     assert answer["unanswered"] == ["n2", "n3"]
     said = [one["what"] for one in answer["findings"] if one["code"] == "JC210"]
     assert said == [
@@ -104,7 +143,7 @@ async def test_servers_that_do_not_answer_are_named(node: Any) -> None:
 async def test_what_one_server_tells_another_can_read(node: Any, server: Server) -> None:
     encoded = await findings(node).serve("peer", b"")
     other = fake_node.node(server, ManualTime(), fake_node.engine(ManualTime()))
-    answer = await findings(other, Mesh(n2=encoded)).answer("a", cluster=True)
+    answer = await findings(other, Mesh(n2=encoded)).answer(cluster=True)
     assert answer["unanswered"] == []
 
 
@@ -116,7 +155,7 @@ async def test_damage_that_shows_while_it_is_looked_at_is_reported(node: Any) ->
         raise DamagedError(3, 3)
 
     replica.mirrors.links.info = torn
-    await findings(node).answer("a", cluster=False)
+    await findings(node).answer(cluster=False)
     assert [str(error) for error in seen] == [str(DamagedError(3, 3))]
 
 
@@ -158,6 +197,18 @@ async def test_a_stream_that_was_refused_here(node: Any) -> None:
     refusals = Refusals(node.clock, ListLog())  # type: ignore[arg-type]
     refusals.note("A", "S", "q", by_code(10047), ["6 GiB are asked for", "3 GiB are left"])
     node.jetstream.jetstream.refusals = refusals
-    (found,) = (one for one in (await findings(node).answer("a", cluster=False))["findings"] if one["code"] == "JC321")
+    (found,) = (one for one in (await findings(node).answer(cluster=False))["findings"] if one["code"] == "JC321")
     assert found["what"] == "Stream S was refused 0 s ago: insufficient storage resources available (10047)"
     assert found["why"] == "6 GiB are asked for; 3 GiB are left"
+
+
+async def test_several_askers_share_one_look(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(module, "server_facts", lambda one: (looks.append(one.clock.monotonic()), facts_of("n1"))[1])
+    node.jetstream.mesh, node.clock = Mesh(n2=told("n2")), ManualTime()
+    shared = part_of(node, Findings)
+    await asyncio.gather(*(shared.answer(cluster=place % 2 == 0) for place in range(8)), shared.serve("n2", b""))
+    assert len(looks) == 1
+    node.clock.advance(KEPT_SECONDS)
+    await serve_findings(node, "n2", b"")
+    assert len(looks) == 2

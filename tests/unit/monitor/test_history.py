@@ -20,6 +20,7 @@ from jetcluster.monitor import history
 from jetcluster.monitor.history import COLUMNS, FILE_NAME, History, Sampler, beside
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
+from jetcluster.monitor.system.requests import MAX_BESIDE, MAX_LATER
 from jetcluster.server.server import Server
 from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
@@ -132,6 +133,37 @@ async def test_a_disk_that_hangs_holds_nothing_up(rig: Rig) -> None:
     assert not (Path(rig.node.jetstream.store_dir) / FILE_NAME).exists()
 
 
+async def test_a_disk_that_hangs_is_asked_once_and_the_server_answers(
+    rig: Rig, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "READ_SECONDS", 0.4)
+    over, reads = asyncio.Event(), []
+
+    async def hangs(work: Callable[[], object]) -> object:
+        reads.append(work)
+        await over.wait()
+        return b""
+
+    node = fake_node.node(server, rig.clock, rig.engine)
+    node.options.console, node.jetstream.store_dir = True, rig.node.jetstream.store_dir
+    node.monitoring.parts[History] = History(node, hangs)
+    own, asker = services(node), Asker(server)
+    try:
+        for _ in range(MAX_BESIDE + MAX_LATER + 3):
+            asker.bus.ask(b"$SYS.REQ.SERVER.PING.HISTORY", b"{}", b"nobody")
+        assert "id" in await asker.ask("$SYS.REQ.SERVER.PING.IDZ")
+        assert len(reads) == 1
+        assert own.dropped == 3
+        with pytest.raises(QueryError, match="the disk does not answer"):
+            await NodeSource(node).history("http", {})
+        assert len(reads) == 1
+        over.set()
+        await asyncio.sleep(0)
+        assert (await NodeSource(node).history("http", {"columns": "cpu"}))["points"]
+    finally:
+        await own.stop()
+
+
 async def test_a_disk_that_fails_is_said_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     log = ListLog()
     monkeypatch.setattr(history, "log", log)
@@ -184,6 +216,7 @@ async def test_over_the_system_account_and_http(rig: Rig, server: Server) -> Non
     finally:
         await own.stop()
     await rig.run(1)
+    rig.node.monitoring.parts.clear()
     rig.node.server = server
     own = services(rig.node)
     try:

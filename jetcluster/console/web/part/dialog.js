@@ -3,17 +3,18 @@ import { html, signal, useEffect, useRef, useState } from "../vendor/ui.js";
 import { Notice } from "./poll.js";
 
 const NOTICE_MS = 6000;
-const opened = signal(null);
+const opened = signal([]);
+/** The dialog that is shown, and those that wait behind it. */
 const notices = signal([]);
 let last = 0;
 
-/** Shows `content(close)` in a dialog. */
+/** Shows `content(close)` in a dialog, after those that are open. */
 export function open(title, content) {
-  opened.value = { title, content };
+  opened.value = [...opened.value, { title, content, id: ++last }];
 }
 
 export function close() {
-  opened.value = null;
+  opened.value = opened.value.slice(1);
 }
 
 export function tell(message, kind = "good") {
@@ -61,15 +62,16 @@ function Confirm({ explain, name, verb, act, done, shut }) {
 
 export function Dialogs() {
   const box = useRef(null);
-  const one = opened.value;
+  const [one] = opened.value;
   useEffect(() => {
-    if (one && !box.current.open) box.current.showModal();
-    if (!one && box.current?.open) box.current.close();
+    if (box.current.open) box.current.close();
+    if (one) box.current.showModal(); // also for the next one: that is what sets the focus
   }, [one]);
-  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${close}
+  // The element tells late that it was closed: the next one may be open by then.
+  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${() => box.current.open || close()}
       onClick=${(event) => event.target === box.current && close()}>
       ${one &&
-      html`<div class="dialog">
+      html`<div class="dialog" key=${one.id}>
         <header><h2 id="dialog-title">${one.title}</h2><button type="button" class="plain" aria-label="Close" onClick=${close}>✕</button></header>
         ${one.content(close)}
       </div>`}

@@ -1,12 +1,16 @@
 // Loading: a hook that asks now and again while the page is looked at, and the notices for what takes or goes wrong.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { seconds } from "../format.js";
+
+const AGED_EVERY_MS = 1000;
 
 /**
  * Calls `load()` at once, whenever `keys` change, and every `ms` while the page is visible (0: never again).
- * Returns { data, error, loading, again }: the last data stay while the next are under way.
+ * Returns { data, at, error, loading, again }: the last data, which are of `at` (of `performance.now()`), stay while the next are
+ * under way, and when they cannot be had.
  */
 export function usePoll(load, ms, keys = []) {
-  const [state, set] = useState({ data: null, error: null, loading: true });
+  const [state, set] = useState({ data: null, at: 0, error: null, loading: true });
   const turn = useRef(0);
   const latest = useRef(load);
   latest.current = load;
@@ -15,9 +19,9 @@ export function usePoll(load, ms, keys = []) {
     const mine = ++turn.current;
     try {
       const data = await latest.current();
-      if (mine === turn.current) set({ data, error: null, loading: false });
+      if (mine === turn.current) set({ data, at: performance.now(), error: null, loading: false });
     } catch (error) {
-      if (mine === turn.current) set((old) => ({ data: old.data, error, loading: false }));
+      if (mine === turn.current) set((old) => ({ ...old, error, loading: false }));
     }
   };
 
@@ -26,14 +30,20 @@ export function usePoll(load, ms, keys = []) {
     let over = false;
     set((old) => ({ ...old, loading: true }));
     const loop = async () => {
+      clearTimeout(timer);
       if (!document.hidden) await run();
+      clearTimeout(timer);
       if (ms && !over) timer = setTimeout(loop, ms);
     };
+    // Who comes back to the page sees it as it is now.
+    const back = () => !document.hidden && timer && loop();
+    document.addEventListener("visibilitychange", back);
     loop();
     return () => {
       over = true;
       turn.current += 1;
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", back);
     };
   }, [ms, ...keys]);
 
@@ -42,6 +52,22 @@ export function usePoll(load, ms, keys = []) {
 
 export function Notice({ error }) {
   return error && html`<p class="notice bad" role="alert">${error.message ?? String(error)}</p>`;
+}
+
+/** Above data that are not current: the error, and how old they are. Nothing while all is well. `poll`: { data, at, error }. */
+export function Stale({ poll }) {
+  const [, drawn] = useState(0);
+  const { data, at, error } = poll;
+  const shown = Boolean(error && data);
+  useEffect(() => {
+    if (!shown) return undefined;
+    const timer = setInterval(() => drawn((old) => old + 1), AGED_EVERY_MS);
+    return () => clearInterval(timer);
+  }, [shown]);
+  if (!shown) return null;
+  // The words are read out once, the age that changes is not.
+  return html`<p class="notice warn stale" role="alert">Not current: ${error.message ?? String(error)}
+    <span aria-live="off">What is shown is ${seconds(Math.round((performance.now() - at) / 1000))} old.</span></p>`;
 }
 
 /** What stands in place of data: the error, or that it is under way. */

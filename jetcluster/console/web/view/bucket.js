@@ -4,7 +4,7 @@ import { bytes, exact, limit, nanoseconds, time } from "../format.js";
 import { bucket as load, mayWatch, watch } from "../kv.js";
 import { confirm } from "../part/dialog.js";
 import { preview } from "../part/payload.js";
-import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Notice, Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
@@ -26,7 +26,7 @@ export function Bucket({ name }) {
   const bucket = poll.data;
   return html`<div class="heading"><h1>${name}</h1> ${bucket.mirror && html`<${Chip}>mirror of ${bucket.mirror}<//>`}<${Actions} bucket=${bucket} again=${poll.again} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <${Tabs} label="Parts of the bucket" tabs=${TABS} at=${at} href=${(id) => to("kv", name, id)} />
     ${at === "keys" && html`<${Keys} bucket=${bucket} />`}
     ${at === "live" && html`<${Live} bucket=${bucket} />`}

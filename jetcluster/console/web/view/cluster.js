@@ -3,7 +3,7 @@ import { html, useMemo } from "../vendor/ui.js";
 import { clusterState, groups, leafLinks, links } from "../cluster_state.js";
 import { ClusterHistory } from "./cluster_history.js";
 import { ago, bytes, count, exact, seconds } from "../format.js";
-import { usePoll, useRates, Waiting } from "../part/poll.js";
+import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures, Tabs } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -64,7 +64,8 @@ function Servers() {
     { id: "version", title: "Version", value: (one) => one.version ?? "", show: (one) => html`<span title=${one.loops}>${one.version ?? "–"}</span>` },
     { id: "uptime", title: "Up", end: true, hint: "varz uptime", value: (one) => one.uptime ?? "", show: (one) => one.uptime ?? "–" },
   ];
-  return html`<${Figures}>
+  return html`<${Stale} poll=${poll} />
+    <${Figures}>
       <${Figure} name="Servers" value=${`${present.length} of ${expected}`} metric="jsz meta_cluster.cluster_size" kind=${present.length < expected ? "bad" : ""} />
       <${Figure} name="Not healthy" value=${ill.length} metric="healthz" kind=${ill.length ? "bad" : ""} />
       <${Figure} name="Meta leader" value=${meta?.leader || "none"} metric="jsz meta_cluster.leader" kind=${meta?.leader ? "" : "bad"} />
@@ -122,7 +123,8 @@ function Groups() {
     { id: "consumers", title: "Consumers", end: true, value: (one) => one.consumers, show: (one) => exact(one.consumers) },
     { id: "last", title: "Last message", end: true, value: (one) => one.last ?? "", show: (one) => ago(one.last) },
   ];
-  return html`<${Figures}>
+  return html`<${Stale} poll=${poll} />
+    <${Figures}>
       <${Figure} name="Streams" value=${exact(rows.length)} metric="jsz account_details.stream_detail" />
       <${Figure} name="Without a leader" value=${exact(leaders.get("none") ?? 0)} metric="jsz cluster.leader" kind=${leaders.get("none") ? "bad" : ""} />
       <${Figure} name="With a replica behind" value=${exact(rows.filter((one) => one.behind).length)} metric="jsz cluster.replicas" kind=${rows.some((one) => one.behind) ? "warn" : ""} />
@@ -146,7 +148,8 @@ function Links() {
     { id: "out", title: "Sent", end: true, value: (one) => one.outBytes, show: (one) => bytes(one.outBytes) },
     { id: "uptime", title: "Up", end: true, value: (one) => one.uptime },
   ];
-  return html`${names.length > 1 && names.length <= 16 &&
+  return html`<${Stale} poll=${poll} />
+    ${names.length > 1 && names.length <= 16 &&
     html`<div class="scroll"><table class="matrix"><caption>Round trips</caption>
       <thead><tr><th scope="col">from \\ to</th>${names.map((name) => html`<th scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody>${names.map((from) => html`<tr key=${from}><th scope="row">${from}</th>
@@ -183,7 +186,8 @@ function Upstreams() {
     { id: "out", title: "Sent", end: true, value: (one) => one.out_msgs, show: (one) => exact(one.out_msgs) },
     { id: "subscriptions", title: "Subscriptions", end: true, value: (one) => one.subscriptions, show: (one) => exact(one.subscriptions) },
   ];
-  return html`<h2>Mirrors and sources</h2>
+  return html`<${Stale} poll=${poll} />
+    <h2>Mirrors and sources</h2>
     <${Table} label="upstreams" columns=${columns} rows=${poll.data.found} keyOf=${(one) => `${one.group.account}/${one.group.stream}/${one.name}`} sort="-active" empty="No stream has a mirror or a source." />
     <h2>Leaf links</h2>
     <${Table} label="leaf links" columns=${leafColumns} rows=${poll.data.leafs} keyOf=${(one) => `${one.server} ${one.id ?? one.port}`} sort="server" empty="There are no leaf links." />`;

@@ -4,7 +4,7 @@ import { condition } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
 import { Chart } from "../part/chart.js";
 import { close, confirm, open, tell } from "../part/dialog.js";
-import { Notice, usePoll, useRates, Waiting } from "../part/poll.js";
+import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Chip, Figure, Figures, Terms } from "../part/words.js";
 import { go, to } from "../route.js";
 import { js, may } from "../session.js";
@@ -33,7 +33,7 @@ export function Consumer({ stream, name }) {
       <${Actions} ...${{ stream, name, info, again: poll.again }} /></div>
     ${info.config.description && html`<p class="faint">${info.config.description}</p>`}
     ${info.paused && html`<p class="notice warn">Paused for ${nanoseconds(info.pause_remaining)}, until ${time(info.config.pause_until)}.</p>`}
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Pending" value=${exact(info.num_pending)} metric="num_pending" />
       <${Figure} name="Ack pending" value=${`${exact(info.num_ack_pending)}${info.config.max_ack_pending > 0 ? ` of ${count(info.config.max_ack_pending)}` : ""}`} metric="num_ack_pending of max_ack_pending" kind=${state === "waits for acks" ? "warn" : ""} />

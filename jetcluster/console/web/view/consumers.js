@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { consumersOf, consumersOfAll } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
-import { Notice } from "../part/poll.js";
+import { Notice, Stale } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { to } from "../route.js";
@@ -50,7 +50,7 @@ function useList(load, keys) {
         // The first load shows what it has; later ones replace the whole list at the end, so that no row comes and goes.
         const seen = (part) => !over && set((old) => (old.whole ? { ...old, progress: part.rows.length, total: part.total } : { ...old, ...part }));
         const found = await latest.current(seen, () => over);
-        if (!over) set({ ...found, error: null, loading: false, whole: true, at: Date.now() });
+        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: Date.now() });
       } catch (error) {
         if (!over) set((old) => ({ ...old, error, loading: false }));
       }
@@ -84,7 +84,7 @@ function Summary({ list }) {
 
 function List({ list, withStream = false, empty, children }) {
   if (!list.rows) return list.error ? html`<${Notice} error=${list.error} />` : html`<p class="loading" role="status">Loading the consumers…</p>`;
-  return html`<${Notice} error=${list.error} />
+  return html`${list.whole ? html`<${Stale} poll=${list} />` : html`<${Notice} error=${list.error} />`}
     ${list.failed.length > 0 &&
     html`<p class="notice warn">The consumers of ${list.failed.length} streams are missing: ${list.failed.slice(0, 5).map((one) => `${one.stream} (${one.error.message})`).join(", ")}${list.failed.length > 5 ? ", …" : ""}</p>`}
     <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${empty}>
@@ -95,7 +95,7 @@ function List({ list, withStream = false, empty, children }) {
 
 function progress(list) {
   if (!list.whole && list.rows.length < list.total) return `loading, ${exact(list.rows.length)} of ${exact(list.total)}`;
-  return list.at ? `as of ${new Date(list.at).toLocaleTimeString("en-GB")}` : "";
+  return list.when ? `as of ${new Date(list.when).toLocaleTimeString("en-GB")}` : "";
 }
 
 function columns(withStream) {

@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/ui.js";
 import { findings, loadFindings, worst } from "../findings_state.js";
 import { exact } from "../format.js";
-import { usePoll, Waiting, Notice } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { refine, route, to } from "../route.js";
 import { session } from "../session.js";
@@ -14,8 +14,9 @@ const KINDS = { bad: "bad", warn: "warn", note: "" };
 
 /** The count beside the page's name in the navigation. */
 export function FindingsCount() {
-  usePoll(loadFindings, COUNT_MS);
+  const { error } = usePoll(loadFindings, COUNT_MS);
   const found = worst(findings.value);
+  if (error) return html`<${Chip} kind="warn" title=${`not known: ${error.message}`}>?<//>`;
   return found && html`<${Chip} kind=${found.kind} title=${`${found.count} ${found.kind === "bad" ? "are bad" : "are warnings"}`}>${found.count}<//>`;
 }
 
@@ -28,7 +29,7 @@ export function Findings() {
   const words = word.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = poll.data.findings.filter((one) => (!only || one.severity === only) && words.every((part) => textOf(one).includes(part)));
   return html`<h1>Findings</h1>
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <${Figures}>
       ${Object.entries(WORDS).map(([kind, name]) => html`<${Figure} key=${kind} name=${name} value=${exact(counts[kind])} metric="FINDINGS counts" kind=${counts[kind] ? KINDS[kind] : ""} />`)}
       <${Figure} name="Servers that answered" value=${servers.length} metric=${servers.join(", ")} kind=${unanswered.length ? "warn" : ""} />
@@ -87,6 +88,6 @@ function About({ one }) {
   const { account, jetstream } = session.value;
   if (!one.stream) return one.server ? html`<a href=${to("cluster", "servers")}>${one.server}</a>` : "";
   const name = `${one.account} › ${one.stream}${one.consumer ? ` › ${one.consumer}` : ""}`;
-  if (!jetstream || one.account !== account) return html`<a href=${to("cluster", "groups")}>${name}</a>`;
+  if (jetstream === "no" || one.account !== account) return html`<a href=${to("cluster", "groups")}>${name}</a>`;
   return html`<a href=${one.consumer ? to("streams", one.stream, "consumers", one.consumer) : to("streams", one.stream)}>${name}</a>`;
 }

@@ -4,7 +4,7 @@ import { ago, bytes, exact, time } from "../format.js";
 import { bucket as load, current, historyOf, write } from "../kv.js";
 import { confirm } from "../part/dialog.js";
 import { Headers, kindOf, Payload, preview, pretty, hexLines } from "../part/payload.js";
-import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { refine, route, to } from "../route.js";
 import { text } from "../session.js";
 import { Operation, whyNoWrite } from "./bucket.js";
@@ -36,7 +36,7 @@ export function Key({ name, of }) {
   const shown = at("rev") ?? last;
   const against = at("against");
   return html`<div class="heading"><h1>${title}</h1> <${Operation} of=${last.operation} /><${Actions} ...${{ bucket, last, again }} /></div>
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <div class="columns key">
       <section class="panel"><h2>${against ? `From revision ${exact(against.revision)} to ${exact(shown.revision)}` : `Revision ${exact(shown.revision)}`}</h2>
         ${against ? html`<${Difference} old=${asText(against)} now=${asText(shown)} oldName=${`revision ${exact(against.revision)}`} nowName=${`revision ${exact(shown.revision)}`} />` : html`<${Value} entry=${shown} />`}</section>

@@ -1,7 +1,7 @@
 // The messages of a stream: from a sequence, a time or the newest on, of a subject; and one of them in full.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
-import { read, readOne, startOfLast } from "../messages.js";
+import { after, read, readBefore, readNewest, readOne } from "../messages.js";
 import { confirm } from "../part/dialog.js";
 import { Headers, Payload, preview } from "../part/payload.js";
 import { Notice } from "../part/poll.js";
@@ -12,17 +12,37 @@ import { js, may } from "../session.js";
 
 const PAGE = 50;
 
+/** A sequence in the address, as its digits; "" for none. */
+function digits(query, name) {
+  const text = query.get(name) ?? "";
+  return /^\d{1,20}$/.test(text) && BigInt(text) > 0n ? text : "";
+}
+
 /** The request in the address: { from: "newest" | "first" | "seq" | "time", seq, time, subject }. */
 function wish(query) {
-  const from = query.get("time") ? "time" : query.get("seq") ? "seq" : (query.get("from") ?? "newest");
-  return { from, seq: Number(query.get("seq") ?? 0), time: query.get("time") ?? "", subject: query.get("subject") ?? "" };
+  const seq = digits(query, "seq");
+  const from = query.get("time") ? "time" : seq ? "seq" : (query.get("from") ?? "newest");
+  return { from, seq, time: query.get("time") ?? "", subject: query.get("subject") ?? "" };
+}
+
+/** Whether this user reads by Direct Get, and why not at all: { direct, no }. */
+function access({ name, allow_direct: allowed }) {
+  const direct = Boolean(allowed) && may(`$JS.API.DIRECT.GET.${name}`);
+  const ways = [...(allowed ? [`$JS.API.DIRECT.GET.${name}`] : []), `$JS.API.STREAM.MSG.GET.${name}`];
+  return { direct, no: ways.some(may) ? "" : `This user may not read messages: that takes publishing to ${ways.join(" or ")}.` };
 }
 
 export function Messages({ info }) {
-  const { name, allow_direct: direct } = info.config;
+  const { no } = access(info.config);
+  return no ? html`<p class="notice">${no}</p>` : html`<${Found} info=${info} />`;
+}
+
+function Found({ info }) {
+  const { name } = info.config;
+  const { direct } = access(info.config);
   const { query } = route.value;
   const wanted = wish(query);
-  const opened = Number(query.get("message") ?? 0);
+  const opened = digits(query, "message");
   const [page, setPage] = useState({ busy: true });
   const [turn, setTurn] = useState(0);
   const key = JSON.stringify([wanted, turn]);
@@ -32,9 +52,8 @@ export function Messages({ info }) {
     (async () => {
       setPage((old) => ({ ...old, busy: true, error: null }));
       try {
-        const seq = await startOf(name, info.state, wanted, direct);
-        const found = await read(name, { seq, time: wanted.from === "time" ? wanted.time : "", subject: wanted.subject, batch: PAGE }, direct);
-        if (!over) setPage({ busy: false, at: Date.now(), last: info.state.last_seq, ...found });
+        const found = await load(name, info.state, wanted, direct);
+        if (!over) setPage({ busy: false, last: info.state.last_seq, ...found });
       } catch (error) {
         if (!over) setPage((old) => ({ ...old, busy: false, error }));
       }
@@ -45,18 +64,18 @@ export function Messages({ info }) {
   }, [name, key]);
 
   return html`<${Search} wanted=${wanted} again=${() => setTurn(turn + 1)} />
-    ${opened > 0 && html`<${One} key=${opened} info=${info} seq=${opened} direct=${direct} />`}
+    ${opened && html`<${One} key=${opened} info=${info} seq=${opened} direct=${direct} />`}
     <${Notice} error=${page.error} />
     ${page.messages && html`<${Answered} info=${info} page=${page} direct=${direct} />`}
     ${page.messages && html`<${Rows} name=${name} messages=${page.messages} />`}
-    ${page.messages && html`<${Pager} info=${info} page=${page} wanted=${wanted} />`}
+    ${page.messages && html`<${Pager} info=${info} page=${page} wanted=${wanted} direct=${direct} failed=${(error) => setPage((old) => ({ ...old, error }))} />`}
     ${page.busy && !page.messages && html`<p class="loading" role="status">Loading the messages…</p>`}`;
 }
 
-async function startOf(name, state, { from, seq, subject }, direct) {
-  if (from === "seq") return seq;
-  if (from === "newest" && state.messages) return startOfLast(name, state, subject, PAGE, direct);
-  return Math.max(1, state.first_seq);
+async function load(name, state, { from, seq, time: start, subject }, direct) {
+  if (from === "newest" && state.messages) return readNewest(name, state, { subject, count: PAGE }, direct);
+  const first = from === "seq" ? seq : Math.max(1, state.first_seq);
+  return read(name, { seq: first, time: from === "time" ? start : "", subject, batch: PAGE }, direct);
 }
 
 function Search({ wanted, again }) {
@@ -80,7 +99,7 @@ function Search({ wanted, again }) {
     <label>From <select name="from" value=${from} onChange=${(event) => setFrom(event.target.value)}>
       <option value="newest">the newest</option><option value="first">the first</option><option value="seq">a sequence</option><option value="time">a time</option>
     </select></label>
-    ${from === "seq" && html`<label>Sequence <input name="seq" type="number" min="1" required value=${wanted.seq || ""} /></label>`}
+    ${from === "seq" && html`<label>Sequence <input name="seq" type="number" min="1" required value=${wanted.seq} /></label>`}
     ${from === "time" && html`<label>Time <input name="time" type="datetime-local" step="0.001" required value=${wanted.time ? localTime(wanted.time) : ""} /></label>`}
     <button class="primary">Show</button>
   </form>`;
@@ -101,20 +120,20 @@ function Answered({ info, page, direct }) {
     ${exact(messages.length)} messages${left === null ? "" : `, ${exact(left)} more match`}.
     ${proof
       ? html` Answered by <${Chip} kind=${role === "leader" ? "lead" : "good"}>${proof.peer}<//> (${role}), which had applied up to ${exact(proof.applied)}${behind ? html`: <b>${exact(behind)} behind</b> what the leader told before` : ", all that the leader told before"}.`
-      : direct ? "" : html` Read from the leader one by one, as <code>allow_direct</code> is off.`}
+      : direct ? "" : html` Read from the leader one by one, as ${info.config.allow_direct ? "this user may not ask replicas" : html`<code>allow_direct</code> is off`}.`}
   </p>`;
 }
 
 function Rows({ name, messages }) {
   const columns = useMemo(() => [
-    { id: "seq", title: "Sequence", end: true, value: (one) => one.seq, show: (one) => html`<a href=${here({ message: one.seq })}>${exact(one.seq)}</a>` },
+    { id: "seq", title: "Sequence", end: true, value: (one) => one.seq, show: (one) => html`<a href=${here({ message: one.id })}>${exact(one.id)}</a>` },
     { id: "time", title: "Time", value: (one) => one.time, show: (one) => html`<span title=${one.time}>${time(one.time)}</span>` },
     { id: "subject", title: "Subject", value: (one) => one.subject, show: (one) => html`<span class="clip mono" title=${one.subject}>${one.subject}</span>` },
     { id: "size", title: "Size", end: true, value: (one) => one.data.length, show: (one) => bytes(one.data.length) },
     { id: "headers", title: "Headers", end: true, value: (one) => one.headers.length, show: (one) => one.headers.length || "" },
     { id: "payload", title: "Payload", value: (one) => preview(one.data), show: (one) => html`<span class="clip wide mono">${preview(one.data)}</span>` },
   ], [name]);
-  return html`<${Table} label="messages" columns=${columns} rows=${messages} keyOf=${(one) => one.seq} sort="-seq" search=${false} empty="No message matches." />`;
+  return html`<${Table} label="messages" columns=${columns} rows=${messages} keyOf=${(one) => one.id} sort="-seq" search=${false} empty="No message matches." />`;
 }
 
 function here(fields) {
@@ -122,16 +141,25 @@ function here(fields) {
   return to(...path, { ...Object.fromEntries(query), ...fields });
 }
 
-function Pager({ info, page, wanted }) {
+function Pager({ info, page, wanted, direct, failed }) {
   const { messages, left } = page;
-  const first = messages[0]?.seq;
-  const last = messages.at(-1)?.seq;
-  const show = (seq) => refine({ from: "", time: "", seq: String(seq), message: "" });
-  // Without a filter the page before is by number; with one it is where as many are left, less two pages.
-  const earlier = wanted.subject ? null : first > info.state.first_seq ? Math.max(info.state.first_seq, first - PAGE) : null;
+  const { name } = info.config;
+  const [busy, setBusy] = useState(false);
+  const show = (seq) => refine({ from: "", time: "", seq, message: "" });
+  const isFirst = messages.length ? messages[0].seq <= info.state.first_seq : !info.state.messages;
+  const earlier = async () => {
+    setBusy(true);
+    try {
+      const { messages: found } = await readBefore(name, info.state, page, { subject: wanted.subject, count: PAGE }, direct);
+      show((found[0] ?? messages[0] ?? { id: "1" }).id);
+    } catch (error) {
+      failed(error);
+    }
+    setBusy(false);
+  };
   return html`<div class="bar">
-    <button type="button" disabled=${earlier === null} title=${wanted.subject ? "With a subject, go on from the first or a time." : ""} onClick=${() => show(earlier)}>Earlier</button>
-    <button type="button" disabled=${!last || left === 0} onClick=${() => show(last + 1)}>Later</button>
+    <button type="button" disabled=${isFirst || busy} onClick=${earlier}>Earlier</button>
+    <button type="button" disabled=${!messages.length || left === 0} onClick=${() => show(after(messages.at(-1).id))}>Later</button>
     <button type="button" onClick=${() => refine({ from: "first", seq: "", time: "", message: "" })}>First</button>
     <button type="button" onClick=${() => refine({ from: "", seq: "", time: "", message: "" })}>Newest</button>
   </div>`;
@@ -141,17 +169,17 @@ function One({ info, seq, direct }) {
   const { name } = info.config;
   const [state, set] = useState({});
   useEffect(() => {
-    readOne(name, { seq }, direct).then(set, (error) => set({ error }));
+    readOne(name, seq, direct).then(set, (error) => set({ error }));
   }, [name, seq]);
   const { message, proof, error } = state;
   const remove = () =>
     confirm({
       title: `Delete message ${seq}`,
       explain: html`<p>The message <b>${exact(seq)}</b> of <code>${message.subject}</code> goes for good. Other sequences stay as they are.</p>`,
-      name: String(seq),
+      name: seq,
       verb: "Delete",
       act: async () => {
-        await js(`STREAM.MSG.DELETE.${name}`, { seq });
+        await js(`STREAM.MSG.DELETE.${name}`, `{"seq":${seq}}`);
         refine({ message: "" });
       },
       done: `Message ${seq} is deleted.`,
@@ -159,7 +187,7 @@ function One({ info, seq, direct }) {
   const may_delete = may(`$JS.API.STREAM.MSG.DELETE.${name}`) && !info.config.deny_delete && !info.config.sealed;
   return html`<section class="panel" aria-label=${`Message ${seq}`}>
     <div class="heading"><h2>Message ${exact(seq)}</h2><div class="actions">
-      <button type="button" onClick=${() => set({}) || readOne(name, { seq }, direct).then(set, (failure) => set({ error: failure }))}>Read again</button>
+      <button type="button" onClick=${() => set({}) || readOne(name, seq, direct).then(set, (failure) => set({ error: failure }))}>Read again</button>
       <button type="button" class="danger" disabled=${!message || !may_delete} title=${may_delete ? "" : "This user, or the stream's configuration, does not allow it."} onClick=${remove}>Delete</button>
       <button type="button" onClick=${() => refine({ message: "" })}>Close</button></div></div>
     <${Notice} error=${error} />

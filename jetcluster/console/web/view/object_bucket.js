@@ -3,7 +3,7 @@ import { html, useRef } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
 import { deleteObject, fetchObject, objectBucket, objectsOf, storeObject, whyNoChange } from "../objects.js";
 import { confirm } from "../part/dialog.js";
-import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { go, to } from "../route.js";
@@ -27,7 +27,7 @@ export function ObjectBucket({ name }) {
   const { bucket, objects } = poll.data;
   const no = whyNoChange(bucket);
   const columns = [
-    { id: "name", title: "Object", value: (one) => one.name, show: (one) => html`<b class="clip" title=${one.name}>${one.name}</b> ${one.link && html`<${Chip} title=${`${one.link.bucket}/${one.link.name ?? ""}`}>link<//>`}` },
+    { id: "name", title: "Object", value: (one) => one.name, show: (one) => html`<b class="clip" title=${one.name}>${one.name}</b> ${one.link && html`<${Chip} title=${`${one.link.bucket}/${one.link.name}`}>link<//>`}` },
     {
       id: "do", title: "Actions", value: () => "",
       show: (one) => html`<span class="pair"><button type="button" class="small" disabled=${Boolean(one.link)} title=${one.link ? "It is a link." : ""} onClick=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download</button>
@@ -41,7 +41,7 @@ export function ObjectBucket({ name }) {
   ];
   return html`<div class="heading"><h1>${name}</h1> <${Layouts} bucket=${bucket} /><${Actions} ...${{ bucket, objects, no, again: poll.again }} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}
-    <${Notice} error=${poll.error} />
+    <${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Objects" value=${exact(objects.length)} metric="metadata messages of the bucket" />
       <${Figure} name="Their size" value=${bytes(objects.reduce((sum, one) => sum + one.size, 0))} metric="sum of size" />
@@ -58,7 +58,7 @@ function Actions({ bucket, objects, no, again }) {
   const subject = `$JS.API.STREAM.DELETE.${bucket.stream}`;
   const noDelete = may(subject) ? "" : `This user may not publish to ${subject}`;
   const picked = (event) => {
-    for (const file of event.target.files) upload(bucket, objects, file, again);
+    upload(bucket, objects, [...event.target.files], again);
     event.target.value = ""; // the same file may be chosen again
   };
   return html`<div class="actions">
@@ -67,18 +67,24 @@ function Actions({ bucket, objects, no, again }) {
     <button type="button" class="danger" disabled=${Boolean(noDelete)} title=${noDelete} onClick=${() => removeBucket(bucket, objects)}>Delete the bucket</button></div>`;
 }
 
-function upload(bucket, objects, file, again) {
-  const run = async () => {
-    await transfer({ bucket: bucket.name, name: file.name, way: "upload", size: file.size }, (seen, stopped) => storeObject(bucket, { name: file.name, file }, seen, stopped));
+/** Uploads files; those whose names are taken only after one question about all of them. */
+function upload(bucket, objects, files, again) {
+  const known = new Map(objects.map((one) => [one.name, one]));
+  const run = async (file) => {
+    const { name, size } = file;
+    const shared = known.get(name)?.shared;
+    await transfer({ bucket: bucket.name, name, way: "upload", size }, (seen, stopped) => storeObject(bucket, { name, file, shared }, seen, stopped));
     await again();
   };
-  const old = objects.find((one) => one.name === file.name);
-  if (!old) return run();
-  return confirm({
-    title: `Replace ${file.name}`,
-    explain: html`<p>An object of that name is there: ${bytes(old.size)}, of ${time(old.time)}. The file of ${bytes(file.size)} takes its place.</p>`,
+  const taken = files.filter((file) => known.has(file.name));
+  for (const file of files) if (!known.has(file.name)) run(file);
+  if (!taken.length) return;
+  confirm({
+    title: taken.length === 1 ? `Replace ${taken[0].name}` : `Replace ${exact(taken.length)} objects`,
+    explain: html`<p>Objects of these names are there; the files take their places.</p>
+      <ul>${taken.map((file) => html`<li key=${file.name}><b>${file.name}</b>: ${bytes(known.get(file.name).size)} of ${time(known.get(file.name).time)}, now ${bytes(file.size)}</li>`)}</ul>`,
     verb: "Replace",
-    act: async () => void run(),
+    act: async () => taken.forEach(run),
   });
 }
 

@@ -2,7 +2,7 @@
 import { html } from "../vendor/ui.js";
 import { ago, bytes, exact, nanoseconds } from "../format.js";
 import { objectBuckets } from "../objects.js";
-import { Notice, usePoll, Waiting } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -37,7 +37,7 @@ function List() {
     { id: "changed", title: "Last change", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
     { id: "description", title: "Description", value: (one) => one.config.description ?? "", show: (one) => html`<span class="clip" title=${one.config.description}>${one.config.description}</span>` },
   ];
-  return html`<h1>Objects</h1><${Notice} error=${poll.error} />
+  return html`<h1>Objects</h1><${Stale} poll=${poll} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
       <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.STREAM.CREATE"} onClick=${create}>Create a bucket</button>
     <//>`;

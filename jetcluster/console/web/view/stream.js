@@ -1,7 +1,7 @@
 // One stream: its state and who has it, its messages, subjects, consumers and configuration.
 import { html } from "../vendor/ui.js";
 import { ago, bytes, count, exact, limit, nanoseconds, time } from "../format.js";
-import { usePoll, useRates, Waiting } from "../part/poll.js";
+import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
@@ -31,7 +31,7 @@ export function Stream({ name }) {
   const info = poll.data;
   return html`<div class="heading"><h1>${name}</h1> <${Kinds} info=${info} /><${Actions} info=${info} again=${poll.again} /></div>
     ${info.config.description && html`<p class="faint">${info.config.description}</p>`}
-    ${poll.error && html`<p class="notice warn" role="alert">Not current: ${poll.error.message}</p>`}
+    <${Stale} poll=${poll} />
     <${Tabs} label="Parts of the stream" tabs=${TABS} at=${at} href=${(id) => to("streams", name, id)} />
     ${at === "state" && html`<${State} info=${info} rates=${rates} />`}
     ${at === "messages" && html`<${Messages} info=${info} />`}

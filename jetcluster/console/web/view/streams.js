@@ -1,7 +1,7 @@
 // The streams of the account: the list, and the page of one of them.
 import { html, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, count, exact } from "../format.js";
-import { Notice, usePoll, useRates, Waiting } from "../part/poll.js";
+import { Notice, Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -61,7 +61,7 @@ function List() {
     { id: "replicas", title: "Leader and replicas", value: (one) => one.cluster?.leader ?? "", show: (one) => html`<${Replicas} group=${groupOf(one)} />` },
   ];
   const creates = may("$JS.API.STREAM.CREATE.x");
-  return html`<h1>Streams</h1>
+  return html`<h1>Streams</h1><${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Streams" value=${exact(found.length)} metric="STREAM.LIST total" />
       <${Figure} name="Messages" value=${exact(total("messages"))} metric="sum of state.messages" />

@@ -1,7 +1,7 @@
 // The subjects of a stream as a tree, with the messages below each token.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
 import { exact } from "../format.js";
-import { usePoll, Waiting } from "../part/poll.js";
+import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { inSlices, pause } from "../part/slices.js";
 import { to } from "../route.js";
 import { js } from "../session.js";
@@ -61,7 +61,7 @@ export function Subjects({ info }) {
     };
   }, [poll.data, wanted]);
   if (!made) return html`<${Waiting} poll=${poll} what="the subjects" />`;
-  return html`<div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
+  return html`<${Stale} poll=${poll} /><div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
       <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${exact(made.tree.subjects)} subjects, ${exact(made.tree.messages)} messages` : "…"}</span>
       <button type="button" onClick=${poll.again}>Load again</button></div>
     <div class="panel"><${Branch} stream=${name} node=${made.tree} path=${[]} open=${Boolean(made.wanted)} /></div>`;
