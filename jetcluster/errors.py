@@ -9,10 +9,10 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
-    │   AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError, MalformedRequest,
-    │   NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError, RescueRefusedError,
-    │   RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
-    │   TransformError
+    │   AnotherAccountError, AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError,
+    │   MalformedRequest, NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError,
+    │   RescueRefusedError, RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
+    │   SystemRequestError, TooManyConsumersError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
@@ -24,13 +24,14 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, StateError,
     │   StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
-    │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
-    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, SnapshotEndedError,
-    │   StorageAwayError, UnderWayError, WorkerAbsentError (but not a
-    │   MeshError that is the peer's no), RaftError (but EntryTooLargeError and MembershipError: the caller's)
+    │   BusyError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but not one that
+    │   is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
+    │   SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError, UnderWayError,
+    │   WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
         ClusterError, CredentialsError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
-        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private _RefusedError
+        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private
+        _DamagedSegmentError, _MadeAgainError, _RefusedError
 """
 
 from __future__ import annotations

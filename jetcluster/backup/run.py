@@ -21,7 +21,7 @@ from jetcluster.backup.sequences import DamagedBackupError, Sequences
 from jetcluster.backup.storage import BackupStorage, PresentError, read_blob
 from jetcluster.backup.verify import StoredStream
 from jetcluster.clock import Clock, Rng
-from jetcluster.errors import CallerError, PassingError
+from jetcluster.errors import CallerError, JetclusterError, PassingError
 
 Fields = dict[str, Any]
 Say = Callable[[str], None]
@@ -44,11 +44,11 @@ class StreamUnsteadyError(PassingError):
     """A stream cannot be read, as it is deleted and created again all the time."""
 
 
-class _MadeAgainError(Exception):
+class _MadeAgainError(JetclusterError):
     """The stream was deleted and created again while it was read."""
 
 
-class _DamagedSegmentError(Exception):
+class _DamagedSegmentError(JetclusterError):
     """A segment of the destination turned out to be damaged."""
 
 
