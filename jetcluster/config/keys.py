@@ -118,6 +118,9 @@ KEYS: Final = {
         value("http_base_path", as_string, "Prefix of every page.", fixed="HTTPBasePath"),
         value("console", as_bool,
               "jetcluster only: the [console](console.md) under `/ui/` of the monitoring port.", fixed="Console"),
+        value("console_hosts", as_strings,
+              "jetcluster only: names by which browsers may reach a [console](console.md#login) that asks for "
+              "no login, beside addresses and `localhost`."),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),
         value("workers", server.as_workers,

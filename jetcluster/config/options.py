@@ -322,6 +322,8 @@ class Options:
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
     console: bool = False
+    console_hosts: list[str] = field(default_factory=list)
+    """Names by which browsers reach a console that asks for no login."""
     server_tags: list[str] = field(default_factory=list)
     server_metadata: dict[str, str] = field(default_factory=dict)
     no_header_support: bool = False

@@ -7,12 +7,14 @@ clients like those of the WebSocket port: the server's own users, of connection 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
 from jetcluster.console.audit import ChangeAudit
-from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest
+from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest, place_of
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.commands import Commands
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
@@ -116,9 +118,26 @@ class Door:
     def _is_shut(self) -> bool:
         return self._parts.state.lame_duck or self._parts.state.stopping
 
+    def _is_named(self, host: str) -> bool:
+        """Returns False for a name that may be anybody's: a page of the internet can give its own name this server's
+        address (DNS rebinding), and would need nothing more where clients need no login."""
+        state = self._parts.state
+        options = state.options
+        if state.authenticator.required and not (options.no_auth_user or options.global_is_open):
+            return True
+        name = place_of(f"http://{host}")[1].removesuffix(".")
+        if name == "localhost" or name.endswith(".localhost"):
+            return True
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return name in {own.lower().removesuffix(".") for own in options.console_hosts}
+
     def _open(self, request: UpgradeRequest) -> Client:
         if self._is_shut:
             raise HandshakeError(503, "the server is going away")
+        if "origin" in request.headers and not self._is_named(request.headers["host"]):
+            raise HandshakeError(403, "this name is not in console_hosts, and no login is asked for")
         return ConsoleClient(self._parts, self._parts.new_cid(), ConsoleEntrance(self._state, request))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.load import load_file
 
 TOP = Path(__file__).resolve().parents[2]
@@ -110,3 +111,8 @@ def test_the_nodes_have_the_console() -> None:
     options, pedantic = load_file(str(TOP / "deploy" / "compose" / "hub.conf"))
     assert not pedantic
     assert options.console
+    assert not Authenticator(options).required, "so the port is published on this machine only"
+    for name, service in services().items():
+        monitoring = [port for port in service["ports"] if port.endswith(":8222")]
+        assert all(port.startswith("127.0.0.1:") for port in monitoring), name
+        assert monitoring or name not in NODES

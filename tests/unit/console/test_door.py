@@ -249,7 +249,7 @@ async def test_slow_heads_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_pages_of_other_hosts_are_refused_and_a_proxy_may_end_the_tls(tmp_path: Path) -> None:
-    async with node_of(tmp_path, CONSOLE) as node:
+    async with node_of(tmp_path, CONSOLE + "console_hosts: [Ops.example]\n") as node:
         own = f"127.0.0.1:{node.monitor_port}"
         for origin in (f"http://{own}", f"https://{own}"):
             async with raw(node, headers={"Origin": origin}) as connection:
@@ -261,6 +261,35 @@ async def test_pages_of_other_hosts_are_refused_and_a_proxy_may_end_the_tls(tmp_
             f"ftp://{own}", "https://[",
         ):  # fmt: skip
             assert await refusal(node, headers={"Origin": origin}) == 403, origin
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("evil.example", 403), ("evil.example.", 403), ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403),
+        ("localhost", 101), ("a.localhost:80", 101), ("[::1]:80", 101), ("10.1.2.3", 101),
+    ],
+)  # fmt: skip
+async def test_without_a_login_no_name_of_others_leads_in(tmp_path: Path, host: str, expected: int) -> None:
+    """A page of evil.example, whose name got this server's address, is of the same host as its request."""
+    headers = {"Origin": f"http://{host}", "Host": host}
+    async with node_of(tmp_path, CONSOLE) as node:
+        if expected == 403:
+            assert await refusal(node, headers=headers) == 403
+        else:
+            async with raw(node, headers=headers) as connection:
+                assert await enter(connection) == "PONG"
+
+
+@pytest.mark.parametrize("more", ["", "no_auth_user: web\n"])
+async def test_a_login_keeps_pages_of_other_names_out(tmp_path: Path, more: str) -> None:
+    headers = {"Origin": "http://evil.example", "Host": "evil.example"}
+    async with node_of(tmp_path, CONSOLE + USERS + more) as node:
+        if more:
+            assert await refusal(node, headers=headers) == 403, "it would be let in as that user"
+        else:
+            async with raw(node, headers=headers) as connection:
+                assert await enter(connection) == REFUSED
 
 
 async def test_below_a_base_path(tmp_path: Path) -> None:
