@@ -1,4 +1,4 @@
-"""What real servers say is wrong with them: the same from whichever is asked, and from `jetcluster doctor`."""
+"""Findings of real servers: the same from whichever is asked, and from `jetcluster doctor`."""
 
 from __future__ import annotations
 

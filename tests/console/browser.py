@@ -160,7 +160,7 @@ class Screen:
         return found
 
     async def faults(self, rules: Sequence[str] = RULES, kind: str = "tag") -> list[str]:
-        """What axe-core finds fault with, one line each, three at most of one rule; `kind`: what
+        """The faults that axe-core finds, one line each, three at most of one rule; `kind`: what
         `rules` are, tags or single rules."""
         if not await self.page.evaluate("typeof axe === 'object'"):
             await self.page.evaluate(gzip.decompress(_AXE.read_bytes()).decode())

@@ -1,4 +1,4 @@
-"""What is wrong, as the servers say it, and the charts of their history."""
+"""The page of findings, as the servers tell them, and the charts of their history."""
 
 from __future__ import annotations
 

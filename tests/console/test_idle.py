@@ -1,4 +1,4 @@
-"""What the console costs the servers while nobody looks."""
+"""The cost of the console to the servers while nobody looks: none."""
 
 from __future__ import annotations
 

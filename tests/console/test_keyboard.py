@@ -25,7 +25,7 @@ VISIBLE = """(selector) => [...document.querySelectorAll(selector)].map((one, at
 
 
 async def tabbed(screen: Screen) -> list[dict[str, Any]]:
-    """What Tab comes to, from the page's begin until it leaves the page or begins again."""
+    """The controls that Tab comes to, from the page's begin until it leaves the page or begins again."""
     found: list[dict[str, Any]] = []
     for _ in range(200):
         await screen.page.keyboard.press("Tab")

@@ -47,7 +47,7 @@ async def _has_all(client: Client) -> bool:
 
 
 class Stopwatch:
-    """What each interaction took, in milliseconds: the least of the rounds, as other work can only add to it."""
+    """The milliseconds that each interaction took: the least of the rounds, as other work can only add to it."""
 
     def __init__(self) -> None:
         self.screen: Screen

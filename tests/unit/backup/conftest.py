@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from jetcluster.backup import plan, segment_writer
+from tests.unit.backup.site import SMALL
+
 
 @pytest.fixture(scope="session")
 def _s3_server() -> Iterator[str]:
@@ -31,3 +34,10 @@ def s3_endpoint(_s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     urllib.request.urlopen(request, timeout=5).close()
     boto3.client("s3", endpoint_url=_s3_server, region_name="us-east-1").create_bucket(Bucket="backups")
     return _s3_server
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of SMALL bytes, so that a few messages fill several."""
+    for module in (segment_writer, plan):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", SMALL)

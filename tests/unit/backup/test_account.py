@@ -1,4 +1,4 @@
-"""What is asked of the servers, and what their answers become."""
+"""The questions to the servers, and what their answers become."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def segments_of(held: set[int], size: int, bytes_each: int = 100) -> tuple[Segme
 
 @given(st.sets(st.integers(1, 200)), st.sets(st.integers(1, 200)), st.integers(1, 30), st.sampled_from([1, 1 << 20]))
 def test_rewriting_ends(held: set[int], deleted: set[int], size: int, each: int) -> None:
-    """What is rewritten is not rewritten again, and then there are few segments, or large ones."""
+    """Segments that were rewritten are not rewritten again, and then there are few segments, or large ones."""
     live = Sequences.of(sorted(held - deleted))
     segments = tuple(one for one in segments_of(held, size, each) if live.within(one.first, one.last))
     found = plan.rewriting(segments, live)

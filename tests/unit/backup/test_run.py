@@ -4,67 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 
 import pytest
 
-from jetcluster.backup import plan, segment_writer
+from jetcluster.backup import plan
 from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import RENEW_SECONDS, STALE_SECONDS, BackupLockedError
-from jetcluster.backup.point import Blob, RestorePoint
+from jetcluster.backup.point import Blob
 from jetcluster.backup.retention import PointCatalog
-from jetcluster.backup.run import AnotherAccountError, BackupRun, NoSuchStreamError, next_name
-from jetcluster.backup.segment import StoredMessage
+from jetcluster.backup.run import NoSuchStreamError, next_name
 from jetcluster.backup.storage import read_blob
-from jetcluster.backup.verify import StoredStream, check_point
-from testkit.twins.backup_storage import DiedError, MemoryStorage
-from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.backup.accounts import FakeAccount, FakeStream
+from jetcluster.backup.verify import check_point
+from testkit.twins.backup_storage import DiedError
+from tests.unit.backup.accounts import FakeStream
+from tests.unit.backup.site import Site, contents, damage
 
-SMALL = 2000
-
-
-@pytest.fixture(autouse=True)
-def _small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(segment_writer, "SEGMENT_BYTES", SMALL)
-    monkeypatch.setattr(plan, "SEGMENT_BYTES", SMALL)
-    yield
-
-
-class Site:
-    """An account, a destination, and a clock that goes on by a minute for each run."""
-
-    def __init__(self, *streams: FakeStream) -> None:
-        self.account = FakeAccount(*streams)
-        self.storage = MemoryStorage()
-        self.time = ManualTime()
-        self.said: list[str] = []
-        self.runs = 0
-
-    def backup(self, *streams: str, keep: int = 0, verify: bool = False, allow_empty: bool = False) -> RestorePoint:
-        self.time.advance(60)
-        self.runs += 1
-        self.account.read.clear()
-        made = BackupRun(
-            self.account, self.storage, self.time, SeededRng(self.runs), self.said.append, streams
-        )  # fmt: skip
-        return made.run(keep, verify=verify, allow_empty=allow_empty)
-
-    def check(self, point: RestorePoint) -> None:
-        """The point holds what the account holds, and nothing else."""
-        assert check_point(self.storage, point, self.said.append) == []
-        assert {one.name for one in point.streams} == set(self.account.streams)
-        for one in point.streams:
-            stream = self.account.streams[one.name]
-            assert contents(self.storage, point, one.name) == [stream.held[seq] for seq in sorted(stream.held)]
-            assert StoredStream(self.storage, one).consumers() == stream.consumers
-
-
-def contents(storage: MemoryStorage, point: RestorePoint, name: str) -> list[StoredMessage]:
-    found = point.stream(name)
-    assert found is not None
-    stored = StoredStream(storage, found)
-    return [message for one in found.segments for message in stored.messages(one)]
+pytestmark = pytest.mark.usefixtures("small_segments")
 
 
 def test_a_second_run_reads_what_is_new_alone() -> None:
@@ -340,13 +295,6 @@ def test_messages_that_segments_lack_are_read_alone() -> None:
             site.check(site.backup())
 
 
-def damage(storage: MemoryStorage, path: str) -> None:
-    """Changes a bit; the size stays."""
-    data = bytearray(storage.files[path])
-    data[len(data) // 2] ^= 1
-    storage.files[path] = bytes(data)
-
-
 @pytest.mark.parametrize("unlisted", [False, True])
 def test_a_run_that_verifies_reads_damaged_segments_from_the_servers_again(unlisted: bool) -> None:
     stream = FakeStream("S")
@@ -404,119 +352,6 @@ def test_a_damaged_point_keeps_nobody_from_a_new_one_and_no_blob_from_staying() 
     site.check(site.backup())
     assert len(site.account.read) == 50
     assert blobs <= set(PointCatalog(site.storage).blobs())
-
-
-def test_an_account_that_lost_its_streams_makes_no_point() -> None:
-    streams = [FakeStream(name) for name in "ABCD"]
-    for one in streams:
-        one.add(20)
-    site = Site(*streams)
-    good = [site.backup(keep=3) for _ in range(3)]
-    for left in ((), streams[:1]):
-        site.account.streams = {one.name: one for one in left}
-        with pytest.raises(AnotherAccountError, match=f"{len(left)} of the 4 streams"):
-            site.backup(keep=3)
-    assert PointCatalog(site.storage).points() == good
-    site.account.streams = {one.name: one for one in streams[:2]}
-    for _ in range(4):
-        site.check(site.backup(keep=3))
-    points = PointCatalog(site.storage).points()
-    assert [len(one.streams) for one in points] == [4, 2, 2, 2]  # the last one with C and D
-    assert contents(site.storage, points[0], "C") == [streams[2].held[seq] for seq in range(1, 21)]
-    site.account.streams.clear()
-    assert site.backup(allow_empty=True).streams == ()
-
-
-def test_streams_that_go_during_the_run_make_no_point_either() -> None:
-    one, two = FakeStream("A"), FakeStream("B")
-    one.add(5)
-    two.add(5)
-    site = Site(one, two)
-    site.backup()
-    one.add(1)
-    site.account.meanwhile = lambda _: site.account.streams.clear()
-    with pytest.raises(AnotherAccountError, match="0 of the 2"):
-        site.backup()
-
-
-def test_an_account_that_was_set_up_anew_makes_no_point_and_a_restored_one_does() -> None:
-    stream, anew = FakeStream("S"), FakeStream("S", created="2026-11-02T00:00:00Z")
-    stream.add(50)
-    site = Site(stream)
-    site.backup()
-    site.account.streams["S"] = anew
-    anew.add(10)
-    with pytest.raises(AnotherAccountError, match="has 50 messages; there are 10"):
-        site.backup()
-    anew.add(40)
-    site.check(site.backup())
-
-
-def test_another_cluster_is_refused() -> None:
-    stream = FakeStream("S")
-    stream.add(5)
-    site = Site(stream)
-    site.account.cluster = "prod"
-    site.backup()
-    site.account.cluster = "staging"
-    with pytest.raises(AnotherAccountError, match="staging"):
-        site.backup()
-    site.backup(allow_empty=True)
-    site.backup()
-
-
-def test_points_of_some_streams_are_kept_and_chosen_apart() -> None:
-    one, two = FakeStream("A"), FakeStream("B")
-    one.add(5)
-    two.add(5)
-    site = Site(one, two)
-    whole = [site.backup(keep=2) for _ in range(2)]
-    part = [site.backup("A", keep=2) for _ in range(3)]
-    catalog = PointCatalog(site.storage)
-    assert catalog.points() == [*whole, *part[1:]]
-    assert catalog.newest() == whole[-1].name
-    for point in whole:
-        del site.storage.files[point.path]
-    assert catalog.newest() == part[-1].name
-
-
-def test_a_point_that_is_damaged_removes_no_other() -> None:
-    """The destination damages what is written; what is verified before counts."""
-    stream = FakeStream("S")
-    stream.add(50)
-    site = Site(stream)
-    good = site.backup(keep=1, verify=True)
-    assert good.verified is True
-    real = site.storage.write
-
-    def damaging(path: str, data: bytes) -> None:
-        real(path, data[:-1] + bytes([data[-1] ^ 1]) if path.startswith("blobs/") else data)
-
-    site.storage.write = damaging  # type: ignore[method-assign]
-    stream.add(50)
-    bad = site.backup(keep=1, verify=True)
-    site.storage.write = real  # type: ignore[method-assign]
-    catalog = PointCatalog(site.storage)
-    assert bad.verified is False
-    assert catalog.points() == [good, bad]
-    assert catalog.newest() == good.name
-    assert check_point(site.storage, good, site.said.append) == []
-    unseen = site.backup(keep=1)
-    assert catalog.names()[-1] == unseen.name
-
-
-def test_points_that_nobody_verified_do_not_count_for_a_run_that_verifies() -> None:
-    stream = FakeStream("S")
-    stream.add(5)
-    site = Site(stream)
-    first = site.backup(verify=True)
-    for _ in range(2):
-        site.backup()
-    last = site.backup(keep=2, verify=True)
-    names = PointCatalog(site.storage).names()
-    assert names[0] == first.name and names[-1] == last.name and len(names) == 4
-    site.backup(keep=2, verify=True)
-    assert len(PointCatalog(site.storage).names()) == 2
 
 
 def test_copies_are_read_before_their_origins() -> None:

@@ -1,4 +1,4 @@
-"""What the demo takes for proof: a copy that lacks, doubles or changes a message fails it."""
+"""The demo's proof: a copy that lacks, doubles or changes a message fails it."""
 
 from __future__ import annotations
 

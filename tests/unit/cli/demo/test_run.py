@@ -1,4 +1,4 @@
-"""What `jetcluster demo` does when a step fails."""
+"""`jetcluster demo` when a step fails."""
 
 from __future__ import annotations
 
