@@ -28,6 +28,7 @@ PART = 150
 class AtomicModel(Model):
     def atomic(self, ts: int, messages: list[Message], *, allow_msg_id: bool) -> object:
         now = max(ts, self.clock + 1)
+        self.sweep(now, looks=not all(bare(headers) for _, headers, _ in messages))
         error = self.atomic_error(now, messages, allow_msg_id=allow_msg_id)
         if error is not None:
             self.clock = now

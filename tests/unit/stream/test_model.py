@@ -57,8 +57,16 @@ class Model:
     def limit(self, key: str) -> int:
         return max(self.config.get(key) or 0, 0)
 
+    def sweep(self, now: int, *, looks: bool) -> None:
+        """Forgets the ids before the window for good, if the command `looks` at ids: a longer window that comes later
+        does not bring them back."""
+        window = self.limit("duplicate_window")
+        if window and looks:
+            self.ids = {msg_id: found for msg_id, found in self.ids.items() if found[1] > now - window}
+
     def publish(self, ts: int, messages: list[tuple[bytes, bytes, bytes]]) -> list[object]:
         base = max(ts, self.clock + 1)
+        self.sweep(base, looks=any(headers for _, headers, _ in messages))
         self.clock = base + len(messages) - 1
         stored, verdicts = 0, []
         for subject, headers, payload in messages:
