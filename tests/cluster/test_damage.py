@@ -16,6 +16,7 @@ from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.cluster,
     pytest.mark.long,
     pytest.mark.ours("nats-server is not asked what it does with damage"),

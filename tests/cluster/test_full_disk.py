@@ -12,7 +12,12 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("about this server's reserves")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.ours("about this server's reserves"),
+    pytest.mark.thorough,
+]
 
 SIZE = 500_000
 DISK_MIB = 64
