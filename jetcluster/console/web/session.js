@@ -2,6 +2,7 @@
 import { createInbox, credsAuthenticator, nkeyAuthenticator, wsconnect } from "./vendor/nats.js";
 import { signal } from "./vendor/ui.js";
 import { heard } from "./clock.js";
+import { parse, stringify } from "./json.js";
 import { mayPublish, mayPublishSome } from "./permissions.js";
 
 const KEPT = "jetcluster-login";
@@ -144,11 +145,20 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
   const from = performance.now();
   const wall = Date.now();
   asked.requests += 1;
-  const message = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
+  const message = await nc.request(subject, typeof body === "string" ? body : stringify(body), { timeout, headers });
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
   const answer = message.json();
+  answers.set(answer, message);
   if (answer.ts) heard(answer.ts, wall);
   return answer;
+}
+
+const answers = new WeakMap();
+/** The message that each answer was read from. */
+
+/** An answer once more, with all digits of its whole numbers: those beyond 2^53 are BigInts. */
+export function exactly(answer) {
+  return parse(answers.get(answer).string());
 }
 
 function nc() {

@@ -130,7 +130,7 @@ function Actions({ stream, name, info, again }) {
   const at = `${stream}.${name}`;
   const pinned = (info.priority_groups ?? []).filter((one) => one.pinned_client_id);
   const actions = [
-    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, config: info.config, done: again }) },
+    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, info, done: again }) },
     info.paused
       ? { verb: "Resume", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => done(js(`CONSUMER.PAUSE.${at}`, {}), `${name} delivers again.`, again) }
       : { verb: "Pause", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => pause(at, name, again) },

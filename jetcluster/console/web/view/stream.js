@@ -1,11 +1,12 @@
 // One stream: its state and who has it, its messages, subjects, consumers and configuration.
 import { html } from "../vendor/ui.js";
 import { ago, bytes, count, exact, limit, nanoseconds, time } from "../format.js";
+import { stringify } from "../json.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
-import { js, may } from "../session.js";
+import { exactly, js, may } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { ConsumersOf } from "./consumers.js";
 import { Messages } from "./messages.js";
@@ -51,7 +52,7 @@ function Actions({ info, again }) {
   const locked = sealed ? "The stream is sealed." : "";
   const actions = [
     { verb: "Publish", subject: info.config.subjects?.[0] ?? "x", no: mirror ? "A mirror takes its messages from its upstream." : locked, act: () => publishTo(info, again) },
-    { verb: "Edit", subject: `$JS.API.STREAM.UPDATE.${name}`, no: "", act: () => editStream(info.config, again) },
+    { verb: "Edit", subject: `$JS.API.STREAM.UPDATE.${name}`, no: "", act: () => editStream(info, again) },
     { verb: "Step down", subject: `$JS.API.STREAM.LEADER.STEPDOWN.${name}`, no: info.cluster?.replicas?.length ? "" : "There is no other replica.", act: () => stepDown(name, again) },
     { verb: "Purge", subject: `$JS.API.STREAM.PURGE.${name}`, no: locked || (info.config.deny_purge ? "The configuration denies it." : ""), danger: true, act: () => purge(info, again) },
     { verb: "Delete", subject: `$JS.API.STREAM.DELETE.${name}`, no: "", danger: true, act: () => remove(info) },
@@ -109,6 +110,7 @@ function remove(info) {
 
 function State({ info, rates }) {
   const { state, config, cluster } = info;
+  const { first_seq: first, last_seq: last } = exactly(info).state;
   const group = groupOf(info);
   return html`<${Figures}>
       <${Figure} name="Messages" value=${exact(state.messages)} metric="state.messages" />
@@ -120,8 +122,8 @@ function State({ info, rates }) {
     <//>
     <div class="columns">
       <section class="panel"><h2>Sequences</h2><${Terms} rows=${[
-        ["First", html`${exact(state.first_seq)} <span class="faint">${time(state.first_ts)}</span>`],
-        ["Last", html`${exact(state.last_seq)} <span class="faint">${time(state.last_ts)}, ${ago(state.last_ts)}</span>`],
+        ["First", html`${exact(first)} <span class="faint">${time(state.first_ts)}</span>`],
+        ["Last", html`${exact(last)} <span class="faint">${time(state.last_ts)}, ${ago(state.last_ts)}</span>`],
         ["Created", time(info.created)],
       ]} /></section>
       <section class="panel"><h2>Limits</h2><${Limits} state=${state} config=${config} /></section>
@@ -164,9 +166,9 @@ function Limits({ state, config }) {
 }
 
 function Configuration({ info, again }) {
-  const text = JSON.stringify(info.config, null, 2);
+  const text = stringify(exactly(info).config, 2);
   const subject = `$JS.API.STREAM.UPDATE.${info.config.name}`;
-  return html`<div class="bar"><button type="button" disabled=${!may(subject)} title=${may(subject) ? "" : `This user may not publish to ${subject}.`} onClick=${() => editStream(info.config, again)}>Edit</button>
+  return html`<div class="bar"><button type="button" disabled=${!may(subject)} title=${may(subject) ? "" : `This user may not publish to ${subject}.`} onClick=${() => editStream(info, again)}>Edit</button>
     <button type="button" onClick=${() => navigator.clipboard.writeText(text).then(() => tell("Copied."))}>Copy</button></div>
     <pre class="panel" tabindex="0" aria-label="Configuration">${text}</pre>`;
 }
