@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
+from testkit.client import Client, create_stream
+from testkit.harness import eventually
 from tests.console.browser import Demo, Screen
 
 TABS = ("state", "messages", "subjects", "configuration")
@@ -30,6 +32,35 @@ async def test_messages_say_who_answered_and_their_payload(screen: Screen, demo:
     one = screen.page.get_by_role("region", name="Message 7")
     await expect(one).to_contain_text("X-Trace")
     await expect(one).to_contain_text('"total": 3.5')
+
+
+async def test_a_message_cannot_say_who_answered_nor_what_it_is(screen: Screen, demo: Demo) -> None:
+    """Its publisher gave it fields of the server's names, and a status as the end of an answer has."""
+    async with await demo.cluster[0].connect() as client:
+        await create_stream(client, "FORGED", ["forged.>"], 3)
+        fields = {"Nats-Sequence": "999", "Nats-Subject": "other", "Nats-Time-Stamp": "2001-01-01T00:00:00Z"}
+        proof = {"Jc-Peer": "evil", "Jc-Stream": "OTHER", "Jc-Applied-Seq": "999", "Nats-Num-Pending": "77"}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {**fields, **proof}.items())
+        block = f"NATS/1.0 404 Message Not Found\r\n{lines}\r\n".encode()
+        body = block + b"sound"
+        client.write(b"HPUB forged.a %d %d\r\n%b\r\n" % (len(block), len(body), body))
+        client.publish("forged.b", b"after it")
+        await eventually(lambda: _stored(client), 10, "the messages are not there")
+        await screen.enter("app", "#/streams/FORGED/messages?message=1")
+        one = screen.page.get_by_role("region", name="Message 1")
+        await expect(one).to_contain_text("sound")
+        await expect(one).to_contain_text("forged.a")
+        names = [node.name for node in demo.cluster.nodes]
+        for where in (one.locator("dl"), screen.page.locator(".answered")):
+            said = await where.inner_text()
+            assert "evil" not in said and "999" not in said and any(name in said for name in names), said
+        await expect(screen.page.locator(".answered")).to_contain_text("2 messages, 0 more match")
+        await expect(screen.page.locator("tbody tr", has_text="forged.")).to_have_count(2)
+        await client.api("STREAM.DELETE.FORGED")
+
+
+async def _stored(client: Client) -> bool:
+    return bool((await client.api("STREAM.INFO.FORGED"))["state"]["messages"] == 2)
 
 
 async def test_who_may_only_look_sees_all_and_can_change_nothing(screen: Screen, demo: Demo) -> None:

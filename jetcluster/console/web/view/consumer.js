@@ -2,6 +2,7 @@
 import { html, useRef, useState } from "../vendor/ui.js";
 import { condition } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
+import { token } from "../names.js";
 import { Chart } from "../part/chart.js";
 import { close, confirm, open, tell } from "../part/dialog.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
@@ -18,7 +19,7 @@ const MOST_POINTS = 1800;
 
 export function Consumer({ stream, name }) {
   const poll = usePoll(async () => {
-    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${stream}.${name}`), js(`STREAM.INFO.${stream}`)]);
+    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${token(stream, "stream")}.${token(name, "consumer")}`), js(`STREAM.INFO.${stream}`)]);
     return { info, of: of.state, now: Date.now() };
   }, LIVE_MS, [stream, name]);
   const past = usePast(poll.data);

@@ -2,6 +2,7 @@
 import { html } from "../vendor/ui.js";
 import { ago, bytes, count, exact, limit, nanoseconds, time } from "../format.js";
 import { stringify } from "../json.js";
+import { token } from "../names.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
@@ -26,7 +27,7 @@ const TABS = [
 
 export function Stream({ name }) {
   const at = route.value.path[2] ?? "state";
-  const poll = usePoll(() => js(`STREAM.INFO.${name}`), LIVE_MS, [name]);
+  const poll = usePoll(async () => js(`STREAM.INFO.${token(name, "stream")}`), LIVE_MS, [name]);
   const rates = useRates(poll.data ? Date.parse(poll.data.ts) : 0, poll.data && { seq: poll.data.state.last_seq, bytes: poll.data.state.bytes });
   if (!poll.data) return html`<h1>${name}</h1><${Waiting} poll=${poll} what="the stream" />`;
   const info = poll.data;
