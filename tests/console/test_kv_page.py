@@ -180,7 +180,7 @@ async def _mirrored(client: Client) -> bool:
 
 async def test_a_bucket_is_made_and_goes_by_its_name(screen: Screen, demo: Demo) -> None:
     await screen.enter("app", "#/kv")
-    await screen.page.click("button:text-is('Create a bucket')")
+    await screen.page.click("button:text-is('New bucket')")
     await dialog(screen).get_by_label("Name", exact=True).fill("short")
     await dialog(screen).get_by_label("Replicas").fill("7")
     await dialog(screen).locator("button.primary").click()

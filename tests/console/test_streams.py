@@ -67,16 +67,26 @@ async def test_who_may_only_look_sees_all_and_can_change_nothing(screen: Screen,
     await screen.enter("reader", "#/streams")
     create = screen.page.get_by_role("button", name="New stream")
     await expect(create).to_be_disabled()
-    assert await create.get_attribute("title") == "This user may not create streams."
+    assert await create.get_attribute("title") == "This user may not publish to $JS.API.STREAM.CREATE.*."
     for tab in TABS:
         await screen.go(f"#/streams/ORDERS/{tab}")
         await expect(screen.page.locator("main h1")).to_have_text("ORDERS")
         await screen.settled()
         assert await screen.page.locator("main [role=alert]").count() == 0, tab
+        await screen.page.keyboard.press("Tab")  # who uses keys sees where the focus is
         for verb in ("Publish", "Edit", "Step down", "Purge", "Delete"):
             button = screen.page.locator(".actions").get_by_role("button", name=verb, exact=True)
             await expect(button).to_be_disabled()
-            assert (await button.get_attribute("title") or "").startswith("This user may not publish to "), verb
+            why = await button.get_attribute("title") or ""
+            assert why.startswith("This user may not publish to "), verb
+            await button.focus()  # by keys, too: the reason is shown, read out with the button, and told on Enter
+            await expect(button).to_be_focused()
+            reason = screen.page.locator(".why:visible")
+            await expect(reason).to_have_text(why)
+            assert await button.get_attribute("aria-describedby") == await reason.get_attribute("id")
+    await screen.page.keyboard.press("Enter")
+    await expect(screen.page.locator(".notices")).to_contain_text(why)
+    assert await screen.page.locator("dialog[open]").count() == 0
     await screen.go("#/streams/ORDERS/messages")
     await expect(screen.page.locator("tbody tr")).to_have_count(50)
 

@@ -19,7 +19,7 @@ export class Conflict extends Error {
 }
 
 /** { name, stream, prefix, direct, mirror, config, state, info } of the stream of a bucket. */
-export function bucketOf(info) {
+function bucketOf(info) {
   const { config, state } = info;
   const origin = config.mirror?.name.startsWith(PREFIX) ? config.mirror.name : config.name;
   return {

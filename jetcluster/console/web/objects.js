@@ -6,7 +6,7 @@ import { now } from "./clock.js";
 import { each, readLast } from "./messages.js";
 import { isToken, token } from "./names.js";
 import { pacer } from "./part/slices.js";
-import { ApiError, js, jsAll, may, raw, text } from "./session.js";
+import { ApiError, js, jsAll, may, raw, text, whyNot } from "./session.js";
 
 const PREFIX = "OBJ_";
 const DIGEST = "sha-256=";
@@ -19,7 +19,7 @@ const READ_BATCH = 8;
 const encoder = new TextEncoder();
 
 /** { name, stream, stock, service, direct, config, state, info } of the stream of a bucket. */
-export function bucketOf(info) {
+function bucketOf(info) {
   const { config, state } = info;
   const name = config.name.slice(PREFIX.length);
   const has = (prefix) => (config.subjects ?? []).some((one) => one.startsWith(prefix)) || Boolean(config.mirror);
@@ -56,7 +56,7 @@ export async function objectsOf(bucket) {
 }
 
 /** An object as its metadata describe it, which anybody may have published: each field is of its type, or null for none at all. */
-export function objectOf(message, layout) {
+function objectOf(message, layout) {
   let meta;
   try {
     meta = JSON.parse(text(message.data));
@@ -83,7 +83,7 @@ export function objectOf(message, layout) {
 }
 
 /** The subject of an object's chunks. Throws for an id that would be more than one token, and so name other objects' chunks too. */
-export function chunksSubject(bucket, object) {
+function chunksSubject(bucket, object) {
   const id = token(object.id, `chunks of ${object.name}`);
   return object.layout === "stock" ? `$O.${bucket.name}.C.${id}` : `$OBJ.${bucket.name}.chunks.${id}`;
 }
@@ -198,8 +198,7 @@ export function whyNoChange(bucket) {
   if (bucket.mirror) return `A mirror takes its objects from ${bucket.mirror}.`;
   if (bucket.config.sealed) return "The bucket is sealed.";
   const subjects = bucket.stock ? [`$O.${bucket.name}.C.x`, `$O.${bucket.name}.M.x`, `$JS.API.STREAM.PURGE.${bucket.stream}`] : [`$OBJ.${bucket.name}.info.x`, `$OBJ.${bucket.name}.chunks.x`, `$OBJ.${bucket.name}`];
-  const refused = subjects.find((one) => !may(one));
-  return refused ? `This user may not publish to ${refused}` : "";
+  return subjects.map(whyNot).find(Boolean) ?? "";
 }
 
 async function sent(subject, payload, headers = undefined) {

@@ -170,9 +170,15 @@ export function may(subject) {
   return mayPublish(session.value?.permissions, subject);
 }
 
-/** True when the user may publish to some subject that one of `filters` matches. */
-export function maySome(...filters) {
-  return filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+/** Why the user may not publish to `subject`, or "". */
+export function whyNot(subject) {
+  return may(subject) ? "" : `This user may not publish to ${subject}.`;
+}
+
+/** Why the user may publish to no subject that one of `filters` matches, or "". */
+export function whyNone(...filters) {
+  const some = filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+  return some ? "" : `This user may not publish to ${filters.join(" or ")}.`;
 }
 
 /** Asks the JetStream API: `js("STREAM.INFO.ORDERS", { subjects_filter: ">" })`. Throws ApiError. */

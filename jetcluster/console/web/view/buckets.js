@@ -2,11 +2,12 @@
 import { html } from "../vendor/ui.js";
 import { ago, bytes, exact, limit, nanoseconds } from "../format.js";
 import { buckets } from "../kv.js";
+import { Act } from "../part/act.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
-import { may } from "../session.js";
+import { whyNone } from "../session.js";
 import { Bucket } from "./bucket.js";
 import { COMMON, createBucket } from "./bucket_form.js";
 import { Key } from "./key.js";
@@ -22,7 +23,6 @@ export function Buckets() {
 function List() {
   const poll = usePoll(buckets, LIVE_MS);
   if (!poll.data) return html`<h1>Key-value</h1><${Waiting} poll=${poll} what="the buckets" />`;
-  const allowed = may("$JS.API.STREAM.CREATE.KV_x");
   const columns = [
     { id: "name", title: "Bucket", value: (one) => one.name, show: (one) => html`<a href=${to("kv", one.name)}><b>${one.name}</b></a> ${one.mirror && html`<${Chip} title=${`mirrors ${one.mirror}`}>mirror<//>`}` },
     { id: "keys", title: "Keys", end: true, hint: "state.num_subjects, with keys that were deleted", value: (one) => one.state.num_subjects ?? 0, show: (one) => exact(one.state.num_subjects ?? 0) },
@@ -37,7 +37,7 @@ function List() {
   ];
   return html`<h1>Key-value</h1><${Stale} poll=${poll} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
-      <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.STREAM.CREATE"} onClick=${create}>Create a bucket</button>
+      <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${create}>New bucket<//>
     <//>`;
 }
 

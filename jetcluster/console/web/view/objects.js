@@ -2,11 +2,12 @@
 import { html } from "../vendor/ui.js";
 import { ago, bytes, exact, nanoseconds } from "../format.js";
 import { objectBuckets } from "../objects.js";
+import { Act } from "../part/act.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
-import { may } from "../session.js";
+import { whyNone } from "../session.js";
 import { COMMON, createBucket } from "./bucket_form.js";
 import { ObjectBucket } from "./object_bucket.js";
 
@@ -26,7 +27,6 @@ export function Layouts({ bucket }) {
 function List() {
   const poll = usePoll(objectBuckets, LIVE_MS);
   if (!poll.data) return html`<h1>Objects</h1><${Waiting} poll=${poll} what="the buckets" />`;
-  const allowed = may("$JS.API.STREAM.CREATE.OBJ_x");
   const columns = [
     { id: "name", title: "Bucket", value: (one) => one.name, show: (one) => html`<a href=${to("objects", one.name)}><b>${one.name}</b></a> <${Layouts} bucket=${one} />` },
     { id: "size", title: "Size", end: true, hint: "state.bytes", value: (one) => one.state.bytes, show: (one) => bytes(one.state.bytes) },
@@ -39,7 +39,7 @@ function List() {
   ];
   return html`<h1>Objects</h1><${Stale} poll=${poll} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
-      <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.STREAM.CREATE"} onClick=${create}>Create a bucket</button>
+      <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${create}>New bucket<//>
     <//>`;
 }
 

@@ -43,7 +43,7 @@ function Publish({ info, shut, done }) {
 }
 
 /** Throws for a line without a colon. */
-export function headersOf(text) {
+function headersOf(text) {
   const fields = newHeaders();
   for (const line of text.split("\n").filter((one) => one.trim())) {
     const at = line.indexOf(":");

@@ -3,11 +3,12 @@ import { html } from "../vendor/ui.js";
 import { ago, bytes, count, exact, limit, nanoseconds, time } from "../format.js";
 import { stringify } from "../json.js";
 import { token } from "../names.js";
+import { Act } from "../part/act.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
-import { exactly, js, may } from "../session.js";
+import { exactly, js, whyNone, whyNot } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { ConsumersOf } from "./consumers.js";
 import { Messages } from "./messages.js";
@@ -49,10 +50,10 @@ function Kinds({ info }) {
 }
 
 function Actions({ info, again }) {
-  const { name, mirror, sealed } = info.config;
+  const { name, mirror, sealed, subjects = [] } = info.config;
   const locked = sealed ? "The stream is sealed." : "";
   const actions = [
-    { verb: "Publish", subject: info.config.subjects?.[0] ?? "x", no: mirror ? "A mirror takes its messages from its upstream." : locked, act: () => publishTo(info, again) },
+    { verb: "Publish", no: mirror ? "A mirror takes its messages from its upstream." : locked || (subjects.length ? whyNone(...subjects) : "It takes messages of other streams only."), act: () => publishTo(info, again) },
     { verb: "Edit", subject: `$JS.API.STREAM.UPDATE.${name}`, no: "", act: () => editStream(info, again) },
     { verb: "Step down", subject: `$JS.API.STREAM.LEADER.STEPDOWN.${name}`, no: info.cluster?.replicas?.length ? "" : "There is no other replica.", act: () => stepDown(name, again) },
     { verb: "Purge", subject: `$JS.API.STREAM.PURGE.${name}`, no: locked || (info.config.deny_purge ? "The configuration denies it." : ""), danger: true, act: () => purge(info, again) },
@@ -60,8 +61,7 @@ function Actions({ info, again }) {
   ];
   return html`<div class="actions">
     ${actions.map(({ verb, subject, no, danger, act }) => {
-      const why = no || (may(subject) ? "" : `This user may not publish to ${subject}.`);
-      return html`<button key=${verb} type="button" class=${danger ? "danger" : ""} disabled=${Boolean(why)} title=${why} onClick=${act}>${verb}</button>`;
+      return html`<${Act} key=${verb} class=${danger ? "danger" : ""} why=${no || (subject ? whyNot(subject) : "")} act=${act}>${verb}<//>`;
     })}
   </div>`;
 }
@@ -169,7 +169,7 @@ function Limits({ state, config }) {
 function Configuration({ info, again }) {
   const text = stringify(exactly(info).config, 2);
   const subject = `$JS.API.STREAM.UPDATE.${info.config.name}`;
-  return html`<div class="bar"><button type="button" disabled=${!may(subject)} title=${may(subject) ? "" : `This user may not publish to ${subject}.`} onClick=${() => editStream(info, again)}>Edit</button>
+  return html`<div class="bar"><${Act} why=${whyNot(subject)} act=${() => editStream(info, again)}>Edit<//>
     <button type="button" onClick=${() => navigator.clipboard.writeText(text).then(() => tell("Copied."))}>Copy</button></div>
     <pre class="panel" tabindex="0" aria-label="Configuration">${text}</pre>`;
 }

@@ -1,11 +1,12 @@
 // The streams of the account: the list, and the page of one of them.
 import { html, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, count, exact } from "../format.js";
+import { Act } from "../part/act.js";
 import { Notice, Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
-import { jsAll, may } from "../session.js";
+import { jsAll, whyNone } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { Consumer } from "./consumer.js";
 import { Stream } from "./stream.js";
@@ -60,7 +61,6 @@ function List() {
     { id: "last", title: "Last message", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
     { id: "replicas", title: "Leader and replicas", value: (one) => one.cluster?.leader ?? "", show: (one) => html`<${Replicas} group=${groupOf(one)} />` },
   ];
-  const creates = may("$JS.API.STREAM.CREATE.x");
   return html`<h1>Streams</h1><${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Streams" value=${exact(found.length)} metric="STREAM.LIST total" />
@@ -72,6 +72,6 @@ function List() {
     <${Table} label="streams" columns=${columns} rows=${rows} keyOf=${(one) => one.config.name} sort="name"
       empty=${found.length ? "Only buckets: show them with the box above." : "There are no streams yet."}>
       <label class="check"><input type="checkbox" checked=${buckets} onChange=${(event) => setBuckets(event.target.checked)} /> Buckets too</label>
-      <button type="button" class="primary" disabled=${!creates} title=${creates ? "" : "This user may not create streams."} onClick=${() => createStream()}>New stream</button>
+      <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${createStream}>New stream<//>
     <//>`;
 }
