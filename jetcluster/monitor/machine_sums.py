@@ -31,7 +31,9 @@ _SUMMED: Final = frozenset(
 _LARGEST: Final = frozenset({"max_wait_time", "max_fanout", "avg_fanout"})
 _SUMMED_BLOCKS: Final = frozenset({"http_req_stats"})
 """Blocks whose members are all added up."""
-_FIRST: Final = frozenset({"meta_cluster", "cluster", "limits", "websocket", "leaf", "tags", "connect_urls", "uptime"})
+_FIRST: Final = frozenset(
+    {"meta_cluster", "cluster", "disk", "limits", "websocket", "leaf", "tags", "connect_urls", "uptime"}
+)
 _JOINED: Final = frozenset(
     {
         "connections", "routes", "leafs", "subscriptions_list", "subscriptions_list_detail", "stream_detail",

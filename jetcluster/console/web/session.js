@@ -85,6 +85,7 @@ export async function logout() {
   sessionStorage.removeItem(KEPT);
   session.value = null;
   servers = 0;
+  lastHeard.clear();
   await nc?.close();
 }
 
@@ -287,8 +288,15 @@ const gathering = new Set();
 /** Called with what the connection is refused. */
 let servers = 0;
 /** How many answered the last time; 0: not asked yet. */
+const lastHeard = new Map();
+/** Servers by name, and when each has answered, of `performance.now()`. */
+const FORGOTTEN_MS = 600_000;
+/** A server that has been silent for so long is not waited for any more. */
 
-/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Throws when none answers: there is one at least. */
+/**
+ * Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Its `silent` are the names of those that do not
+ * answer now and did before. Throws when none answers: there is one at least.
+ */
 export async function sys(kind, body = {}) {
   const subject = `$SYS.REQ.SERVER.PING.${kind}`;
   if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
@@ -299,8 +307,16 @@ export async function sys(kind, body = {}) {
   if (!found.length) throw new Error(`no server answers ${subject}`);
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
   for (const one of found) if (one.server.time) heard(one.server.time, wall);
+  const silent = silentBeside(found.map((one) => one.server.name));
   if (found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
-  return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
+  return Object.assign(found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error })), { silent });
+}
+
+function silentBeside(names) {
+  const at = performance.now();
+  for (const name of names) lastHeard.set(name, at);
+  for (const [name, when] of lastHeard) if (at - when > FORGOTTEN_MS) lastHeard.delete(name);
+  return [...lastHeard.keys()].filter((name) => !names.includes(name));
 }
 
 export async function sysOne(id, kind, body = {}) {

@@ -183,6 +183,7 @@ async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
     assert found["scrub"] == {
         "passes": 4, "bytes": 1000, "damaged_replicas": 0, "damage_found": 3, "replicas_repaired": 2,
     }  # fmt: skip
+    assert found["disk"]["free"] == 1 << 30 and found["disk"]["size"] >= 0
     assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
     assert found["catching_up"] == [
         {

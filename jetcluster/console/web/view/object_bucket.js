@@ -5,7 +5,7 @@ import { deleteObject, fetchObject, objectBucket, objectsOf, storeObject, whyNoC
 import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
-import { Table } from "../part/table.js";
+import { figure, Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { go, to } from "../route.js";
 import { js, whyNot } from "../session.js";
@@ -35,7 +35,7 @@ export function ObjectBucket({ name }) {
         <${Act} class="small danger" why=${no} act=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete<//></span>`,
     },
     { id: "size", title: "Size", end: true, hint: "size of its metadata", value: (one) => one.size, show: (one) => html`<span title=${`${exact(one.size)} bytes`}>${bytes(one.size)}</span>` },
-    { id: "chunks", title: "Chunks", end: true, hint: "chunks of its metadata", value: (one) => one.chunks, show: (one) => exact(one.chunks) },
+    figure("chunks", "Chunks", "chunks of its metadata", (one) => one.chunks),
     { id: "time", title: "Modified", end: true, hint: "time of its metadata", value: (one) => one.time, show: (one) => html`<span title=${ago(one.time)}>${time(one.time)}</span>` },
     { id: "digest", title: "Digest", hint: "SHA-256, base64url", value: (one) => one.digest, show: (one) => html`<span class="mono clip short" title=${one.digest}>${one.digest.replace(/^sha-256=/i, "")}</span>` },
     { id: "description", title: "Description", value: (one) => one.description, show: (one) => html`<span class="clip" title=${one.description}>${one.description}</span>` },

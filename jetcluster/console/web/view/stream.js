@@ -9,7 +9,7 @@ import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
 import { exactly, js, whyNone, whyNot } from "../session.js";
-import { Replicas } from "./cluster.js";
+import { lagOf, Replicas } from "./cluster.js";
 import { ConsumersOf } from "./consumers.js";
 import { Messages } from "./messages.js";
 import { publishTo } from "./publish.js";
@@ -141,7 +141,7 @@ function State({ info, rates }) {
       html`<section class="panel"><h2>${info.mirror ? "Mirrors" : "Takes from"}</h2>
         ${[info.mirror, ...(info.sources ?? [])].filter(Boolean).map((one) => html`<${Terms} key=${one.name} rows=${[
           ["Stream", one.external ? `${one.name} (${one.external.api})` : html`<a href=${to("streams", one.name)}>${one.name}</a>`],
-          ["Lag", `${exact(one.lag ?? 0)} messages`],
+          ["Lag", lagOf(one) === undefined ? "not known" : `${exact(lagOf(one))} messages`],
           ["Last word", one.active === undefined || one.active < 0 ? "never" : `${nanoseconds(one.active)} ago`],
           ["Trouble", one.error?.description],
         ]} />`)}</section>`}
