@@ -56,8 +56,8 @@ def _streams(connection: Connection, within: float) -> list[StreamGroup]:
 def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> list[Json]:
     try:
         (pings,) = survey(connection, [(PING, {})], within)
-        ask = lambda offset: jsz_page(connection, offset, more, len(pings), within)  # noqa: E731
-        return all_pages(ask(0), ask)
+        first = jsz_page(connection, 0, more, len(pings), within)
+        return all_pages(first, lambda offset: jsz_page(connection, offset, more, len(pings), within))
     except NoSystemUserError:
         raise ServerRefusedError(_NO_JETSTREAM) from None
 
