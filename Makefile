@@ -51,6 +51,7 @@ lint: install ## format check, lint, types, layers, house rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.check_house
+	$(BIN)/python -m scripts.check_js
 
 format: install ## format and fix what ruff can fix
 	$(BIN)/ruff format .
