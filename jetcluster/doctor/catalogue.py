@@ -139,6 +139,14 @@ LEAF_DOWN: Final = FindingKind(
     "Nothing goes between this cluster and the hub for that account; mirrors across it get older",
     "See the log for why; check address, port, credentials and TLS of the remote",
 )  # fmt: skip
+JOURNAL_DELETED: Final = FindingKind(
+    "JC126", BAD, "The journal's folder was deleted under a running server", "health/disks.md",
+    "It was removed, moved or unmounted. The server leads nothing, votes for nothing and acknowledges nothing, as what "
+    "it writes now is lost when it ends",
+    "See what removed it. Put the folder back where it was only moved or unmounted, else move what is left of the "
+    "store away, and restart the server: with an empty store it fetches everything from the others. Streams whose "
+    "replicas are all gone come from a backup",
+)  # fmt: skip
 META_LEADERLESS: Final = FindingKind(
     "JC201", BAD, "The meta group has no leader", "membership/rescue-meta.md",
     "A leader needs a majority of the members. Existing streams go on where they have a majority of their own",
@@ -443,6 +451,7 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     ABSENT, JOURNAL_HANGS, DISK_FULL, STORE_FAILS, DATA_DAMAGED, DESCRIPTORS_OUT, CLOCK_OFF, LOOP_STANDS, MEMORY_OUT,
     REMOVED, META_REFUSED, LAME_DUCK, CLOCK_SKEW, MEMORY_NEAR, DESCRIPTORS_NEAR, DISK_NEAR, STORAGE_NEAR,
     RESERVED_NEAR, JOURNAL_LOSSES, UNASSIGNED, API_WAITS, NOT_COMPILED, CERTIFICATE_OVER, CERTIFICATE_ENDS, LEAF_DOWN,
+    JOURNAL_DELETED,
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,

@@ -27,7 +27,7 @@ from jetcluster.doctor.facts import (
 )
 from jetcluster.model.machines import machine_of
 from jetcluster.model.times import parse_rfc3339
-from jetcluster.monitor.jsz import consumer_count, disk_size, jetstream_stats, node_name, stream_leader
+from jetcluster.monitor.jsz import consumer_count, jetstream_stats, node_name, stream_leader
 from jetcluster.monitor.varz import certificate_end
 from jetcluster.monitor.view import apis_of, engine_of, leaf_links
 from jetcluster.node.node import Node
@@ -86,7 +86,7 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
         removed=engine.joining.removed,
         skew=raft.health.time.skew,
         disk_free=raft.journal.free,
-        disk_size=disk_size(node),
+        disk_size=raft.journal.disk_size,
         storage=used["storage"],
         max_storage=jetstream.capacity.max_storage,
         reserved_storage=used["reserved_storage"],

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
 from jetcluster.consumer.info import consumer_info
-from jetcluster.files import total_bytes
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
@@ -105,7 +103,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     if engine.unassigned:
         # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
         found["unassigned_streams"] = list(engine.unassigned)
-    found["disk"] = {"free": engine.network.raft.journal.free, "size": disk_size(node)}  # ours
+    found["disk"] = {"free": engine.network.raft.journal.free, "size": engine.network.raft.journal.disk_size}  # ours
     found["scrub"] = {  # ours
         "passes": engine.scrubber.passes,
         "bytes": engine.scrubber.bytes,
@@ -195,15 +193,6 @@ def jetstream_limits(node: Node) -> Json:
         "default_max_consumers": options.default_max_consumers or -1,
     }
     return {name: value for name, value in found.items() if value}
-
-
-def disk_size(node: Node) -> int:
-    """Bytes of the disk that has the store; 0 when the system does not say."""
-    assert node.jetstream is not None
-    try:
-        return total_bytes(Path(node.jetstream.store_dir), node.platform.files)
-    except OSError:
-        return 0
 
 
 def jetstream_stats(node: Node) -> Json:

@@ -351,7 +351,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (
-        ("disk_full", "Publishes are refused: no space left", int(journal.full)),
+        ("disk_full", "Publishes are refused: no space left", int(raft.full)),
         ("journal_losses", "Groups that lost records to journal damage found at the start", len(raft.losses)),
         ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
         ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),
