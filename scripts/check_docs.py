@@ -182,7 +182,7 @@ def problems(tree: Tree) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text())
+    lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text(), config_page.ALL_KEYS.read_text())
     lines += commands_page.problems(commands_page.PAGE.read_text())
     print("\n".join(lines) or "docs: every reference leads somewhere")
     sys.exit(bool(lines))
