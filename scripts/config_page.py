@@ -33,7 +33,7 @@ TYPES = {
 HEAD = "| field | type | default | status | changed by reload | |\n|---|---|---|---|---|---|\n"
 
 YES, NO, BY_KEY, NOTHING = "yes", "no", "by key", "-"
-"""What a reload does to a key. `BY_KEY`: changes some keys of its block; `NOTHING`: it is inert or refused."""
+"""The effect of a reload on a key. `BY_KEY`: some keys of its block change; `NOTHING`: it is inert or refused."""
 _ALL_HEAD = "| key | default | status | changed by reload |\n|---|---|---|---|\n"
 _ALL = re.compile(r"(<!-- all keys -->\n\n)((?:\|.*\n)*)")
 _TABLE = re.compile(r"(<!-- keys: ([\w. ]*) -->\n\n)((?:\|.*\n)*)")
