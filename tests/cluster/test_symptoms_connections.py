@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -180,3 +181,25 @@ async def test_a_leaf_link_is_refused(tmp_path: Path) -> None:
     finally:
         near.stop_all()
         far.stop_all()
+
+
+async def ends(cluster: ProcessCluster) -> str:
+    """The log of a server that ends at its start."""
+    cluster[0].spawn()
+    assert await cluster[0].wait_exit(20.0) == 1
+    return cluster[0].log()
+
+
+async def test_a_server_does_not_start(tmp_path: Path) -> None:
+    wrong = await ends(ProcessCluster(1, root=tmp_path / "wrong", config="max_payloadd: 3\n"))
+    taken = ProcessCluster(1, root=tmp_path / "taken")
+    with socket.create_server(("127.0.0.1", taken[0].port)):
+        busy = await ends(taken)
+    no_folder = ProcessCluster(1, root=tmp_path / "file")
+    no_folder[0].store.mkdir()
+    (no_folder[0].store / "jetstream").write_text("")
+    shown("a-server-does-not-start", wrong.replace("server.conf", "c.conf"), busy, await ends(no_folder))
+    (no_folder[0].store / "jetstream").unlink()
+    for cluster in (taken, no_folder):
+        async with cluster:
+            assert cluster[0].alive
