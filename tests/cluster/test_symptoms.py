@@ -173,7 +173,11 @@ async def test_a_message_is_too_large(nodes: ProcessCluster, client: Client) -> 
         other.publish("size", b"x" * 20_000)
         with pytest.raises(ClientError) as caught:
             await other.flush()
-    shown("message-size-exceeds-maximum-allowed-10054", stream, f"-ERR {caught.value.args[0].removeprefix('connection lost: ')}")
+    shown(
+        "message-size-exceeds-maximum-allowed-10054",
+        stream,
+        f"-ERR {caught.value.args[0].removeprefix('connection lost: ')}",
+    )
     await client.api("STREAM.UPDATE.SIZE", {"name": "SIZE", "subjects": ["size"], "num_replicas": 3})
     assert '"seq":1' in await said(client, "size", b"x" * 200)
 
