@@ -16,6 +16,7 @@ from jetcluster.client.connection import Connection, Gather
 from jetcluster.client.listing import UnansweredError, listed
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, ServerError, api_error
 from jetcluster.client.servers import PATIENCE_SECONDS, ServerOptions
+from jetcluster.client.survey import whoami
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.protocol.stream_archive import ArchiveError
@@ -127,9 +128,12 @@ class AccountReader:
     # ---- what there is
 
     def info(self) -> Fields:
+        """Limits and usage, and the names of cluster and account, "" where they are not told."""
         found = self.api("INFO")
         found.pop("type", None)
-        return {**found, "cluster": self.ask(lambda connection: str(connection.info.get("cluster") or ""))}
+        cluster = self.ask(lambda connection: str(connection.info.get("cluster") or ""))
+        user = self.ask(whoami) or {}
+        return {**found, "cluster": cluster, "account": str(user.get("account") or "")}
 
     def configs(self) -> dict[str, Fields]:
         """Stream -> configuration, of all streams. Raises UnansweredError for one without a leader: a backup without

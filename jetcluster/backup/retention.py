@@ -12,9 +12,16 @@ from jetcluster.backup.plan import StreamProgress
 from jetcluster.backup.point import FOLDER, NAME, Blob, RestorePoint, Segment
 from jetcluster.backup.sequences import DamagedBackupError
 from jetcluster.backup.storage import BackupStorage
+from jetcluster.errors import CallerError
 
 PARTIAL: Final = "partial"
 BLOBS: Final = "blobs"
+MAX_NAMED: Final = 10
+"""Points that are told if none is the wanted one, the newest ones."""
+
+
+class NoSuchPointError(CallerError):
+    """The text that was given names no restore point."""
 
 
 class PointCatalog:
@@ -56,11 +63,29 @@ class PointCatalog:
     def newest(self) -> str | None:
         """Name of the newest point of all streams that is not known to be damaged; without any, of the newest one
         that is of some. None if there is none."""
+        return max(self._good(), default=None) or max(self.names(), default=None)
+
+    def _good(self) -> list[str]:
+        """The points that may be restored without being named; none of them is of some streams if another is not."""
         points = self.readable(lambda _: None)
-        for wanted in ([one for one in points if not one.asked and one.verified is not False], points):
-            if wanted:
-                return wanted[-1].name
-        return max(self.names(), default=None)
+        whole = [one.name for one in points if not one.asked and one.verified is not False]
+        return whole or [one.name for one in points]
+
+    def named(self, wanted: str) -> str:
+        """The point with this name, or the newest good one that is not later than a time. Raises NoSuchPointError."""
+        names = self.names()
+        if wanted in names:
+            return wanted
+        time = plan.moment(wanted)
+        found = None if time is None else plan.not_after(self._good(), time)
+        if found is None:
+            why = (
+                "is no point, not `latest`, and no time such as 2026-11-28T02:00"
+                if time is None
+                else "is earlier than the points"
+            )
+            raise NoSuchPointError(f"{wanted} {why}; there are: {', '.join(names[-MAX_NAMED:]) or 'none'}")
+        return found
 
     def progress(self, stream: str) -> StreamProgress | None:
         """The segments that an interrupted run has written; None also for a file that is not readable: the run begins

@@ -11,7 +11,15 @@ from typing import Any, Final, Protocol
 
 from jetcluster.backup import plan, segment
 from jetcluster.backup.account import StreamSeen
-from jetcluster.backup.lock import BackupLock
+from jetcluster.backup.journal import lock_of
+from jetcluster.backup.lock import (
+    REMOVAL,
+    BackupLock,
+    BackupLockedError,
+    read_lock,
+    refuse_beside_restore,
+    seems_alive,
+)
 from jetcluster.backup.plan import StoredBase, StreamProgress
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.retention import PointCatalog
@@ -70,15 +78,16 @@ class BackupRun:
     """One run. `streams` are the wanted ones; none: all."""
 
     def __init__(
-        self, account: Account, storage: BackupStorage, clock: Clock, rng: Rng, say: Say, streams: Sequence[str] = ()
-    ) -> None:
+        self, account: Account, storage: BackupStorage, clock: Clock, rng: Rng, say: Say, streams: Sequence[str] = (),
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
         self._account = account
         self._storage = storage
         self._catalog = PointCatalog(storage)
         self._clock = clock
         self._say = say
         self._streams = streams
-        self._lock = BackupLock(storage, clock, rng)
+        self._lock = BackupLock(storage, clock, rng, say, pause=pause)
         self._held: dict[str, int] = {}
         """Path -> bytes of the blobs that are there."""
         self._points: list[RestorePoint] = []
@@ -94,13 +103,24 @@ class BackupRun:
             point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
             self._catalog.forget_progress(self._streams)
             if keep and point.verified is not False:
-                points, blobs = self._catalog.prune(keep, self._lock.hold, verified=verify)
-                self._say(f"removed {points} older points and {blobs} blobs that none needs")
+                self._remove(keep, verified=verify)
             return point
+
+    def _remove(self, keep: int, *, verified: bool) -> None:
+        self._lock.become(REMOVAL)
+        try:
+            refuse_beside_restore(self._storage, self._clock)
+        except BackupLockedError as error:
+            self._say(f"{error}; the next run does it")
+            return
+        points, blobs = self._catalog.prune(keep, self._lock.hold, verified=verified)
+        self._say(f"removed {points} older points and {blobs} blobs that none needs")
 
     def _make(self, *, allow_empty: bool) -> RestorePoint:
         started = self._clock.time_ns()
         configs, account = self._account.configs(), self._account.info()
+        if seems_alive(restoring := read_lock(self._storage, lock_of(account)), self._clock):
+            raise BackupLockedError(f"{restoring['owner']} restores into the account: a point would be of a part of it")
         if missing := sorted(set(self._streams) - set(configs)):
             raise NoSuchStreamError(f"there is no stream {missing[0]}")
         self._held = self._catalog.blobs()
