@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Final
 
 from jetcluster.backup import plan
@@ -16,6 +18,7 @@ from jetcluster.errors import CallerError
 
 PARTIAL: Final = "partial"
 BLOBS: Final = "blobs"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 MAX_NAMED: Final = 10
 """Points that are told if none is the wanted one, the newest ones."""
 
@@ -90,7 +93,10 @@ class PointCatalog:
     def progress(self, stream: str) -> StreamProgress | None:
         """The segments that an interrupted run has written; None also for a file that is not readable: the run begins
         again then."""
-        data = self._storage.read(_partial(stream))
+        return self._progress_at(_partial(stream))
+
+    def _progress_at(self, path: str) -> StreamProgress | None:
+        data = self._storage.read(path)
         try:
             found = json.loads(data or b"")
             segments = tuple(Segment.read(one) for one in found["segments"])
@@ -131,8 +137,7 @@ class PointCatalog:
         if damaged:
             raise DamagedBackupError("; ".join(damaged) + ": while it is there no blob is removed")
         points = [one for one in points if one.name not in old]
-        partial = [self.progress(one.path.removeprefix(f"{PARTIAL}/").removesuffix(".json"))
-                   for one in self._storage.list(PARTIAL)]  # fmt: skip
+        partial = [self._progress_at(one.path) for one in self._storage.list(PARTIAL)]
         begun: list[Blob] = [segment.blob for one in partial if one is not None for segment in one.segments]
         unused = plan.unused(self.blobs(), points, begun)
         for path in unused:
@@ -142,4 +147,6 @@ class PointCatalog:
 
 
 def _partial(stream: str) -> str:
-    return f"{PARTIAL}/{stream}.json"
+    """A stream's name may be longer than a file's, and what a server tells may be no name at all."""
+    name = stream if _PLAIN.fullmatch(stream) else f"~{sha256(stream.encode('utf-8', 'surrogateescape')).hexdigest()}"
+    return f"{PARTIAL}/{name}.json"

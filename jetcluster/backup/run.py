@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -71,7 +72,7 @@ class Account(Protocol):
     def consumers(self, name: str) -> dict[str, Fields]: ...
     def whole(self, name: str) -> Iterator[StoredMessage]: ...
     def messages(self, stream: StreamSeen, wanted: Sequences) -> Iterator[StoredMessage]: ...
-    def singles(self, name: str, wanted: Sequences) -> list[StoredMessage]: ...
+    def singles(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]: ...
 
 
 class BackupRun:
@@ -100,6 +101,7 @@ class BackupRun:
         verified count if `verify`. Raises NoSuchStreamError, AnotherAccountError unless `allow_empty`,
         BackupLockedError, DamagedBackupError, the storage's errors and the account's."""
         with self._lock:
+            self._storage.sweep()
             point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
             self._catalog.forget_progress(self._streams)
             if keep and point.verified is not False:
@@ -314,9 +316,9 @@ class BackupRun:
         """Compares the newest message that the destination has and the servers have, too: sequences come again with
         the same time of creation if a store was set back to an older copy of itself."""
         seq, told = base.anchor
-        there = self._account.singles(seen.name, Sequences.of([seq])) if seq else []
-        if there:
-            same = hash_of(there[0]) == told
+        there = next(iter(self._account.singles(seen.name, Sequences.of([seq]))), None) if seq else None
+        if there is not None:
+            same = hash_of(there) == told
         else:
             seq, same = self._newest_in_both(seen, base, found)
         if not same:
@@ -331,15 +333,15 @@ class BackupRun:
             if not (wanted := left.within(one.first, one.last)):
                 continue
             newest = Sequences(((max(wanted.last - NEWEST + 1, one.first), wanted.last),)).common(wanted)
-            there = {message.seq: message for message in self._account.singles(seen.name, newest)}
-            if not there:
+            if not (last := deque(self._account.singles(seen.name, newest), maxlen=1)):
                 continue
+            (there,) = last
             try:
-                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([max(there)])):
-                    return message.seq, message == there[message.seq]
+                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([there.seq])):
+                    return message.seq, message == there
             except DamagedBackupError as error:
                 self._say(f"{seen.name}: {error}")
-                return max(there), False
+                return there.seq, False
         return 0, True
 
     def _rewritten(self, name: str, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:
