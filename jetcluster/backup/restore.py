@@ -12,7 +12,7 @@ from jetcluster.backup import consumer_repair
 from jetcluster.backup.account import AccountReader, StreamSeen
 from jetcluster.backup.consumer_repair import floor_of
 from jetcluster.backup.consumers import archived
-from jetcluster.backup.journal import RestoreJournal, lock_of, path_of
+from jetcluster.backup.journal import JournalEntry, RestoreJournal, lock_of, path_of
 from jetcluster.backup.lock import RESTORE, BackupLock, refuse_beside_removal
 from jetcluster.backup.point import RestorePoint, StreamPoint
 from jetcluster.backup.restore_options import (
@@ -41,8 +41,8 @@ Prepared = list[tuple[StreamPoint, Found | None]]
 """The wanted streams, and what is there of them."""
 
 MAX_ATTEMPTS: Final = 5
-NAME_TAKEN: Final = 10130
-NAME_IN_USE: Final = 10058
+TAKEN: Final = (10130, 10058)
+"""Errors that say that there is a stream of this name, complete or not."""
 GONE_SECONDS: Final = 25.0
 """The longest wait until the servers have removed the incomplete stream of an interrupted attempt."""
 PAUSE_SECONDS: Final = 0.5
@@ -130,16 +130,14 @@ class RestoreRun:
     def _prepared(self) -> Prepared:
         """Raises RestoreRefusedError, DamagedBackupError."""
         found = [(one, self._look(one)) for one in self._wanted]
-        different = [
-            there.seen.name for _, there in found if there is not None and there.standing is StreamStanding.OTHER
-        ]
+        different = [there for _, there in found if there is not None and there.standing is StreamStanding.OTHER]
         if different and not self._options.overwrite:
-            names = ", ".join(different)
+            names = "; ".join(f"{there.seen.name} ({there.why})" for there in different)
             raise RestoreRefusedError(
                 f"already there, and not as in the backup: {names}. Restore under another name (--as), leave what is "
                 "there (--missing), or delete it (--overwrite)"
             )
-        made = [one for one, there in found if there is None or there.standing is StreamStanding.OTHER]
+        made = [one for one, there in found if there is None or not there.standing.is_left]
         self._check_blobs([one for one, there in found if there is None or not there.settled])
         self._check_subjects(made)
         for one in made:
@@ -154,10 +152,14 @@ class RestoreRun:
             return None
         stored = StoredStream(self._storage, one)
         entry = self._journal.entry(seen.name)
-        found = standing_of(self._account, stored, seen, self._options, entry, self._consumers(stored))
+        found = self._standing(stored, seen, entry)
         if found.standing is StreamStanding.EQUAL and not same_config(seen.config, self._config(one), self._ignored):
             self._say(f"{seen.name}: its messages are those of the backup, its configuration is not")
         return found
+
+    def _standing(self, stored: StoredStream, seen: StreamSeen, entry: JournalEntry | None) -> Found:
+        config, consumers = self._config(stored.point), self._consumers(stored)
+        return standing_of(self._account, stored, seen, self._options, entry, config, consumers)
 
     @property
     def _ignored(self) -> tuple[str, ...]:
@@ -198,8 +200,10 @@ class RestoreRun:
         archived(self._consumers(stored))
         config = trial(self._config(one))
         try:
+            if self._account.look(config["name"]) is not None:
+                self._account.api(f"STREAM.DELETE.{config['name']}")  # of a process that was killed
             with self._servers.connect(0) as connection:
-                self._begun(lambda: RestoreTransfer(connection, config, one.state))
+                self._begun(lambda: RestoreTransfer(connection, config, one.state), config["name"])
         except ApiError as error:
             raise RestoreRefusedError(
                 f"{target}: the servers would refuse it, so nothing was deleted: {error}"
@@ -228,7 +232,7 @@ class RestoreRun:
 
     def _one(self, one: StreamPoint, found: Found | None) -> RestoredStream:
         target = self._target(one)
-        if found is not None and found.standing is not StreamStanding.OTHER:
+        if found is not None and found.standing.is_left:
             return self._left(one, found)
         stored = StoredStream(self._storage, one)
         consumers = self._consumers(stored)
@@ -283,42 +287,52 @@ class RestoreRun:
             raise RestoreRefusedError(f"{seen.name}: somebody made it anew meanwhile, so it is not deleted")
         if now is not None:
             self._account.api(f"STREAM.DELETE.{seen.name}")
-            self._say(f"{seen.name}: deleted, as asked")
+            self._say(f"{seen.name}: deleted")
 
     def _transfer(self, sending: Sending, config: Fields, entries: Consumers) -> Fields:
         """Returns the answer to the restore."""
         config = {key: value for key, value in config.items() if key != "sealed"}  # messages could not be put into it
         state = {**sending.stored.point.state, "consumer_count": len(entries)}
-        attempt = 0
+        name, attempt = config["name"], 0
         while True:
             attempt += 1
             try:
                 with self._servers.connect(attempt - 1) as connection:
-                    transfer = self._begun(lambda: RestoreTransfer(connection, config, state))
+                    transfer = self._begun(lambda: RestoreTransfer(connection, config, state), name)
                     return transfer.send(sending.blobs(), entries, sending.check)
             except (PassingError, ApiError) as error:
-                if attempt > 1 and self._is_made(sending.stored.point, config["name"], error):
-                    return {"state": sending.stored.point.state}
-                if attempt >= MAX_ATTEMPTS or not _may_pass(error):
+                if attempt > 1 and isinstance(error, ApiError) and error.err_code in TAKEN:
+                    if self._is_made(sending.stored, name):
+                        return {"state": sending.stored.point.state}
+                elif not _may_pass(error):
                     raise
-                self._say(f"{config['name']}: the restore was interrupted ({error}); trying again")
+                if attempt >= MAX_ATTEMPTS:
+                    raise
+                self._say(f"{name}: the restore was interrupted ({error}); trying again")
                 time.sleep(PAUSE_SECONDS)
 
-    def _is_made(self, point: StreamPoint, name: str, error: JetclusterError) -> bool:
-        """Returns whether the attempt before was successful, and its answer was lost."""
-        if not isinstance(error, ApiError) or error.err_code not in (NAME_TAKEN, NAME_IN_USE):
+    def _is_made(self, stored: StoredStream, name: str) -> bool:
+        """Returns whether the attempt before was successful, and its answer was lost. What it left of a stream is
+        deleted. Raises RestoreRefusedError if somebody else made the stream."""
+        if (seen := self._account.look(name)) is None:
             return False
-        seen = self._account.look(name)
-        return seen is not None and seen.last >= int(point.state["last_seq"])
+        found = self._standing(stored, seen, JournalEntry())
+        if found.standing is StreamStanding.TORN:
+            self._delete(seen)
+            return False
+        if found.standing not in (StreamStanding.EQUAL, StreamStanding.RESTORED):
+            raise RestoreRefusedError(f"{name}: somebody made it meanwhile, and not as in the backup ({found.why})")
+        return True
 
-    def _begun(self, begin: Callable[[], RestoreTransfer]) -> RestoreTransfer:
-        """Begins when the servers have removed the stream of an interrupted attempt, also of a killed process."""
+    def _begun(self, begin: Callable[[], RestoreTransfer], name: str) -> RestoreTransfer:
+        """Begins when the servers have removed the stream of an interrupted attempt, also of a killed process. One that
+        they show is not removed by them."""
         deadline = time.monotonic() + GONE_SECONDS
         while True:
             try:
                 return begin()
             except ApiError as error:
-                if error.err_code not in (NAME_TAKEN, NAME_IN_USE) or time.monotonic() > deadline:
+                if error.err_code not in TAKEN or time.monotonic() > deadline or self._account.look(name) is not None:
                     raise
             time.sleep(PAUSE_SECONDS)
 

@@ -30,6 +30,8 @@ class Servers(FakeAccount):
         self.made = 0
         self.failing: list[BaseException] = []
         """The ends of the next transfers, behind the completion of their streams."""
+        self.tearing: list[BaseException] = []
+        """The ends of the next transfers, in the middle of their streams, which stay, as on nats-server."""
 
     def connect(self, attempt: int) -> contextlib.nullcontext[Servers]:
         return contextlib.nullcontext(self)
@@ -92,6 +94,10 @@ class Transfer:
         made.last = self._state["last_seq"]
         made.consumers = {name: json.loads(entry) for name, entry in entries}
         self._servers.streams[made.name] = made
+        if self._servers.tearing:
+            made.held = {seq: one for seq, one in made.held.items() if seq <= 3}
+            made.last, made.consumers = max(made.held, default=0), {}
+            raise self._servers.tearing.pop(0)
         if self._servers.failing:
             raise self._servers.failing.pop(0)
         return {"state": {"messages": len(made.held)}}

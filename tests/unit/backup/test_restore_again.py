@@ -180,6 +180,45 @@ def test_a_source_that_is_only_read_is_restored_from(monkeypatch: pytest.MonkeyP
     assert len(told) == 2 and "no lock is held" in told[0] and "--missing" in told[1]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_stream_that_was_left_torn_is_made_anew(overwrite: bool) -> None:
+    """As by nats-server: after the tool was killed, and after a lost connection."""
+    site = several()
+    if overwrite:
+        site.servers.streams["S"].add(1)
+    else:
+        site.servers.streams.clear()
+    site.servers.tearing = [ConnectionLostError("gone"), DiedError()]
+    with pytest.raises(DiedError):
+        site.restore(overwrite=overwrite)
+    assert min(one.last for one in site.servers.streams.values()) == 3
+    site.restore(overwrite=overwrite)
+    assert whole(site) and site.servers.streams["S"].held == site.held
+
+
+def test_a_stream_that_somebody_made_after_a_lost_connection_is_left() -> None:
+    site = several()
+    site.servers.streams.clear()
+    other = FakeStream("S")
+    other.add(1, size=3)
+
+    class Lost(ConnectionLostError):
+        def __init__(self) -> None:
+            super().__init__("gone")
+
+        @property
+        def retriable(self) -> bool:
+            for name, one in site.servers.streams.items():
+                other.name, other.config = name, one.config
+                site.servers.streams[name] = other
+            return True
+
+    site.servers.tearing = [Lost()]
+    with pytest.raises(RestoreRefusedError, match="somebody made it meanwhile"):
+        site.restore()
+    assert list(site.servers.streams.values()) == [other]
+
+
 def test_an_answer_that_is_lost_is_no_reason_to_fail() -> None:
     site = several()
     site.servers.streams.clear()

@@ -15,7 +15,7 @@ from tests.unit.backup.site import Site
 
 NOW = "2026-11-01T00:00:00Z"
 """When the stream that is there was made."""
-EQUAL, RESTORED, KEPT, OTHER = StreamStanding
+EQUAL, RESTORED, KEPT, OTHER, TORN = StreamStanding
 
 
 def changed(stream: FakeStream, change: str) -> None:
@@ -30,6 +30,18 @@ def changed(stream: FakeStream, change: str) -> None:
     elif change == "other":
         message = stream.held[5]
         stream.held[5] = message._replace(payload=b"other")
+    elif change == "torn":
+        stream.delete(*range(8, 21))
+        stream.last = 7
+    elif change == "empty":
+        stream.delete(*range(1, 21))
+        stream.last = 0
+    elif change == "empty, other":
+        changed(stream, "empty")
+        changed(stream, "configured")
+    elif change == "begun, used":
+        changed(stream, "torn")
+        stream.add(1, size=3)
     elif change == "configured":
         stream.config = {**stream.config, "description": "new"}
 
@@ -52,7 +64,11 @@ def changed(stream: FakeStream, change: str) -> None:
         ("goes on", JournalEntry(), {}, RESTORED), ("goes on", JournalEntry(NOW), {"overwrite": True}, OTHER),
         ("goes on", JournalEntry("before"), {"overwrite": True}, RESTORED), ("acked", JournalEntry(), {}, OTHER),
         ("other", JournalEntry(), {}, OTHER), ("other", JournalEntry(), {"missing": True}, KEPT),
-        ("", JournalEntry(), {}, EQUAL),
+        ("", JournalEntry(), {}, EQUAL), ("torn", JournalEntry(), {}, TORN), ("empty", JournalEntry(), {}, TORN),
+        ("torn", JournalEntry("before"), {"overwrite": True}, TORN), ("torn", JournalEntry(NOW), {}, OTHER),
+        ("torn", None, {}, OTHER), ("torn", JournalEntry("", NOW), {}, OTHER),
+        ("empty, other", JournalEntry(), {}, OTHER),
+        ("begun, used", JournalEntry(), {}, OTHER),
     ],
 )  # fmt: skip
 def test_standings(change: str, entry: JournalEntry | None, options: dict[str, Any], expected: StreamStanding) -> None:
@@ -64,7 +80,7 @@ def test_standings(change: str, entry: JournalEntry | None, options: dict[str, A
     seen = site.account.look("S")
     assert seen is not None
     found = standing_of(
-        site.account, StoredStream(site.storage, point), seen, RestoreOptions(**options), entry, {}  # type: ignore[arg-type]
+        site.account, StoredStream(site.storage, point), seen, RestoreOptions(**options), entry, point.config, {}  # type: ignore[arg-type]
     )  # fmt: skip
     assert found.standing is expected
     assert found.settled == (entry is not None and entry.done and entry.created == NOW)
