@@ -1,7 +1,7 @@
 """The pages of symptoms (docs/symptoms): what each section shows is what a test has seen.
 
-A section's id is the anchor of its heading. The lines of its `text` blocks are what an operator sees; `…` stands for what
-differs from case to case. A test that makes the symptom calls `shown(id, ...)` with what it has seen.
+A section's id is the anchor of its heading. The lines of its `text` blocks are what an operator sees; `…` stands for
+what differs from case to case. A test that makes the symptom calls `shown(id, ...)` with what it has seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Symptoms of connections (docs/symptoms/connections.md) on real servers: the texts of the pages, and what ends each."""
+"""Symptoms of connections (docs/symptoms/connections.md) on real servers: the texts, and what ends each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symptoms of consumers, mirrors and backups (docs/symptoms) on one server: the texts of the pages, and what ends each."""
+"""Symptoms of consumers, mirrors and backups (docs/symptoms) on one server: the texts, and what ends each."""
 
 from __future__ import annotations
 
