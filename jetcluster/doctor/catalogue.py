@@ -258,7 +258,7 @@ REFUSING: Final = FindingKind(
 BROKEN: Final = FindingKind(
     "JC311", BAD, "A replica cannot be started", "symptoms/replicas.md#a-replica-cannot-be-started",
     "What is stored of it cannot be read",
-    "Look at the log. With other replicas: remove the peer (`STREAM.PEER.REMOVE`) and let it come back",
+    "Look at the log. With other replicas: have it filled anew (docs/runbooks.md, recover a damaged replica)",
 )  # fmt: skip
 ONE_REPLICA: Final = FindingKind(
     "JC312", NOTE, "A stream has one replica in a cluster", "membership/servers.md",
