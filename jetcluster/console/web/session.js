@@ -150,8 +150,14 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
   const answer = message.json();
   answers.set(answer, message);
-  if (answer.ts) heard(answer.ts, wall);
+  const told = timeOf(answer);
+  if (told) heard(told, wall);
   return answer;
+}
+
+/** When a server wrote an answer, RFC 3339; those of a list say it of each entry. */
+function timeOf(answer) {
+  return answer.ts ?? answer.server?.time ?? (answer.streams ?? answer.consumers)?.at(-1)?.ts;
 }
 
 const answers = new WeakMap();

@@ -1,5 +1,6 @@
 // Lists of consumers, the slowest first: of the whole account, and of one stream.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { now } from "../clock.js";
 import { consumersOf, consumersOfAll } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
 import { Act } from "../part/act.js";
@@ -49,7 +50,7 @@ function useList(load, keys) {
         // The first load shows what it has; later ones replace the whole list at the end, so that no row comes and goes.
         const seen = (part) => !over && set((old) => (old.whole ? { ...old, progress: part.rows.length, total: part.total } : { ...old, ...part }));
         const found = await latest.current(seen, () => over);
-        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: Date.now() });
+        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: now() });
       } catch (error) {
         if (!over) set((old) => ({ ...old, error, loading: false }));
       }

@@ -42,7 +42,7 @@ function List() {
   const poll = usePoll(async () => {
     const found = await jsAll("STREAM.LIST", "streams");
     setEvery(found.length > LIVE_UP_TO ? SLOW_MS : LIVE_MS);
-    return { now: Date.now(), found };
+    return { now: performance.now(), found };
   }, every);
   const values = useMemo(() => poll.data && Object.fromEntries(poll.data.found.map((one) => [one.config.name, one.state.last_seq])), [poll.data]);
   const rates = useRates(poll.data?.now ?? 0, values);
