@@ -157,7 +157,8 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
 
 /** When a server wrote an answer, RFC 3339; those of a list say it of each entry. */
 function timeOf(answer) {
-  return answer.ts ?? answer.server?.time ?? (answer.streams ?? answer.consumers)?.at(-1)?.ts;
+  const list = [answer.streams, answer.consumers].find(Array.isArray); // both are numbers in an account's figures
+  return answer.ts ?? answer.server?.time ?? list?.at(-1)?.ts;
 }
 
 const answers = new WeakMap();

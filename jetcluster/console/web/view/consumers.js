@@ -67,6 +67,7 @@ function useList(load, keys) {
 }
 
 function Summary({ list }) {
+  if (!list.rows) return null;
   const rows = list.rows ?? [];
   const sum = (field) => exact(rows.reduce((total, one) => total + one[field], 0));
   const of = (state) => rows.filter((one) => one.state === state).length;
@@ -87,7 +88,7 @@ function List({ list, withStream = false, empty, children }) {
   return html`${list.whole ? html`<${Stale} poll=${list} />` : html`<${Notice} error=${list.error} />`}
     ${list.failed.length > 0 &&
     html`<p class="notice warn">The consumers of ${list.failed.length} streams are missing: ${list.failed.slice(0, 5).map((one) => `${one.stream} (${one.error.message})`).join(", ")}${list.failed.length > 5 ? ", …" : ""}</p>`}
-    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${empty}>
+    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${list.failed.length ? "Of those that answer there are none." : empty}>
       ${children}
       <span class="faint" role="status">${progress(list)}</span>
     <//>`;
