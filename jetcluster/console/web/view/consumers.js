@@ -85,10 +85,11 @@ function Summary({ list }) {
 
 function List({ list, withStream = false, empty, children }) {
   if (!list.rows) return list.error ? html`<${Notice} error=${list.error} />` : html`<p class="loading" role="status">Loading the consumers…</p>`;
+  const none = list.failed.length ? "Of those that answer there are none." : empty;
   return html`${list.whole ? html`<${Stale} poll=${list} />` : html`<${Notice} error=${list.error} />`}
     ${list.failed.length > 0 &&
     html`<p class="notice warn">The consumers of ${list.failed.length} streams are missing: ${list.failed.slice(0, 5).map((one) => `${one.stream} (${one.error.message})`).join(", ")}${list.failed.length > 5 ? ", …" : ""}</p>`}
-    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${list.failed.length ? "Of those that answer there are none." : empty}>
+    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${none}>
       ${children}
       <span class="faint" role="status">${progress(list)}</span>
     <//>`;
