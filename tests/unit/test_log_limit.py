@@ -82,7 +82,7 @@ async def test_connections_that_are_refused_are_marked(tmp_path: Path, caplog: p
     ]
     assert sorted(str(record.msg) for record in records) == [
         "%s - websocket handshake error: %s",
-        "cid %d: authentication refused: %s",
+        "cid %d, %s: authentication refused: %s",
         "leafnode cid %d, %s: TLS handshake error: %s",
     ]
     assert all(record.__dict__.get("from_strangers") for record in records)

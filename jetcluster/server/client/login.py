@@ -188,7 +188,7 @@ class Login:
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
-            log.info("cid %d: authentication refused: %s", client.cid, error, extra=FROM_STRANGERS)
+            log.info("cid %d, %s: authentication refused: %s", client.cid, client.ip, error, extra=FROM_STRANGERS)
             # For monitoring, which shows closed connections.
             client.user = client.user or str(connect.get("user") or connect.get("nkey") or "")
             client.close(reason or "Authentication Failure", text or None)
