@@ -21,8 +21,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
     │   RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, StateError,
-    │   StreamJobError
+    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
+    │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but not one that
     │   is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
