@@ -114,15 +114,16 @@ class LocalCluster:
             await self.cluster.start()
         except BaseException:
             self.failed = True
-            self._end()
+            self.end()
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.failed |= kind is not None
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Also in place of a run."""
         if self.failed:
             print(f"logs and stores are kept in {self.root}")
             self.cluster.kill9_all()

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stage = Stage()
     if missing := "; ".join(filter(None, [prometheus.why_not(), stage.missing])):
         console.print(f"chaos.alerts: not on this machine: {missing}")
-        stage.discard()
+        stage.local.end()
         return 1
     faults = [fault for fault in FAULTS if not args.alert or fault.alert in args.alert]
     without = {rule["alert"] for rule in rules()} - {fault.alert for fault in FAULTS}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from chaos.alerts.stage import EDGE_BYTES, Stage, each_file
+from chaos.nemeses.base import empty
 from jetcluster.store import keys
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.client import create_stream
@@ -21,10 +23,12 @@ FILLER = "filler"
 CHUNK = 1 << 20
 STRANGE = 0xFFFF00
 """A stream that no meta group knows."""
-MARK = b"this message rots"
+MARK = b"a message of %b rots"
 ROTTEN = 1000
 """Messages of a stream whose data rots."""
 RESTARTS = 3
+SEEN = 2.5
+"""Seconds in which Prometheus has scraped a node again."""
 NOTICED = 90.0
 """Seconds in which rot is noticed: a pass over the data begins every 30 s."""
 
@@ -39,12 +43,6 @@ class Fault:
     heal: Act
     fires_within: float = 60.0
     quiet_within: float = 90.0
-    others: frozenset[str] = field(default_factory=frozenset)
-    """Alerts that this fault makes fire as well, by the rules' own sense."""
-
-
-async def _nothing(stage: Stage) -> None:
-    """It is over by itself."""
 
 
 # -- processes
@@ -65,6 +63,7 @@ async def _restart_often(stage: Stage) -> None:
     for _ in range(RESTARTS):
         node.kill9()
         await node.start()
+        await asyncio.sleep(SEEN)
 
 
 async def _lame_duck(stage: Stage) -> None:
@@ -185,22 +184,21 @@ async def _reconfigured(stage: Stage, change: Callable[[str], str]) -> None:
 # -- data
 
 
-async def _rot(stage: Stage, node: Node, stream: str, replicas: int) -> None:
-    """Messages of a new stream that are on the node's disk, and in no memory of it, lose a bit."""
-    dice = random.Random(1)
+async def _rot(stage: Stage, node: Node, stream: str) -> None:
+    """A message of a new stream that is on the node's disk, and in no memory of it, loses a bit."""
+    await stage.api(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [stream.lower()], "num_replicas": 3})
+    dice, mark = random.Random(1), MARK % stream.encode()
     async with stage.connected() as client:
         for _ in range(ROTTEN):
-            await client.request(stream.lower(), MARK + dice.randbytes(1000))
-    if replicas > 1:
-        await stage.current(stream)
+            await client.request(stream.lower(), mark + dice.randbytes(1000))
+    await stage.current(stream)
     await node.stop()
     await node.start()  # with nothing in memory
-    if replicas > 1:
-        await stage.current(stream)
+    await stage.current(stream)
     for path in each_file(node):
-        places = _places(path)
+        places = _places(path, mark)
         if len(places) > ROTTEN // 2:
-            at = places[len(places) // 2] + len(MARK) + 100
+            at = places[len(places) // 2] + len(mark) + 100
             with path.open("r+b") as file:
                 file.seek(at)
                 byte = file.read(1)[0]
@@ -210,46 +208,44 @@ async def _rot(stage: Stage, node: Node, stream: str, replicas: int) -> None:
     raise HarnessError(f"{stream} is in no file of {node.name}: {[path.name for path in each_file(node)]}")
 
 
-def _places(path: Path) -> list[int]:
+def _places(path: Path, mark: bytes) -> list[int]:
     data, found, at = path.read_bytes(), [], -1
-    while (at := data.find(MARK, at + 1)) >= 0:
+    while (at := data.find(mark, at + 1)) >= 0:
         found.append(at)
     return found
 
 
-async def _rot_of_three(stage: Stage) -> None:
-    await stage.api("STREAM.CREATE.ROT", {"name": "ROT", "subjects": ["rot"], "num_replicas": 3})
-    await _rot(stage, stage.nodes[1], "ROT", 3)
+async def _rot_once(stage: Stage) -> None:
+    await _rot(stage, stage.nodes[1], "ROT")
 
 
 async def _renewed(stage: Stage) -> None:
+    await eventually(lambda: _has_renewed(stage.nodes[1]), NOTICED, "the data is not renewed", every=0.5)
+    await stage.nodes[1].wait_ready()
+    await stage.api("STREAM.DELETE.ROT")
+    await stage.current("ORDERS")
+
+
+async def _rot_again(stage: Stage) -> None:
+    """A server whose data rots anew within ten minutes does not renew it: the disk may be failing."""
+    if not _has_renewed(stage.nodes[1]):
+        await _rot_once(stage)
+        await _renewed(stage)
+    await _rot(stage, stage.nodes[1], "AGAIN")
+
+
+async def _new_disk(stage: Stage) -> None:
+    """For one that damages data twice: the server gets all of it from the others."""
     node = stage.nodes[1]
-
-    async def done() -> bool:
-        _, _, after = node.log().partition("and is renewed")
-        return "Server is ready" in after
-
-    await eventually(done, NOTICED, f"{node.name} is not renewed", node, every=0.5)
+    node.kill9()
+    empty(node.store)
+    await node.start()
     await stage.current("ORDERS")
+    await stage.current("AGAIN")
 
 
-async def _rot_of_one(stage: Stage) -> None:
-    async def alone() -> Node:
-        """SOLO on a node that is not the first, which has the leaf link."""
-        for _ in range(20):
-            info = await stage.api("STREAM.CREATE.SOLO", {"name": "SOLO", "subjects": ["solo"], "num_replicas": 1})
-            node = stage.local.cluster.node(info["cluster"]["leader"])
-            if node is not stage.nodes[0]:
-                return node
-            await stage.api("STREAM.DELETE.SOLO")
-        raise HarnessError("SOLO is always on the first node")
-
-    await _rot(stage, await alone(), "SOLO", 1)
-
-
-async def _delete_solo(stage: Stage) -> None:
-    await stage.api("STREAM.DELETE.SOLO")
-    await stage.current("ORDERS")
+def _has_renewed(node: Node) -> bool:
+    return any((node.store / "jetstream" / "quarantine").glob("data-*"))
 
 
 async def _differ(stage: Stage) -> None:
@@ -336,12 +332,13 @@ FAULTS = (
     Fault("JetclusterSyncIntervalsDiffer", "a node is restarted with sync_interval", _sync_interval, _no_sync_interval),
     Fault("JetclusterUpstreamSilent", "nothing comes over the edge's leaf link", _silence, _speak),
     Fault("JetclusterUpstreamLags", "8 KB/s come over the edge's leaf link", _narrow, _widen, quiet_within=180.0),
+    Fault("JetclusterConsumerUnacked", "workers take messages and acknowledge none", _forget_acks, _ack_again),
     Fault("JetclusterStreamsUnassigned", "records of an unknown stream in a node's data",
           _strange_data, _no_strange_data),
     Fault("JetclusterReplicasDiffer", "planted: a follower of a stream with two replicas reads other hashes",
           _differ, _agree),
-    Fault("JetclusterMetricsCut", "planted: the edge shows 500 samples at most", _few_samples, _all_samples),
-    Fault("JetclusterDamageFound", "a bit of a follower's data file flips", _rot_of_three, _renewed, NOTICED, 180.0),
-    Fault("JetclusterReplicaOutOfService", "a bit of a data file flips that holds a stream's only replica",
-          _rot_of_one, _delete_solo, NOTICED, 180.0),
+    Fault("JetclusterMetricsCut", "planted: the edge shows 200 samples at most", _few_samples, _all_samples),
+    Fault("JetclusterDamageFound", "a bit of a node's data flips", _rot_once, _renewed, NOTICED, 180.0),
+    Fault("JetclusterReplicaOutOfService", "a bit flips again, within ten minutes; then a new disk",
+          _rot_again, _new_disk, NOTICED, 180.0),
 )  # fmt: skip

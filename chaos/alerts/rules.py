@@ -20,9 +20,10 @@ SHORTER: Mapping[str, tuple[tuple[str, str], ...]] = {
     "JetclusterRestarts": (("[30m]", "[45s]"),),
     "JetclusterSlowDisk": (("[5m]", "[10s]"),),
     "JetclusterReplicaLags": (("> 60", "> 5"),),
-    "JetclusterDamageFound": (("[1h]", "[45s]"),),
+    "JetclusterDamageFound": (("[1h]", "[45s]"), ("< 3600", "< 45")),
     "JetclusterUpstreamSilent": (("> 30", "> 5"),),
     "JetclusterUpstreamLags": (("> 300", "> 5"),),
+    "JetclusterConsumerUnacked": (("< 600", "< 5"),),
 }
 """Parts of an expression that take their time in earnest, and what they are in a run. Nothing else is changed."""
 

@@ -21,7 +21,7 @@ SLOW = 0.7
 """Seconds of each journal write of the slow node, while it is slow."""
 EDGE_BYTES = 32 << 20
 """The edge's max_file_store."""
-FEW_SAMPLES = 500
+FEW_SAMPLES = 200
 """Samples that one scrape of the edge may have, while its plant is switched on."""
 ACKS_IN_FLIGHT = 50
 """max_ack_pending of the consumer."""
@@ -84,7 +84,7 @@ class Stage:
         self.cut = Switch(self.root / "cut")
         self.paused: Node | None = None
         self.acking = True
-        """Whether the workers of the consumer acknowledge."""
+        """False: the workers of the consumer do not acknowledge."""
         self._leaf_port, port, http = free_ports(3)
         edge = find_server("jetcluster")
         assert edge is not None
@@ -127,10 +127,6 @@ class Stage:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.edge.kill9()
         await self.local.__aexit__(kind)
-
-    def discard(self) -> None:
-        """In place of a run."""
-        self.local._end()
 
     def configure(self, node: Node, text: str) -> None:
         (node.root / "server.conf").write_text(text)
