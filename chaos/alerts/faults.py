@@ -235,11 +235,14 @@ async def _rot_again(stage: Stage) -> None:
 
 
 async def _new_disk(stage: Stage) -> None:
-    """For one that damages data twice: the server gets all of it from the others."""
+    """For one that damages data twice: the server gets all of it from the others. A stream with two replicas cannot
+    lose one."""
     node = stage.nodes[1]
+    await stage.api("STREAM.DELETE.PAIR")
     node.kill9()
     empty(node.store)
     await node.start()
+    await stage.make_pair()
     await stage.current("ORDERS")
     await stage.current("AGAIN")
 

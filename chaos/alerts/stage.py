@@ -151,10 +151,10 @@ class Stage:
     async def _streams(self) -> None:
         async with self.connected() as client:
             await create_stream(client, "ORDERS", ["orders.>"], 3, allow_atomic=True, max_msgs=50_000)
-            await create_stream(client, "PAIR", ["pair"], 2, max_msgs=1000)
             config = {"durable_name": "worker", "ack_policy": "explicit", "max_ack_pending": ACKS_IN_FLIGHT,
                       "ack_wait": int(5e9)}  # fmt: skip
             await client.api("CONSUMER.CREATE.ORDERS.worker", {"stream_name": "ORDERS", "config": config})
+        await self.make_pair()
         async with await self.edge.connect() as client:
             mirror = {"name": "ORDERS", "external": {"api": "$JS.hub.API"}}
             config = {"name": "ORDERS", "mirror": mirror, "num_replicas": 1, "storage": "file", "allow_direct": True,
@@ -204,6 +204,11 @@ class Stage:
 
         await eventually(leads, WITHIN, f"{stream} has no leader", every=0.3)
         return self.local.cluster.node(found)
+
+    async def make_pair(self) -> None:
+        await self.api(
+            "STREAM.CREATE.PAIR", {"name": "PAIR", "subjects": ["pair"], "num_replicas": 2, "max_msgs": 1000}
+        )
 
     async def follower_in_pair(self) -> Node:
         """Raises HarnessError."""
