@@ -186,18 +186,15 @@ class UpstreamLink:
     @property
     def lag_seconds(self) -> float:
         """Age of the newest message here while the upstream has more; of the last word from a silent upstream, which
-        may have had more since; the age at which the newest message came, until a heartbeat says that nothing follows
-        it: on a narrow link a whole window of flow control is under way, which the upstream counts as delivered. Else
-        0."""
+        may have had more since; the age at which the newest message came (what is under way on a narrow link counts
+        as delivered there), until a heartbeat says that nothing follows it. Else 0."""
         silent = self.silent_seconds
         known = silent if silent > QUIET_SECONDS else 0.0
         if not self.last_ts:
             return known
         age = (self._around.clock.time_ns() - self.last_ts) / 1e9
-        if self.lag:
-            return max(known, age)
         late = age - silent
-        return max(known, late) if late > LATE_SECONDS else known
+        return max(known, age if self.lag else late if late > LATE_SECONDS else 0.0)
 
     @property
     def silent_seconds(self) -> float:

@@ -6,7 +6,6 @@ import os
 import tempfile
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetcluster import __version__, native
@@ -26,7 +25,6 @@ from jetcluster.doctor.facts import (
     StreamFacts,
     UpstreamFacts,
 )
-from jetcluster.files import total_bytes
 from jetcluster.model.machines import machine_of
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.monitor.jsz import consumer_count, jetstream_stats, node_name, stream_leader
@@ -88,7 +86,7 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
         removed=engine.joining.removed,
         skew=raft.health.time.skew,
         disk_free=raft.journal.free,
-        disk_size=_disk_size(node),
+        disk_size=raft.journal.disk_size,
         storage=used["storage"],
         max_storage=jetstream.capacity.max_storage,
         reserved_storage=used["reserved_storage"],
@@ -124,14 +122,6 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
 def _silent(engine: JetStream, peer: str, now: float) -> float:
     seen = engine.network.raft.peers.last_seen(peer)
     return max(now - seen, 0.0) if seen else -1.0
-
-
-def _disk_size(node: Node) -> int:
-    assert node.jetstream is not None
-    try:
-        return total_bytes(Path(node.jetstream.store_dir), node.platform.files)
-    except OSError:
-        return 0
 
 
 def _remotes(node: Node) -> tuple[Remote, ...]:

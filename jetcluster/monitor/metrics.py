@@ -326,7 +326,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         out.gauge("jetcluster_node_trouble", "What keeps this server from leading", int(wrong), labels)
     skew = round(raft.health.time.skew, 6)
     out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
-    renewed = node.jetstream.renewed_at if node.jetstream is not None else 0
+    renewed = node.jetstream.renewed_at if node.jetstream else 0
     out.gauge("jetcluster_data_renewed_seconds", "Unix time at which damaged data was set aside; 0: never", renewed)
     journal, replicas = raft.journal, list(engine.replicas.values())
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
@@ -353,7 +353,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (
-        ("disk_full", "Publishes are refused: no space left", int(journal.full)),
+        ("disk_full", "Publishes are refused: no space left", int(raft.full)),
         ("journal_losses", "Groups that lost records to journal damage found at the start", len(raft.losses)),
         ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
         ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),

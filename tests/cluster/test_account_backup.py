@@ -29,7 +29,7 @@ from testkit.client import Client
 from testkit.consumer_client import Jet
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster]
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 HOUR = 3_600_000_000_000
 STREAMS: dict[str, dict[str, Any]] = {

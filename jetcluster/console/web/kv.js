@@ -1,6 +1,7 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
 import { each, readLast } from "./messages.js";
+import { isKey, keySubject, token } from "./names.js";
 import { pause } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
@@ -18,7 +19,7 @@ export class Conflict extends Error {
 }
 
 /** { name, stream, prefix, direct, mirror, config, state, info } of the stream of a bucket. */
-export function bucketOf(info) {
+function bucketOf(info) {
   const { config, state } = info;
   const origin = config.mirror?.name.startsWith(PREFIX) ? config.mirror.name : config.name;
   return {
@@ -39,7 +40,7 @@ export async function buckets() {
 }
 
 export async function bucket(name) {
-  return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
+  return bucketOf(await js(`STREAM.INFO.${PREFIX}${token(name, "bucket")}`));
 }
 
 /** All keys, deleted ones with them, sorted: { keys: [key], kept(key) }: how many revisions. `seen(got, total)` after a page. */
@@ -77,21 +78,21 @@ function entry(bucket, message) {
 
 /** The last entries of some keys. Those beyond `bytes` together are left out. */
 export async function entriesOf(bucket, keys, bytes = 0) {
-  const found = await readLast(bucket.stream, keys.map((key) => bucket.prefix + key), bytes, bucket.direct);
+  const found = await readLast(bucket.stream, keys.filter(isKey).map((key) => bucket.prefix + key), bytes, bucket.direct);
   return found.map((message) => entry(bucket, message));
 }
 
 /** The revisions of a key that are kept, the newest first. */
 export async function historyOf(bucket, key) {
   const found = [];
-  const wanted = { subject: bucket.prefix + key, batch: MOST_REVISIONS, most: MOST_REVISIONS };
+  const wanted = { subject: keySubject(bucket.prefix, key), batch: MOST_REVISIONS, most: MOST_REVISIONS };
   for await (const message of each(bucket.stream, wanted, bucket.direct)) found.push(entry(bucket, message));
   return found.reverse();
 }
 
 /** What the leader has of a key, which nobody has newer; null when it never had a value. */
 export async function current(bucket, key) {
-  const [found] = await readLast(bucket.stream, [bucket.prefix + key], 0, false);
+  const [found] = await readLast(bucket.stream, [keySubject(bucket.prefix, key)], 0, false);
   return found ? entry(bucket, found) : null;
 }
 
@@ -106,7 +107,7 @@ export async function write(bucket, key, value, { expected, operation = "PUT", t
   if (operation !== "PUT") fields.set("KV-Operation", operation);
   if (operation === "PURGE") fields.set("Nats-Rollup", "sub");
   if (ttl) fields.set("Nats-TTL", ttl);
-  const ack = (await raw(bucket.prefix + key, value, fields)).json();
+  const ack = (await raw(keySubject(bucket.prefix, key), value, fields)).json();
   if (WRONG_LAST.has(ack.error?.err_code)) throw new Conflict(key);
   if (ack.error) throw new ApiError(ack.error);
   return ack.seq;

@@ -2,6 +2,7 @@
 import { createInbox, credsAuthenticator, nkeyAuthenticator, wsconnect } from "./vendor/nats.js";
 import { signal } from "./vendor/ui.js";
 import { heard } from "./clock.js";
+import { parse, stringify } from "./json.js";
 import { mayPublish, mayPublishSome } from "./permissions.js";
 
 const KEPT = "jetcluster-login";
@@ -84,6 +85,7 @@ export async function logout() {
   sessionStorage.removeItem(KEPT);
   session.value = null;
   servers = 0;
+  lastHeard.clear();
   await nc?.close();
 }
 
@@ -144,11 +146,20 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
   const from = performance.now();
   const wall = Date.now();
   asked.requests += 1;
-  const message = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
+  const message = await nc.request(subject, typeof body === "string" ? body : stringify(body), { timeout, headers });
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
   const answer = message.json();
+  answers.set(answer, message);
   if (answer.ts) heard(answer.ts, wall);
   return answer;
+}
+
+const answers = new WeakMap();
+/** The message that each answer was read from. */
+
+/** An answer once more, with all digits of its whole numbers: those beyond 2^53 are BigInts. */
+export function exactly(answer) {
+  return parse(answers.get(answer).string());
 }
 
 function nc() {
@@ -160,9 +171,15 @@ export function may(subject) {
   return mayPublish(session.value?.permissions, subject);
 }
 
-/** True when the user may publish to some subject that one of `filters` matches. */
-export function maySome(...filters) {
-  return filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+/** Why the user may not publish to `subject`, or "". */
+export function whyNot(subject) {
+  return may(subject) ? "" : `This user may not publish to ${subject}.`;
+}
+
+/** Why the user may publish to no subject that one of `filters` matches, or "". */
+export function whyNone(...filters) {
+  const some = filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+  return some ? "" : `This user may not publish to ${filters.join(" or ")}.`;
 }
 
 /** Asks the JetStream API: `js("STREAM.INFO.ORDERS", { subjects_filter: ">" })`. Throws ApiError. */
@@ -271,8 +288,15 @@ const gathering = new Set();
 /** Called with what the connection is refused. */
 let servers = 0;
 /** How many answered the last time; 0: not asked yet. */
+const lastHeard = new Map();
+/** Servers by name, and when each has answered, of `performance.now()`. */
+const FORGOTTEN_MS = 600_000;
+/** A server that has been silent for so long is not waited for any more. */
 
-/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Throws when none answers: there is one at least. */
+/**
+ * Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Its `silent` are the names of those that do not
+ * answer now and did before. Throws when none answers: there is one at least.
+ */
 export async function sys(kind, body = {}) {
   const subject = `$SYS.REQ.SERVER.PING.${kind}`;
   if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
@@ -283,8 +307,16 @@ export async function sys(kind, body = {}) {
   if (!found.length) throw new Error(`no server answers ${subject}`);
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
   for (const one of found) if (one.server.time) heard(one.server.time, wall);
+  const silent = silentBeside(found.map((one) => one.server.name));
   if (found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
-  return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
+  return Object.assign(found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error })), { silent });
+}
+
+function silentBeside(names) {
+  const at = performance.now();
+  for (const name of names) lastHeard.set(name, at);
+  for (const [name, when] of lastHeard) if (at - when > FORGOTTEN_MS) lastHeard.delete(name);
+  return [...lastHeard.keys()].filter((name) => !names.includes(name));
 }
 
 export async function sysOne(id, kind, body = {}) {

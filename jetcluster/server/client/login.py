@@ -187,7 +187,7 @@ class Login:
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
-            log.info("cid %d: authentication refused: %s", client.cid, error)
+            log.info("cid %d, %s: authentication refused: %s", client.cid, client.ip, error)
             # For monitoring, which shows closed connections.
             client.user = client.user or str(connect.get("user") or connect.get("nkey") or "")
             client.close(reason or "Authentication Failure", text or None)

@@ -137,6 +137,7 @@ def _servers() -> list[Case]:
         ("JC124", server(certificates=(Certificate("c", 9e4),)), server(certificates=(Certificate("c", 5e6),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub._replace(connected=True),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub,), uptime=5.0)),
+        ("JC126", trouble("deleted"), trouble("journal")),
     ]  # fmt: skip
     return [*troubles, *(Case(code, look_at_server, fires, not_so) for code, fires, not_so in rows)]
 

@@ -52,7 +52,7 @@ class FakeRaft:
         self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
         self.levels = SimpleNamespace(own=2)
-        self.journal = SimpleNamespace(free=1 << 30)
+        self.journal = SimpleNamespace(free=1 << 30, disk_size=1 << 40, missing="")
 
 
 class FakePeers:

@@ -38,7 +38,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     )  # fmt: skip
     engine.network.raft = SimpleNamespace(
         health=engine.network.raft.health, peers=engine.network.raft.peers,
-        journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
+        journal=journal, commit_latency=timed, apply_latency=timed, losses=[], full=False,
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
     engine.runtime.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)

@@ -2,12 +2,14 @@
 import { html, useRef, useState } from "../vendor/ui.js";
 import { condition } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
+import { token } from "../names.js";
+import { Act } from "../part/act.js";
 import { Chart } from "../part/chart.js";
 import { close, confirm, open, tell } from "../part/dialog.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Chip, Figure, Figures, Terms } from "../part/words.js";
 import { go, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, whyNot } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { edit } from "./consumer_form.js";
 import { reset } from "./consumer_reset.js";
@@ -18,7 +20,7 @@ const MOST_POINTS = 1800;
 
 export function Consumer({ stream, name }) {
   const poll = usePoll(async () => {
-    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${stream}.${name}`), js(`STREAM.INFO.${stream}`)]);
+    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${token(stream, "stream")}.${token(name, "consumer")}`), js(`STREAM.INFO.${stream}`)]);
     return { info, of: of.state, now: Date.now() };
   }, LIVE_MS, [stream, name]);
   const past = usePast(poll.data);
@@ -130,7 +132,7 @@ function Actions({ stream, name, info, again }) {
   const at = `${stream}.${name}`;
   const pinned = (info.priority_groups ?? []).filter((one) => one.pinned_client_id);
   const actions = [
-    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, config: info.config, done: again }) },
+    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, info, done: again }) },
     info.paused
       ? { verb: "Resume", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => done(js(`CONSUMER.PAUSE.${at}`, {}), `${name} delivers again.`, again) }
       : { verb: "Pause", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => pause(at, name, again) },
@@ -140,8 +142,7 @@ function Actions({ stream, name, info, again }) {
     { verb: "Delete", subject: `$JS.API.CONSUMER.DELETE.${at}`, danger: true, act: () => remove(stream, name, info) },
   ];
   return html`<div class="actions">${actions.map(({ verb, subject, no = "", danger, act }) => {
-    const reason = no || (may(subject) ? "" : `This user may not publish to ${subject}`);
-    return html`<button key=${verb} type="button" class=${danger ? "danger" : ""} disabled=${Boolean(reason)} title=${reason} onClick=${act}>${verb}</button>`;
+    return html`<${Act} key=${verb} class=${danger ? "danger" : ""} why=${no || whyNot(subject)} act=${act}>${verb}<//>`;
   })}</div>`;
 }
 

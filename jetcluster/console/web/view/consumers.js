@@ -2,11 +2,12 @@
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { consumersOf, consumersOfAll } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
+import { Act } from "../part/act.js";
 import { Notice, Stale } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { to } from "../route.js";
-import { may } from "../session.js";
+import { whyNone } from "../session.js";
 import { edit } from "./consumer_form.js";
 
 const LEAST_MS = 5000;
@@ -23,10 +24,8 @@ export function Consumers() {
 /** The consumers of a stream, with a button to create one. */
 export function ConsumersOf({ stream }) {
   const list = useList((seen, stopped) => consumersOf(stream, seen, stopped), [stream]);
-  const allowed = may(`$JS.API.CONSUMER.CREATE.${stream}.x`);
   return html`<${List} list=${list} empty="This stream has no consumers.">
-    <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.CONSUMER.CREATE"}
-      onClick=${() => edit({ stream, done: list.again })}>Create a consumer</button>
+    <${Act} class="primary" why=${whyNone(`$JS.API.CONSUMER.CREATE.${stream}.>`)} act=${() => edit({ stream, done: list.again })}>New consumer<//>
   <//>`;
 }
 

@@ -11,7 +11,7 @@ const MAX_CHILDREN = 200;
 const MAX_SUBJECTS = 1_000_000;
 
 /** All subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives. */
-export async function subjectsOf(stream, filter = ">") {
+async function subjectsOf(stream, filter = ">") {
   const found = [];
   for (;;) {
     const { state, total } = await js(`STREAM.INFO.${stream}`, { subjects_filter: filter, offset: found.length }, 20_000);
@@ -25,7 +25,7 @@ export async function subjectsOf(stream, filter = ">") {
 }
 
 /** A tree of tokens: { messages, subjects, own, children: Map }, made in slices; null once it is `over()`. */
-export async function treeOf(subjects, wanted = "", over = () => false) {
+async function treeOf(subjects, wanted = "", over = () => false) {
   const root = { messages: 0, subjects: 0, own: 0, children: new Map() };
   const text = wanted.toLowerCase();
   const whole = await inSlices(subjects.length, (at) => add(root, subjects[at], text), over);
