@@ -1,4 +1,6 @@
-"""`helm upgrade` from chart and image of the commit before to these, under load, and `helm rollback`."""
+"""`helm upgrade` from chart and image of the commit before to these, under load, and `helm rollback`.
+
+`JETCLUSTER_PREVIOUS` names another commit, branch or tag to begin with."""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ import time
 
 import pytest
 
-from testkit.previous import commit_before, unpacked
+from testkit.previous import unpacked
 from tests.kubernetes.conftest import Say
 from tests.kubernetes.kube import helm, warnings
 from tests.kubernetes.load import LIMIT, load
 from tests.kubernetes.plane.folders import CHART, TOP
+from tests.kubernetes.plane.images import previous
 from tests.kubernetes.release import Release, account
 
 
@@ -20,7 +23,7 @@ def images(release: Release) -> set[str]:
 
 
 async def test_upgrade_and_rollback(release: Release, say: Say) -> None:
-    commit = commit_before(TOP)
+    commit = previous()
     if not commit:
         pytest.skip("no commit before this one here: there is nothing to upgrade from")
     release.chart = unpacked(TOP, commit).resolve() / "deploy" / "helm" / "jetcluster"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from testkit.previous import commit_before, unpacked
+from testkit.previous import commit_before, git, unpacked
 from tests.kubernetes.plane.folders import BUILDER, IMAGES, KEPT, PAUSE, TOP
 from tests.kubernetes.plane.needs import PATH
 
@@ -23,6 +23,12 @@ NOW: Final = "jetcluster:now"
 BEFORE: Final = "jetcluster:before"
 PAUSE_NAME: Final = "localhost/pause:1"
 PAUSE_SOURCE: Final = "int pause(void); int main(void) { for (;;) pause(); }\n"
+
+
+def previous() -> str:
+    """The commit that is upgraded from: the one before this, or JETCLUSTER_PREVIOUS. "" where there is none."""
+    asked = os.environ.get("JETCLUSTER_PREVIOUS", "")
+    return git(TOP, "rev-parse", "--verify", "--quiet", f"{asked}^{{commit}}") if asked else commit_before(TOP)
 
 
 def build() -> None:
@@ -33,7 +39,7 @@ def build() -> None:
     with _daemon() as env:
         names = [NOW]
         _build(TOP, NOW, env)
-        if commit := commit_before(TOP):
+        if commit := previous():
             _build(unpacked(TOP, commit).resolve(), BEFORE, env)
             names.append(BEFORE)
         subprocess.run(["docker", "save", "-o", str(IMAGES), *names], env=env, check=True)
