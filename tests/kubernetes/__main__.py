@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kubernetes.plane import binaries, images, needs
-from tests.kubernetes.plane.folders import TOP
+from tests.kubernetes.plane.folders import FIGURES, TOP
 from tests.kubernetes.plane.machine import remove_groups
 from tests.kubernetes.plane.plane import Plane
 
 UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 INIT = '"$@"; exit $?'
 """A shell is process 1 of the namespaces, as it also waits for orphans."""
+AT_ONCE = ("-n", "2", "--dist", "loadfile")
+"""Most of the time of a rolling restart is waiting: for leaderships, clients and probes."""
 INSIDE = "--inside"
 
 
@@ -50,6 +52,8 @@ def inside(folder: Path, words: Sequence[str]) -> int:
     # Mounts made here are to be seen by containers, and by nobody outside.
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     with Plane(folder / "plane") as plane:
+        FIGURES.parent.mkdir(exist_ok=True)
+        FIGURES.write_text("")
         env = {**os.environ, "JETCLUSTER_PLANE": str(folder), "KUBECONFIG": str(plane.kubeconfig)}
         if "--hold" in words:
             enter = f"nsenter -t PID -n -m -p env JETCLUSTER_PLANE={folder} KUBECONFIG={plane.kubeconfig} bash"
@@ -58,7 +62,9 @@ def inside(folder: Path, words: Sequence[str]) -> int:
             )
             return subprocess.run(["sleep", "infinity"], check=False).returncode
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-rs", *(words or ["tests/kubernetes"])], env=env, check=False
+            [sys.executable, "-m", "pytest", "-q", "-rs", *AT_ONCE, *(words or ["tests/kubernetes"])],
+            env=env,
+            check=False,
         ).returncode
 
 

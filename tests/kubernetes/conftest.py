@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.kube import plane_folder
-from tests.kubernetes.plane.folders import TOP
+from tests.kubernetes.plane.folders import FIGURES
 from tests.kubernetes.release import Release
 from tests.kubernetes.volumes import make_class
 
-FIGURES = TOP / "build" / "kubernetes.md"
 HERE = Path(__file__).parent
 Say = Callable[[str], None]
 
@@ -38,20 +37,13 @@ def volumes() -> Path:
     return folder / "volumes"
 
 
-@pytest.fixture(scope="session")
-def _page() -> Path:
-    FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text("")
-    return FIGURES
-
-
 @pytest.fixture
-def say(request: pytest.FixtureRequest, _page: Path) -> Say:
+def say(request: pytest.FixtureRequest) -> Say:
     """Writes a row of the table that docs/deploy/kubernetes-tests.md shows, and prints it."""
 
     def write(text: str) -> None:
         row = f"| `{request.node.path.name}::{request.node.name}` | {text} |\n"
-        with _page.open("a") as page:
+        with FIGURES.open("a") as page:
             page.write(row)
         print(row, end="")
 

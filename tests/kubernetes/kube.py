@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 import os
+import ssl
 import subprocess
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +52,35 @@ def apply(*objects: Object) -> None:
     kubectl("apply", "-f", "-", text=yaml.safe_dump_all(objects))
 
 
+GROUPS = {"statefulsets": "apis/apps/v1", "jobs": "apis/batch/v1", "cronjobs": "apis/batch/v1"}
+"""Of the kinds that are not of the core API."""
+
+
+@functools.cache
+def _access() -> tuple[str, ssl.SSLContext, dict[str, str]]:
+    """URL, TLS and headers of the API server, out of the file that kubectl reads."""
+    config = json.loads(Path(os.environ["KUBECONFIG"]).read_text())
+    (cluster,), (user,) = config["clusters"], config["users"]
+    context = ssl.create_default_context(cafile=cluster["cluster"]["certificate-authority"])
+    return cluster["cluster"]["server"], context, {"Authorization": f"Bearer {user['user']['token']}"}
+
+
+def _read(kind: str, namespace: str, rest: str) -> Object:
+    """Without kubectl, whose start takes a fifth of a second of processor time: tests ask often."""
+    server, context, headers = _access()
+    within = "" if kind == "nodes" else f"namespaces/{namespace}/"
+    url = f"{server}/{GROUPS.get(kind, 'api/v1')}/{within}{kind}{rest}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), context=context, timeout=30) as answer:
+        return dict(json.load(answer))
+
+
 def get(kind: str, name: str, namespace: str = "default") -> Object:
-    return dict(json.loads(kubectl("get", kind, name, "-n", namespace, "-o", "json")))
+    """`kind` as in the API's paths, e.g. pods. Raises HTTPError."""
+    return _read(kind, namespace, f"/{name}")
 
 
 def items(kind: str, namespace: str = "default", selector: str = "") -> list[Object]:
-    chosen = ["-l", selector] if selector else []
-    return list(json.loads(kubectl("get", kind, "-n", namespace, *chosen, "-o", "json"))["items"])
+    return list(_read(kind, namespace, f"?labelSelector={urllib.parse.quote(selector)}")["items"])
 
 
 def helm(*words: str, within: float = 900.0) -> Done:
@@ -70,7 +96,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def secret(name: str, namespace: str = "default") -> dict[str, str]:
-    data = get("secret", name, namespace)["data"]
+    data = get("secrets", name, namespace)["data"]
     return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
 

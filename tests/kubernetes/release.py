@@ -71,7 +71,7 @@ class Release:
 
     def service(self, suffix: str = "") -> str:
         """The address of its service."""
-        return str(get("service", self.full + suffix, self.namespace)["spec"]["clusterIP"])
+        return str(get("services", self.full + suffix, self.namespace)["spec"]["clusterIP"])
 
     @property
     def url(self) -> str:

@@ -30,7 +30,7 @@ async def ended(release: Release, job: str) -> str:
     """The log of a job that succeeded."""
 
     def state() -> str:
-        status = get("job", job, release.namespace).get("status", {})
+        status = get("jobs", job, release.namespace).get("status", {})
         return "succeeded" if status.get("succeeded") else "failed" if status.get("failed") else ""
 
     await until(state, 180, f"the job {job} has ended")

@@ -37,7 +37,7 @@ def disks(release: Release, volumes: Path) -> Iterator[dict[str, Path]]:
 async def resize(release: Release, disks: dict[str, Path]) -> None:
     """Does what a storage driver does: sees a claim that asks for more, makes its disk larger, and says so."""
     while True:
-        for claim in await asyncio.to_thread(items, "pvc", release.namespace):
+        for claim in await asyncio.to_thread(items, "persistentvolumeclaims", release.namespace):
             name = claim["metadata"]["name"]
             asked, has = claim["spec"]["resources"]["requests"]["storage"], claim["status"].get("capacity", {})
             if name in disks and asked == f"{LARGE}Mi" and has.get("storage") != asked:

@@ -6,6 +6,7 @@ import asyncio
 import urllib.error
 import urllib.request
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from testkit.client import Client
@@ -38,31 +39,28 @@ def test_metrics_of_each_pod(release: Release) -> None:
 
 
 async def test_passwords_stay_and_let_the_operator_in(release: Release) -> None:
-    """`jetcluster status` as docs/deploy/kubernetes.md says it; an upgrade makes no other passwords."""
+    """`jetcluster status` by a user of the system account; an upgrade, here one that turns the console on, makes no
+    other passwords."""
+    with pytest.raises((TimeoutError, urllib.error.URLError)):
+        await asyncio.to_thread(fetch, f"http://{release.service()}:8222/ui/")  # it is off by default
     password = release.system_password()
     pod = f"{release.full}-0"
     words = ("env", "NATS_USER=system", f"NATS_PASSWORD={password}", "jetcluster", "status")
     said = await asyncio.to_thread(release.say, pod, *words)
     assert all(f"{release.full}-{n}" in said for n in range(3)), said
-    release.upgrade("podTemplate.annotations.restarted=1")
+    release.upgrade("console.enabled=true")
     assert release.system_password() == password
     assert (await asyncio.to_thread(release.say, pod, *words)).count(release.full) >= 3
 
 
-async def test_console_through_the_service(release: Release) -> None:
-    try:
-        fetch(f"http://{release.service()}:8222/ui/")
-        raise AssertionError("the service has the monitoring port, though the console is off")
-    except (TimeoutError, urllib.error.URLError):
-        pass
-    release.upgrade("console.enabled=true")
+def test_console_through_the_service(release: Release) -> None:
     assert "<html" in fetch(f"http://{release.service()}:8222/ui/")
     # Its page asks the same port for everything else.
     assert fetch(f"http://{release.service()}:8222/healthz")
 
 
 def test_a_normal_stop_of_a_pod_warns_of_nothing(release: Release) -> None:
-    """The upgrades above have stopped every pod."""
+    """The upgrade above has stopped every pod."""
     assert not warnings(release.namespace, ("FailedPreStopHook", "BackOff", "FailedMount"))
     killing = [word for word in kubectl("get", "events", "-n", release.namespace).splitlines() if "Killing" in word]
     assert killing, "no pod was stopped: this test would be empty"

@@ -61,7 +61,7 @@ async def test_three_five_three_five(release: Release, say: Say) -> None:
                 assert set().union(*(await holders(release)).values()) <= stay
                 assert not items("jobs", release.namespace), "the hook's job stays"
                 await check_spread(release, turn - 1)
-    claims = [claim["metadata"]["name"] for claim in items("pvc", release.namespace)]
+    claims = [claim["metadata"]["name"] for claim in items("persistentvolumeclaims", release.namespace)]
     assert len(claims) == 5, "the claims of pods that went stay"
     for number in (3, 4):
         assert "jetstream-removed-" in release.say(f"{release.full}-{number}", "ls", "/data")
