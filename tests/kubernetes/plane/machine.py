@@ -41,13 +41,12 @@ def hierarchies() -> list[Path]:
 
 def remove_groups() -> None:
     """Control groups outlive the namespaces; nobody is in them any more then."""
-    for top in hierarchies():
-        for group in top.glob(f"{GROUP}*"):
-            for folder, _, _ in os.walk(group, topdown=False):
-                try:
-                    Path(folder).rmdir()
-                except OSError as error:
-                    print(f"kubernetes: {folder} stays: {error}", flush=True)
+    for group in (*CGROUPS.glob(f"{GROUP}*"), *CGROUPS.glob(f"*/{GROUP}*")):
+        for folder, _, _ in os.walk(group, topdown=False):
+            try:
+                Path(folder).rmdir()
+            except OSError as error:
+                print(f"kubernetes: {folder} stays: {error}", flush=True)
 
 
 class Machine:

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -41,8 +42,9 @@ class Plane:
             bridge()
             self._start_server()
             self._start_controllers()
+            with ThreadPoolExecutor() as pool:  # each unpacks the images, which takes half a minute
+                list(pool.map(lambda machine: machine.start_runtime(self._processes), self.machines))
             for machine in self.machines:
-                machine.start_runtime(self._processes)
                 machine.start_kubelet(self._processes)
             self._until_ready()
         except BaseException:
@@ -143,7 +145,8 @@ def bridge() -> None:
     """Raises CalledProcessError: this process must be in a network namespace of its own, and root."""
     for words in (
         "ip link set lo up", f"ip link add {BRIDGE} type bridge", f"ip addr add {HOST}/16 dev {BRIDGE}",
-        f"ip link set {BRIDGE} up", "iptables -P FORWARD ACCEPT",
+        f"ip link set {BRIDGE} up",
+        f"ip route add {SERVICES} dev {BRIDGE}", "iptables -P FORWARD ACCEPT",
     ):  # fmt: skip
         subprocess.run(words.split(), check=True)
     for key in ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"):
