@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import nats
@@ -20,6 +22,9 @@ from testkit.ledger import Ledger
 WORKERS = 8
 LIMIT = 2.0
 """Seconds between two acks that a client sees, at most."""
+PATIENCE = 1.0
+"""Seconds until a message without an answer is sent again. What is under way when a connection ends gets none: the
+client does not say so, and would wait as long as it was told."""
 
 
 async def connect(url: str, **options: Any) -> NATS:
@@ -38,11 +43,30 @@ async def make_stream(client: NATS, name: str, replicas: int = 3) -> None:
     )  # fmt: skip
 
 
+@dataclass
+class Book(Ledger):
+    """What a publisher knows, and when it lost its connection or got another one."""
+
+    events: list[tuple[float, str]] = field(default_factory=list)
+
+    def note(self, what: str) -> None:
+        self.events.append((time.monotonic(), what))
+
+    def gaps(self) -> str:
+        """Those of a second and more, with what happened to the connection in them, for the page."""
+        said = []
+        for before, after in itertools.pairwise(self.ack_times):
+            if after - before >= 1:
+                seen = [f"{what} after {at - before:.1f} s" for at, what in self.events if before <= at <= after]
+                said.append(f"{after - before:.1f} s ({', '.join(seen) or 'connected'})")
+        return f"longest gap {self.longest_gap():.1f} s" + (f"; gaps from 1 s on: {', '.join(said)}" if said else "")
+
+
 class Publisher:
     """Eight tasks on one connection, each with one message at a time under way."""
 
-    def __init__(self, client: NATS, stream: str, ledger: Ledger) -> None:
-        self._js: JetStreamContext = client.jetstream(timeout=3)
+    def __init__(self, client: NATS, stream: str, ledger: Book) -> None:
+        self._js: JetStreamContext = client.jetstream(timeout=PATIENCE)
         self._stream, self._ledger = stream, ledger
         self.again = 0
         self._stopped = False
@@ -79,12 +103,19 @@ class Publisher:
 
 
 @asynccontextmanager
-async def load(url: str, stream: str, *, tls: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Ledger]:
+async def load(url: str, stream: str, *, tls: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Book]:
     """Publishes meanwhile. At the end everything that was sent is acked; the stream is made if need be."""
     if tls is not None:
         options["tls"] = tls
-    client = await connect(url, **options)
-    ledger = Ledger()
+    ledger = Book()
+
+    async def lost() -> None:
+        ledger.note("disconnected")
+
+    async def found() -> None:
+        ledger.note(f"connected to {client.connected_url.netloc if client.connected_url else 'nobody'}")
+
+    client = await connect(url, disconnected_cb=lost, reconnected_cb=found, **options)
     await make_stream(client, stream)
     publisher = Publisher(client, stream, ledger)
     task = asyncio.create_task(publisher.run())

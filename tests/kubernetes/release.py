@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 from testkit.client import Client
-from testkit.ledger import Ledger, check_exactly_once, read_all, wait_direct
+from testkit.ledger import check_exactly_once, read_all, wait_direct
 from tests.kubernetes.kube import Done, Object, get, helm, is_ready, items, kubectl, secret, until
+from tests.kubernetes.load import Book
 from tests.kubernetes.plane.folders import CHART
 from tests.kubernetes.volumes import make_volumes, remove_volumes
 
@@ -101,7 +102,7 @@ class Release:
         return f"{wide}\n{events[-3000:]}\n{logs[-6000:]}"
 
 
-async def account(release: Release, stream: str, ledger: Ledger) -> str:
+async def account(release: Release, stream: str, ledger: Book) -> str:
     """Reads the stream from each pod: every acked message is there once, at its place, and all pods have the same.
 
     Returns the figures for the page."""
@@ -118,4 +119,4 @@ async def account(release: Release, stream: str, ledger: Ledger) -> str:
         copies[pod] = upto
     first, *others = copies.values()
     assert all(other == first for other in others), "pods have different messages"
-    return f"{len(ledger.acked)} acked, all on each of {len(copies)} pods; longest gap {ledger.longest_gap():.1f} s"
+    return f"{len(ledger.acked)} acked, all on each of {len(copies)} pods; {ledger.gaps()}"

@@ -48,7 +48,7 @@ async def test_tls_from_secrets(release: Release, say: Say, tmp_path: Path) -> N
         await asyncio.to_thread(release.upgrade, "config.cluster.replicas=3", within=900)
         await release.until_ready(3)
         took = time.monotonic() - start
-    say(f"five nodes to three over TLS in {took:.0f} s; {len(ledger.acked)} acked, gap {ledger.longest_gap():.1f} s")
+    say(f"five nodes to three over TLS in {took:.0f} s; {len(ledger.acked)} acked; {ledger.gaps()}")
     client = await nats.connect(url, tls=trusted, tls_hostname=service)
     state = (await client.jetstream().stream_info("TLS")).state
     await client.close()
