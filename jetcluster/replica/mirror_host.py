@@ -6,6 +6,7 @@ while the log says that the mirror is close to it. An unreachable upstream does 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -16,13 +17,14 @@ from jetcluster.mirror.ports import LinkDependencies, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.reads.confirm import confirmed_last
+from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, ToldStream, confirmed_last, told_at
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.apply.sourced import Cursor
+from jetcluster.stream.lead.answers import PubAcks
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.rules import StreamRules, short_hash
 
@@ -104,8 +106,9 @@ class MirroredStream:
     upstream that answers, which holds all that its clients were acked.
 
     For an upstream in the same cluster its leader is asked for the last sequence, and the answer waits until the mirror
-    has it; without a leader the mirror answers 503 (`ReadConfirmations`), except for messages by sequence, which never
-    change. Answers for an upstream elsewhere, or a deleted one, are as old as the mirror.
+    has it, except for messages by sequence, which never change. Without a leader the mirror answers those who were told
+    of nothing that it lacks, and others with 503 (`ReadConfirmations`). Answers for an upstream elsewhere, or a deleted
+    one, are as old as the mirror.
 
     A mirror does not answer for a stream that merely has the upstream's name: one of this account where the upstream is
     elsewhere, or one that was created anew."""
@@ -113,9 +116,12 @@ class MirroredStream:
     may_change = True
     role = "mirror"
 
-    def __init__(self, replica: ReplicaState) -> None:
+    def __init__(self, replica: ReplicaState, domain: str) -> None:
         self._known = replica.known
         self._replica = replica
+        self._domain = domain
+        self._unled_until = 0.0
+        """Nobody leads the upstream, as far as all nodes said; they are asked again after this time."""
 
     @property
     def name(self) -> str:
@@ -155,7 +161,28 @@ class MirroredStream:
     async def confirmed(self) -> int | None:
         """Return the last sequence of the upstream."""
         upstream = self._upstream
-        return await confirmed_last(self._replica.network, upstream.gid) if upstream is not None else self.reached()
+        if upstream is None:
+            return self.reached()
+        network, now = self._replica.network, self._replica.runtime.clock.monotonic
+        if network.leaders.get(upstream.gid) is None and now() < self._unled_until:
+            return None
+        found = await confirmed_last(network, upstream.gid)
+        if found is None and network.leaders.get(upstream.gid) is None:
+            self._unled_until = now() + UNLED_SECONDS
+        return found
+
+    async def tell(self, reads: list[Read]) -> None:
+        """Set `told` of reads: the last sequence of the upstream that their requesters were told of."""
+        upstream = self._upstream
+        if upstream is None:
+            return
+        acks = PubAcks(upstream.name, self._domain or None)
+        stream = ToldStream(upstream.account, acks.stream, upstream.created_ns)
+        by_origin: dict[Origin | None, list[Read]] = {}
+        for read in reads:
+            by_origin.setdefault(read.origin, []).append(read)
+        network, bus = self._replica.network, self._replica.bus
+        await asyncio.gather(*[told_at(network, bus, stream, some) for some in by_origin.values()])
 
     def reached(self) -> int:
         return self._replica.store.last_seq

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
 from jetcluster.replica.reads.answers import Answers
-from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
+from jetcluster.replica.reads.confirm import Read, ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
@@ -71,10 +71,15 @@ class AskedStream(Protocol):
     def reached(self) -> int:
         """The index that this replica has reached, in the same measure."""
 
+    @property
+    def tell(self) -> Callable[[list[Read]], Awaitable[None]] | None:
+        """See `ReadConfirmations`."""
+
 
 class OwnStream:
     """The stream of the replica itself."""
 
+    tell = None
     may_change = False
     is_another = False
 
@@ -137,7 +142,9 @@ class Membership:
         self.waits = ReadWaits(runtime.clock, runtime.timers)
         self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
-        self.confirmations = ReadConfirmations(runtime.clock, runtime.timers, asked.confirmed, asked.reached)
+        self.confirmations = ReadConfirmations(
+            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell
+        )
         self.queues = self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting
         self._requests = 0
 
@@ -350,6 +357,8 @@ class Membership:
                     functools.partial(then, *request, origin),
                     functools.partial(self._hand_on, *request),
                     functools.partial(self.answers.refuse, reply),
+                    origin,
+                    reply,
                 )
                 return
             told = group.told_index
