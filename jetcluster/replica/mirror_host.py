@@ -6,7 +6,6 @@ while the log says that the mirror is close to it. An unreachable upstream does 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -17,16 +16,16 @@ from jetcluster.mirror.ports import LinkDependencies, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, ToldStream, confirmed_last, told_at
+from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, tell
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.apply.sourced import Cursor
-from jetcluster.stream.lead.answers import PubAcks
+from jetcluster.stream.read.freshness import FreshnessError
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.rules import StreamRules, short_hash
+from jetcluster.stream.rules import DEFAULT, WEAK, StreamRules, short_hash
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link that make it omit or change messages of the upstream."""
@@ -113,6 +112,7 @@ class MirroredStream:
     A mirror does not answer for a stream that merely has the upstream's name: one of this account where the upstream is
     elsewhere, or one that was created anew."""
 
+    answers_unled = True
     may_change = True
     role = "mirror"
 
@@ -156,7 +156,8 @@ class MirroredStream:
         return cursor is not None and cursor.lag < (MAX_LAG_MESSAGES if joined else CURRENT_MESSAGES)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
-        return self._upstream is not None and not self._has(payload)
+        upstream = self._upstream
+        return upstream is not None and self.consistency != WEAK and not self._has(payload)
 
     async def confirmed(self) -> int | None:
         """Return the last sequence of the upstream."""
@@ -174,15 +175,20 @@ class MirroredStream:
     async def tell(self, reads: list[Read]) -> None:
         """Set `told` of reads: the last sequence of the upstream that their requesters were told of."""
         upstream = self._upstream
-        if upstream is None:
-            return
-        acks = PubAcks(upstream.name, self._domain or None)
-        stream = ToldStream(upstream.account, acks.stream, upstream.created_ns)
-        by_origin: dict[Origin | None, list[Read]] = {}
-        for read in reads:
-            by_origin.setdefault(read.origin, []).append(read)
-        network, bus = self._replica.network, self._replica.bus
-        await asyncio.gather(*[told_at(network, bus, stream, some) for some in by_origin.values()])
+        if upstream is not None:
+            await tell(self._replica, upstream, self._domain, reads)
+
+    @property
+    def consistency(self) -> str:
+        upstream = self._upstream
+        return DEFAULT if upstream is None else upstream.config.get("read_consistency") or DEFAULT
+
+    @property
+    def provable(self) -> bool:
+        return self._upstream is not None
+
+    def knows_all_told(self, origin: Origin) -> bool:
+        return False
 
     def reached(self) -> int:
         return self._replica.store.last_seq
@@ -191,7 +197,7 @@ class MirroredStream:
         """True when the request is for one message by its sequence, and the mirror has it."""
         try:
             request = GetRequest.decode(payload) if payload else None
-        except MalformedRequest:
+        except (MalformedRequest, FreshnessError):
             return False
         if request is None or request.given not in (["seq"], ["seq", "no_hdr"]):
             return False

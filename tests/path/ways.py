@@ -56,7 +56,7 @@ WAYS: Final = (
         "direct-get",
         "Direct Get",
         35,
-        15,
+        16,
         "A client reads a message by its sequence.",
     ),
 )

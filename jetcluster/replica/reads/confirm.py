@@ -23,7 +23,7 @@ and a majority confirms that it leads. This costs a round trip, which a read on 
 
 When no leader says, or none within PATIENCE_SECONDS, a mirror still answers those who were told of nothing that it
 lacks (`Bus.told`): reads go on when an upstream is lost with its node. A client of another node is asked for there
-(`told_at`). Others wait for a leader, or for the messages on their way, and get a 503 after MAX_SECONDS.
+(`tell`). Others wait for a leader, or for the messages on their way, and get a 503 after MAX_SECONDS.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Assignment
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
+from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.stream.lead.answers import PubAcks
 
 if TYPE_CHECKING:
     from jetcluster.raft.api import RaftGroup
@@ -118,12 +121,16 @@ _BLANK = b" "
 class Read:
     """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it."""
 
-    __slots__ = ("answer", "deadline", "give_up", "origin", "refuse", "reply", "told")
+    __slots__ = ("answer", "deadline", "give_up", "origin", "refuse", "reply", "strict", "told")
 
-    def __init__(self, origin: Origin | None, reply: bytes, answer: Call, give_up: Call, refuse: Call) -> None:
+    def __init__(
+        self, origin: Origin | None, reply: bytes, answer: Call, give_up: Call, refuse: Call, *, strict: bool = False
+    ) -> None:
         self.origin, self.reply = origin, reply
         self.answer, self.give_up, self.refuse = answer, give_up, refuse
         self.deadline = 0.0
+        self.strict = strict
+        """It is not answered without a leader."""
         self.told: int | None = None
         """The last sequence that its requester was told of; None: not known yet."""
 
@@ -159,14 +166,24 @@ async def _ask(network: Network, leader: str | None, method: str, gid: int) -> i
     return int(found)
 
 
-async def told_at(network: Network, bus: Bus, stream: ToldStream, reads: Sequence[Read]) -> None:
-    """Set `told` of reads of clients of this node, and of one other node, which is asked; unchanged when it does not
-    say."""
+async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Sequence[Read]) -> None:
+    """Set `told` of reads: the last sequence of the stream that PubAcks told their requesters of. Other nodes are asked
+    for their clients; unchanged where one does not say."""
+    acks = PubAcks(stream.name, domain or None)
+    found = ToldStream(stream.account, acks.stream, stream.created_ns)
+    by_origin: dict[Origin | None, list[Read]] = {}
+    for read in reads:
+        by_origin.setdefault(read.origin, []).append(read)
+    await asyncio.gather(*[_told_at(replica, found, some) for some in by_origin.values()])
+
+
+async def _told_at(replica: ReplicaState, stream: ToldStream, reads: Sequence[Read]) -> None:
+    """Do `tell` for reads of one origin."""
     origin = reads[0].origin
     peer = getattr(origin, "peer_id", "") if origin is not None and origin.kind == "peer" else ""
     if not peer:
         for read in reads:
-            read.told = bus.told(read.reply, stream.stream, stream.created)
+            read.told = replica.bus.told(read.reply, stream.stream, stream.created)
         return
     account = stream.account.encode()
     head = _TOLD.pack(stream.created, len(account), len(stream.stream)) + account + stream.stream
@@ -174,7 +191,7 @@ async def told_at(network: Network, bus: Bus, stream: ToldStream, reads: Sequenc
         some = reads[place : place + MAX_ASKED_REPLIES]
         body = head + _BLANK.join([read.reply for read in some])
         try:
-            answer = await network.mesh.call(peer, TOLD_METHOD, body, PATIENCE_SECONDS)
+            answer = await replica.network.mesh.call(peer, TOLD_METHOD, body, PATIENCE_SECONDS)
         except MeshError:
             return
         if len(answer) == len(some) * _U64.size:
@@ -183,7 +200,7 @@ async def told_at(network: Network, bus: Bus, stream: ToldStream, reads: Sequenc
 
 
 def answer_told(bus: Callable[[str], Bus], payload: bytes) -> bytes:
-    """Answer the question of `told_at` at the clients' node. Raises MeshError."""
+    """Answer the question of `tell` at the clients' node. Raises MeshError."""
     try:
         created, account_size, stream_size = _TOLD.unpack_from(payload)
         place = _TOLD.size + account_size
@@ -222,19 +239,31 @@ class ReadConfirmations:
         """Reads that wait for a leader after one was asked in vain."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
+        self._proof: tuple[float, int] | None = None
+        """When a leader was asked that then answered, and its answer."""
+        self._proven: float | None = None
         self._looked = 0.0
         """When those in `_unled` were last looked at."""
         self._task: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
 
-    def hold(self, answer: Call, give_up: Call, refuse: Call, origin: Origin | None = None, reply: bytes = b"") -> None:
+    def hold(
+        self,
+        answer: Call,
+        give_up: Call,
+        refuse: Call,
+        origin: Origin | None = None,
+        reply: bytes = b"",
+        *,
+        strict: bool = False,
+    ) -> None:
         """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
         `refuse` when no leader has answered for MAX_SECONDS or too many reads wait. `origin`, `reply`: the requester
-        and the subject of the answer."""
+        and the subject of the answer. `strict`: it needs a leader in any case."""
         if len(self._coming) + len(self._asked) + len(self._unled) >= MAX_WAITING:
             refuse()
             return
-        read = Read(origin, reply, answer, give_up, refuse)
+        read = Read(origin, reply, answer, give_up, refuse, strict=strict)
         read.deadline = self._clock.monotonic() + MAX_SECONDS
         self._coming.append(read)
         self._came.set()
@@ -243,12 +272,20 @@ class ReadConfirmations:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def proven_at(self) -> float | None:
+        """The time up to which this replica provably has all that was committed; None without a proof."""
+        if self._proof is not None and self._proof[1] <= self._reached():
+            self._proven, self._proof = self._proof[0], None
+        return self._proven
+
     def advanced(self) -> None:
         """Note that the replica has advanced."""
         self.waits.applied(self._reached())
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
+        self._proof = self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
         if self._task is not None:
@@ -266,7 +303,10 @@ class ReadConfirmations:
         while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
             self._came.clear()
+            began = self._clock.monotonic()
             wanted = await self._patiently()
+            if wanted is not None:
+                self._proof = began, wanted
             if wanted is None:
                 await self._answer_unled(self._asked)
                 self._unled += self._asked
@@ -307,7 +347,7 @@ class ReadConfirmations:
         """Answer those of a list whose requesters were told of nothing that this replica lacks, and remove them."""
         if self._tell is None or not reads:
             return
-        unknown = [read for read in reads if read.told is None]
+        unknown = [read for read in reads if read.told is None and not read.strict]
         if unknown:
             await self._tell(unknown)
         reached = self._reached()
