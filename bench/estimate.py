@@ -27,7 +27,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster is to hold and to do."""
+    """The load of a cluster: all that it is to hold and to do."""
 
     name: str
     nodes: int

@@ -216,11 +216,11 @@ async def measure(folder: Path, seconds: float) -> Figures:
 
 
 def tables(figures: Figures) -> str:
-    """What was measured, and the examples."""
+    """Returns the measured figures and the examples as Markdown."""
     known = figures.conditions
     lines = [
-        f"Measured on {figures.date}, commit {known.get('commit')}, Python {known.get('python')}, {known.get('loops')},",
-        f"{known.get('machine')}, load average {known.get('load')} meanwhile.",
+        f"Measured on {figures.date}, commit {known.get('commit')}, Python {known.get('python')},",
+        f"{known.get('loops')}, {known.get('machine')}, load average {known.get('load')} meanwhile.",
         "", "| one more | memory on each node that has it | disk on each node that has it | at rest, of a core |",
         "|---|---:|---:|---:|",
         f"| node, with nothing on it | {_bytes(figures.memory['node'])} | {_bytes(figures.disk['node'])} | "
