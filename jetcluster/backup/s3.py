@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from jetcluster.backup.storage import BackupStorageError, PresentError, StorageAwayError, StoredFile
 
 MISSING: Final = "NoSuchKey"
+NO_BODY: Final = "404"
 PRESENT: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 60
@@ -75,9 +76,11 @@ class S3Storage:
             try:
                 found: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
             except ClientError as error:
-                if _code(error) == MISSING:
+                # Without the answer's body boto3 knows the status alone, which may mean the bucket as well.
+                if _code(error) == MISSING or (_code(error) == NO_BODY and attempt >= ATTEMPTS):
                     return None
-                raise
+                if _code(error) != NO_BODY:
+                    raise
             except (HTTPClientError, IncompleteReadError):
                 if attempt >= ATTEMPTS:
                     raise

@@ -79,5 +79,9 @@ def test_a_file_that_is_created_by_a_request_without_an_answer_is_there(
         storage.create("lock.json", b"mine")
         with pytest.raises(PresentError):
             storage.create("lock.json", b"another's")
+        for path, data in (("lock.json", b"mine"), ("missing", None)):
+            proxy.share = 1.0
+            assert storage.read(path) == data
         proxy.share = 1.0
-        assert storage.read("lock.json") == b"mine"
+        with pytest.raises(BackupStorageError, match="NoSuchBucket"):
+            open_storage("s3://nobodys", proxy.url, "us-east-1").read("lock.json")
