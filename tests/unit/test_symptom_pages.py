@@ -52,6 +52,16 @@ def test_findings_and_alerts_lead_to_headings_that_are_there() -> None:
         assert page in tree.files and (not anchor or anchor in tree.anchors(page)), place
 
 
+def test_a_finding_names_its_symptom_and_else_its_row() -> None:
+    pages = {kind.code: kind.page for kind in KINDS}
+    assert pages["JC103"] == "symptoms/servers.md#the-disk-is-full"
+    assert pages["JC121"] == "findings.md#jc121"
+    tree = Tree()
+    assert [
+        page for page in pages.values() if page.partition("#")[2] not in tree.anchors(f"docs/{page.partition('#')[0]}")
+    ] == []
+
+
 def test_every_bad_finding_and_every_critical_alert_leads_to_a_symptom() -> None:
     alerts = yaml.safe_load((TOP / "deploy" / "prometheus" / "alerts.yaml").read_text())
     rules = [rule for group in alerts["groups"] for rule in group["rules"] if rule["labels"]["severity"] == "critical"]
