@@ -35,6 +35,15 @@ def test_the_index_leads_to_each_symptom() -> None:
     assert sorted(links) == sorted((one.page, one.id) for one in symptoms().values())
 
 
+def test_the_index_shows_texts_of_the_pages() -> None:
+    for name, cells in re.findall(
+        r"^\| \[.*\]\(symptoms/[\w.-]+#([\w-]+)\) \| (.*) \|$", INDEX.read_text(), re.MULTILINE
+    ):
+        one = symptoms()[name]
+        for text in re.findall(r"`([^`]+)`", cells):
+            assert any(text in line for line in one.lines) or f"`{text}`" in one.body, (name, text)
+
+
 def test_text_that_was_not_seen_is_found_out() -> None:
     one = next(one for one in symptoms().values() if not any("…" in line for line in one.lines))
     shown(one.id, "before\n" + "\n".join(one.lines))
