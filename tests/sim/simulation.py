@@ -22,6 +22,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import Done, Job
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
+from jetcluster.raft.node_state import LEASES_LEVEL
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.sim.checks import Checks, Violation
@@ -85,6 +86,9 @@ class SimTimers:
 
     def monotonic(self) -> float:
         return self.sim.now
+
+    def uptime(self) -> float:
+        return self.monotonic()
 
     def time_ns(self) -> int:
         return int(self.sim.now * 1e9)
@@ -198,7 +202,7 @@ class SimNode:
         health.watch(Aspect.MEMORY, lambda: "hardly any is left" if sim.now < self.ill_until else "")
         self.raft = RaftNode(
             self.name, self.journal, self, timers, rng, timers, FAST, self._report, health,
-            vouched=sim.nodes.__contains__,
+            level=LEASES_LEVEL, vouched=sim.nodes.__contains__,
         )  # fmt: skip
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
