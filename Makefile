@@ -51,6 +51,7 @@ lint: install ## format check, lint, types, layers, house rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.check_house
+	$(BIN)/python -m scripts.check_js
 
 format: install ## format and fix what ruff can fix
 	$(BIN)/ruff format .
@@ -71,7 +72,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
 	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
-	echo "== console in a browser"; export JETCLUSTER_CONSOLE_SHORT=1; \
+	echo "== console in a browser"; \
 	$(BIN)/pytest -q -rs tests/console/test_scale.py || missed "console in a browser"; \
 	(failed=0; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py > build/nats-py.txt 2>&1 || missed "tests that nats-py carries"; exit $$failed) & \
 	behind=$$!; \

@@ -10,9 +10,9 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
     │   AnotherAccountError, AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError,
-    │   MalformedRequest, NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError,
-    │   RescueRefusedError, RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
-    │   SystemRequestError, TooManyConsumersError, TransformError
+    │   MalformedRequest, NoSuchPointError, NoSuchStreamError, NoSystemUserError, OptionError, PresentError,
+    │   QueryError, RescueRefusedError, RestoreRefusedError, SchemaError, ServerRefusedError, SignalError,
+    │   StatusError, SystemRequestError, TooManyConsumersError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
@@ -21,8 +21,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
     │   RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, StateError,
-    │   StreamJobError
+    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
+    │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but not one that
     │   is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,

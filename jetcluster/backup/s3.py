@@ -85,6 +85,9 @@ class S3Storage:
         with self._refusals(path):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + path)
 
+    def sweep(self) -> None:
+        """There is nothing: an object appears whole."""
+
     @contextlib.contextmanager
     def _refusals(self, path: str) -> Iterator[None]:
         """Raises the port's errors for boto3's."""

@@ -55,6 +55,10 @@ class BackupStorage(Protocol):
         """A file that is not there is no error."""
         ...
 
+    def sweep(self) -> None:
+        """Removes what processes that were killed left of files that never appeared."""
+        ...
+
 
 def read_blob(storage: BackupStorage, blob: Blob) -> bytes:
     """Returns a blob's contents. Raises DamagedBackupError if it is missing or another one."""

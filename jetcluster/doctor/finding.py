@@ -104,7 +104,7 @@ class FindingKind:
     severity: Severity
     seen: str
     more: str
-    """The page that explains more, below docs/."""
+    """The page that explains more, below docs/, with its anchor: the symptom, where there is one."""
     reason: str
     remedy: str
 

@@ -13,23 +13,22 @@ from tests.sim.nemesis import Nemesis
 if TYPE_CHECKING:
     from tests.sim.simulation import Scenario, SimNode, Simulation
 
+LEASE = 0.4
+"""Seconds: far longer than an election takes, so that a lease that is too long shows."""
+
 
 def scenario(seed: int) -> Scenario:
     """Three or five voters, no membership changes, many writes and reads."""
     from tests.sim.simulation import Scenario
 
-    config = replace(FAST, link_loss_jitter=(0.001, 0.006), retry=(0.004, 0.01))
-    made = Scenario(
-        config=config,
-        voters=5 if seed % 5 == 0 else 3,
-        seconds=3.0,
-        think=0.004,
-        fault_every=0.3,
-        drift=FAST.clock_drift,
-    )
-    made.reads_every = 0.004
-    made.nemesis = LeaseFaults
-    return made
+    config = replace(
+        FAST, lease=LEASE, longest_lease=LEASE + 0.05, quorum_timeout=1.0, link_loss_jitter=(0.001, 0.006),
+        retry=(0.004, 0.01)
+    )  # fmt: skip
+    return Scenario(
+        config=config, voters=5 if seed % 5 == 0 else 3, seconds=6.0, think=0.008, fault_every=0.8,
+        drift=FAST.clock_drift, reads_every=0.01, nemesis=LeaseFaults
+    )  # fmt: skip
 
 
 class LeaseFaults(Nemesis):
@@ -71,7 +70,7 @@ class LeaseFaults(Nemesis):
 
     def _cut_off(self, name: str) -> None:
         self.sim.log("CUT OFF", name)
-        self._block(name, self._others(name), self.rng.uniform(0.2, 0.4))
+        self._block(name, self._others(name), self.rng.uniform(0.5, 0.7))
 
     def isolate(self) -> None:
         node = self._led()
@@ -87,15 +86,15 @@ class LeaseFaults(Nemesis):
         rest = self.rng.sample(others, (len(others) + 1) // 2)
         kept = [other for other in others if other not in rest]
         sim.log("FORGETFUL", node.name, kept)
-        self._block(node.name, rest, 0.45)
+        self._block(node.name, rest, 1.0)
 
         def again() -> None:
-            self._block(node.name, kept, 0.3)
+            self._block(node.name, kept, 0.4)
             for name in kept:
                 sim.crash(name)
                 sim.at(0.005, sim.restart, name)
 
-        sim.at(0.13, again)
+        sim.at(LEASE + 0.1, again)
 
     def handed_over(self) -> None:
         """The old leader hears nothing from when its successor begins."""
@@ -110,7 +109,7 @@ class LeaseFaults(Nemesis):
             self._on_frame(node.name, codec.LEASE_REQUEST, lambda: self._slow_down(node.name))
 
     def _slow_down(self, name: str) -> None:
-        seconds = self.rng.uniform(0.07, 0.11)
+        seconds = self.rng.uniform(0.2, 0.35)
         self.sim.at(0.003, self._mute, name, seconds)
         self._deafen(name, seconds)
         self.sim.at(seconds + 0.004, self._cut_off, name)
@@ -139,5 +138,5 @@ class LeaseFaults(Nemesis):
         node = self._led()
         if node is not None:
             self.sim.log("STOP", node.name)
-            node.paused_until = self.sim.now + self.rng.uniform(0.1, 0.4)
+            node.paused_until = self.sim.now + self.rng.uniform(0.2, 0.8)
             self.sim.at(node.paused_until - self.sim.now, self.sim.read_at, node)

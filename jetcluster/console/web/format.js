@@ -19,10 +19,11 @@ export function count(value) {
   return `${counts.format(value)} ${units[at]}`;
 }
 
-/** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, or its digits as text. */
+/** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, a BigInt, or digits. */
 export function exact(value) {
   if (value === null || value === undefined) return DASH;
   if (typeof value === "string") return digits.format(BigInt(value));
+  if (typeof value === "bigint") return digits.format(value);
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? `≈ ${digits.format(value)}` : digits.format(value);
 }
 
@@ -89,10 +90,4 @@ export function fromGo(text) {
     rest = rest.slice(found[0].length);
   }
   return total;
-}
-
-/** Seconds of what a person types, or what `seconds` shows: "90", "90s", "5 min", "2h", "7d"; NaN for other text. */
-export function fromHuman(text) {
-  const trimmed = text.replace(/\s+/g, "");
-  return /^[\d.]+$/.test(trimmed) ? Number(trimmed) : fromGo(trimmed);
 }

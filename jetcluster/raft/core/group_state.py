@@ -96,6 +96,7 @@ class GroupState:
         return (
             not self.stopped
             and not self.log.damaged
+            and not self.node.journal.missing
             and self.log.unreadable <= self.applied_index  # else it could neither apply nor send that entry
             and self.log.config.has_vote(self.me)
             and not self.engine.leading

@@ -137,6 +137,7 @@ def _servers() -> list[Case]:
         ("JC124", server(certificates=(Certificate("c", 9e4),)), server(certificates=(Certificate("c", 5e6),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub._replace(connected=True),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub,), uptime=5.0)),
+        ("JC126", trouble("deleted"), trouble("journal")),
     ]  # fmt: skip
     return [*troubles, *(Case(code, look_at_server, fires, not_so) for code, fires, not_so in rows)]
 
@@ -229,16 +230,26 @@ def _consumers() -> list[Case]:
         ("JC401", consumer(waiting=1), consumer(waiting=1, pending=0)),
         ("JC401", consumer(waiting=1), consumer(waiting=1, paused=9.0)),
         ("JC401", consumer(waiting=1), consumer(waiting=1, ack_pending=10, max_ack_pending=10)),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="replay")),
+        ("JC401", consumer(push=True, bound=True), consumer(push=True, bound=True, withheld="rate")),
+        ("JC401", consumer(waiting=1, in_flight=5), consumer(waiting=1, withheld="priority")),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="acks")),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="unread")),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=9, pending=0)),
-        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=6.0), consumer(ack_pending=10)),
-        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=3.0)),
+        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=31.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=29.0)),
         ("JC403", consumer(paused=60.0), consumer()),
         ("JC404", consumer(ack_pending=10, redelivered=10), consumer(ack_pending=11, redelivered=10)),
         ("JC404", consumer(ack_pending=10, redelivered=10, acked=3.0), consumer(ack_pending=9, redelivered=9)),
         ("JC405", consumer(oldest=301.0), consumer(oldest=299.0)),
-        ("JC405", consumer(oldest=301.0, push=True, delivered=400.0), consumer(oldest=301.0, delivered=200.0)),
+        ("JC405", consumer(oldest=301.0, delivered=400.0), consumer(oldest=301.0, delivered=200.0)),
+        ("JC405", consumer(oldest=301.0), consumer(oldest=301.0, push=True)),
         ("JC406", consumer(exhausted=1), consumer()),
+        ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=299.0, push=True)),
+        ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=301.0, push=True, bound=True)),
+        ("JC408", consumer(waiting=1, withheld="unread"), consumer(waiting=1, withheld="replay")),
+        ("JC408", consumer(push=True, bound=True, withheld="unconfirmed"), consumer(push=True, bound=True)),
     ]  # fmt: skip
     return [Case(code, look_at_consumer, fires, not_so) for code, fires, not_so in rows]
 

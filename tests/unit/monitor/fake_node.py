@@ -52,7 +52,7 @@ class FakeRaft:
         self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
         self.levels = SimpleNamespace(own=2)
-        self.journal = SimpleNamespace(free=1 << 30)
+        self.journal = SimpleNamespace(free=1 << 30, disk_size=1 << 40, missing="")
 
 
 class FakePeers:
@@ -128,6 +128,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         durability=SimpleNamespace(differing=["B"]),
+        consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),
         joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(

@@ -24,6 +24,7 @@ def test_a_full_disk_refuses_proposals_and_serves_reads() -> None:
     net.run(0.1)
     net["A"].disk.reported_free = 10
     net["A"].journal.housekeep()
+    net.run(0.01)
     with pytest.raises(StorageFullError):
         leader.propose(b"x")
     answers = asked(leader)

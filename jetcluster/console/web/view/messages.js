@@ -2,13 +2,14 @@
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
 import { after, read, readBefore, readNewest, readOne } from "../messages.js";
+import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { Headers, Payload, preview } from "../part/payload.js";
 import { Notice } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Terms } from "../part/words.js";
 import { refine, route, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, may, whyNot } from "../session.js";
 
 const PAGE = 50;
 
@@ -184,11 +185,12 @@ function One({ info, seq, direct }) {
       },
       done: `Message ${seq} is deleted.`,
     });
-  const may_delete = may(`$JS.API.STREAM.MSG.DELETE.${name}`) && !info.config.deny_delete && !info.config.sealed;
+  const { deny_delete: denied, sealed } = info.config;
+  const no = sealed ? "The stream is sealed." : denied ? "The configuration denies it." : whyNot(`$JS.API.STREAM.MSG.DELETE.${name}`);
   return html`<section class="panel" aria-label=${`Message ${seq}`}>
     <div class="heading"><h2>Message ${exact(seq)}</h2><div class="actions">
       <button type="button" onClick=${() => set({}) || readOne(name, seq, direct).then(set, (failure) => set({ error: failure }))}>Read again</button>
-      <button type="button" class="danger" disabled=${!message || !may_delete} title=${may_delete ? "" : "This user, or the stream's configuration, does not allow it."} onClick=${remove}>Delete</button>
+      <${Act} class="danger" why=${no || (message ? "" : "There is no message.")} act=${remove}>Delete<//>
       <button type="button" onClick=${() => refine({ message: "" })}>Close</button></div></div>
     <${Notice} error=${error} />
     ${message === null && html`<p>There is no such message (any more).</p>`}
