@@ -167,7 +167,7 @@ class Parts:
         health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
         health.watch(Aspect.STORE, commits.kv.trouble)
         self.watch = NodeWatch(mesh, network.raft, runtime.clock, runtime.pulse)
-        LeaderReads(mesh, meta, replicas)
+        LeaderReads(mesh, meta, replicas, services.events.bus)
         self.every_node = EveryNode(mesh, runtime.clock, log, meta, replicas)
 
 

@@ -34,6 +34,8 @@ SILENCE_SECONDS: Final = 5.0
 """Time without a message or a heartbeat (one per second) after which the consumer counts as gone."""
 QUIET_SECONDS: Final = 2.5
 """Longest silence between two heartbeats, with one lost or late."""
+LATE_SECONDS: Final = 2.0
+"""Age at which a message comes that is no delay yet: it is of two servers' clocks."""
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 10.0
 NOBODY_RETRY_SECONDS: Final = 1.0
@@ -66,7 +68,7 @@ class UpstreamLink:
         self.seq = 0
         """The upstream's sequence of the last message."""
         self.last_ts = 0
-        """Time of the last message, Unix nanoseconds."""
+        """Time of the last message, Unix nanoseconds; 0 when nothing follows it."""
         self._around = around
         self._log = log
         self._heard = 0.0
@@ -182,12 +184,15 @@ class UpstreamLink:
     @property
     def lag_seconds(self) -> float:
         """Age of the newest message here while the upstream has more; of the last word from a silent upstream, which
-        may have had more since; else 0."""
+        may have had more since; the age at which the newest message came (what is under way on a narrow link counts
+        as delivered there), until a heartbeat says that nothing follows it. Else 0."""
         silent = self.silent_seconds
         known = silent if silent > QUIET_SECONDS else 0.0
-        if not self.lag or not self.last_ts:
+        if not self.last_ts:
             return known
-        return max(known, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+        age = (self._around.clock.time_ns() - self.last_ts) / 1e9
+        late = age - silent
+        return max(known, age if self.lag else late if late > LATE_SECONDS else 0.0)
 
     @property
     def silent_seconds(self) -> float:
@@ -557,7 +562,7 @@ class UpstreamLink:
             return
         cursor = self._around.target.cursor(self.upstream.key)
         if inflow.settled:
-            self.lag = 0
+            self.lag = self.last_ts = 0
             self._refused, self.error = False, None
             if cursor is not None and cursor.lag >= CURRENT_MESSAGES:
                 inflow.tell(0)  # an idle heartbeat: nothing is left

@@ -326,6 +326,8 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         out.gauge("jetcluster_node_trouble", "What keeps this server from leading", int(wrong), labels)
     skew = round(raft.health.time.skew, 6)
     out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
+    renewed = node.jetstream.renewed_at if node.jetstream else 0
+    out.gauge("jetcluster_data_renewed_seconds", "Unix time at which damaged data was set aside; 0: never", renewed)
     journal, replicas, watch = raft.journal, list(engine.replicas.values()), engine.consumer_watch
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)

@@ -115,6 +115,8 @@ class PeerStatus:
     """No frame has come from the peer for `RaftConfig.suspect_after`."""
     caught_up: bool = False
     """The peer is a learner that could become a voter now."""
+    acked_index: int = 0
+    """`match_index`, or what the peer acknowledged before its link broke: 0 then, until it answers again."""
 
 
 @dataclass(slots=True)

@@ -206,6 +206,7 @@ class Group(GroupState, Outbox):
                 recovering=p in flows and flows[p].recovering,
                 caught_up=self.changes.has_caught_up(p),
                 silent=not self.node.peers.is_alive(p),
+                acked_index=max(flows[p].match if p in flows else 0, self.engine.matches.get(p, 0)),
             )
             for p in log.config.others(self.me)
         ]

@@ -83,6 +83,15 @@ def test_status_tells_what_monitoring_needs() -> None:
     assert all(net.time.monotonic() - p.last_seen < 0.2 for p in status.peers)
 
 
+def test_a_peer_has_what_it_acknowledged_before_its_link_broke() -> None:
+    net, leader = led(commands=5, after=0.2)
+    net.isolate("C")
+    net.propose(leader, b"x", after=0.2)
+    peers = {p.peer: p for p in leader.status().peers}
+    assert (peers["B"].match_index, peers["B"].acked_index) == (7, 7)
+    assert (peers["C"].match_index, peers["C"].acked_index) == (0, 6)
+
+
 def test_commits_applies_and_syncs_are_timed() -> None:
     net, leader = led(after=0.1)
     node = net["A"].node
