@@ -115,10 +115,19 @@ async def test_an_account_is_full(nodes: ProcessCluster) -> None:
             return bool(refused)
 
         await eventually(full, 20.0, "more fits than may be", every=0.0)
+
+        def told() -> bool:
+            return "JetStream account limits exceeded" in "\n".join(node.log() for node in nodes.nodes)
+
+        await eventually(told, 10.0, "no line in a log")
         log = "\n".join(node.log() for node in nodes.nodes)
         shown("resource-limits-exceeded-for-account-10002", refused, log)
         await small.api("STREAM.PURGE.A")
-        assert '"seq"' in await said(small, "a", b"x")
+
+        async def taken() -> bool:  # the servers tell each other what they hold
+            return '"seq"' in await said(small, "a", b"x")
+
+        await eventually(taken, 10.0, "still full after the purge", every=0.1)
     seen = await found(nodes[0], "JC321", "10047")
     assert "the limit is 1.0 MiB, streams have reserved 0 B, 1.0 MiB are left" in seen
 
@@ -266,7 +275,7 @@ async def test_a_majority_is_gone(nodes: ProcessCluster, capsys: pytest.CaptureF
         refused = await create(client, "NEW")
         shown("the-cluster-has-no-leader", health, refused, await found(first, "JC201"))
         published, info = await said(client, "left", b"x"), await said(client, "$JS.API.STREAM.INFO.LEFT")
-        log = await logged(first, "stream has no quorum stream=LEFT")
+        log = await logged(first, "stream has no quorum")
         shown("a-stream-has-no-leader", published, info, await found(first, "JC301", "LEFT"), log)
         direct = await client.request("$JS.API.DIRECT.GET.LEFT", b'{"seq":1}', 5.0)
         assert direct.data == b"x"
