@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
 
 CACHES = 256e6
 """Bytes of memory that messages take at most: the caches of blocks and of RocksDB."""
@@ -23,11 +26,21 @@ class Figures:
     rest: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
     journal: float = 0.0
+    data: float = 0.0
+    """Bytes on disk of an empty data store."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises OSError, ValueError."""
+        return cls(**json.loads(path.read_text()))
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster is to hold and to do."""
+    """Contents and work of a cluster."""
 
     name: str
     nodes: int

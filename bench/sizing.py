@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import contextlib
 import datetime
-import json
 import os
 import random
 import shutil
@@ -117,7 +116,7 @@ async def _connections(stand: Stand, before: int, size: int) -> None:
 
 
 THINGS = (
-    Thing("stream", 50, 550, _streams),
+    Thing("stream", 20, 320, _streams),
     Thing("consumer", 50, 1050, _consumers),
     Thing("subject", 10_000, 110_000, _subjects, payload=32),
     Thing("message", 20_000, 120_000, _messages, payload=PAYLOAD),
@@ -141,8 +140,8 @@ def _disk(nodes: ProcessCluster, part: str) -> float:
     return sum(disk_bytes(node.store / "jetstream" / part) for node in nodes.nodes) / len(nodes.nodes)
 
 
-async def _empty(folder: Path, figures: Figures) -> float:
-    """A cluster with nothing on it. Returns its data's bytes on disk."""
+async def _empty(folder: Path, figures: Figures) -> None:
+    """A cluster with nothing on it."""
     async with ProcessCluster(NODES, OURS.server, root=folder) as nodes:
         stand = Stand(OURS, nodes, 1.0, folder)
         await stand.settle()
@@ -150,10 +149,10 @@ async def _empty(folder: Path, figures: Figures) -> float:
         for node in nodes.nodes:
             await node.stop(STOPPED)
         figures.disk["node"] = _disk(nodes, "")
-        return _disk(nodes, "data")
+        figures.data = _disk(nodes, "data")
 
 
-async def _one(thing: Thing, folder: Path, figures: Figures, empty: float) -> None:
+async def _one(thing: Thing, folder: Path, figures: Figures) -> None:
     async with ProcessCluster(NODES, OURS.server, root=folder) as nodes:
         stand = Stand(OURS, nodes, 0.5, folder)
         await stand.settle()
@@ -168,7 +167,7 @@ async def _one(thing: Thing, folder: Path, figures: Figures, empty: float) -> No
         axes.disconnect()
         for node in nodes.nodes:
             await node.stop(STOPPED)
-        figures.disk[thing.name] = max((_disk(nodes, "data") - empty) / thing.many - thing.payload, 0.0)
+        figures.disk[thing.name] = max((_disk(nodes, "data") - figures.data) / thing.many - thing.payload, 0.0)
 
 
 async def _work(folder: Path, figures: Figures, seconds: float) -> None:
@@ -200,27 +199,32 @@ async def _work(folder: Path, figures: Figures, seconds: float) -> None:
         cpu["core message from one node to another"] = core.server_us
 
 
-async def measure(folder: Path, seconds: float) -> Figures:
-    """All figures. Raises ClientError, HarnessError."""
-    figures = Figures(date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
-    figures.conditions = {**machine.describe(folder), "load": f"{os.getloadavg()[1]:.0f}"}
-    empty = await _empty(folder / "empty", figures)
+async def measure(folder: Path, seconds: float, figures: Figures, keep: Callable[[], None]) -> None:
+    """The figures that are missing; `keep` is called after each part. Raises ClientError, HarnessError."""
+    if "node" not in figures.disk:
+        figures.date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+        figures.conditions = {**machine.describe(folder), "load": f"{os.getloadavg()[1]:.0f}"}
+        await _empty(folder / "empty", figures)
+        keep()
     for thing in THINGS:
-        await _one(thing, folder / thing.name, figures, empty)
-        console.print(
-            f"{thing.name}: {figures.memory[thing.name]:.0f} B of memory, {figures.disk[thing.name]:.0f} B of disk"
-        )
+        if thing.name not in figures.disk:
+            await _one(thing, folder / thing.name, figures)
+            console.print(
+                f"{thing.name}: {figures.memory[thing.name]:.0f} B memory, {figures.disk[thing.name]:.0f} B disk"
+            )
+            keep()
         shutil.rmtree(folder / thing.name, ignore_errors=True)
-    await _work(folder / "work", figures, seconds)
-    return figures
+    if not figures.cpu:
+        await _work(folder / "work", figures, seconds)
+        keep()
 
 
 def tables(figures: Figures) -> str:
-    """What was measured, and the examples."""
+    """The figures, and the examples."""
     known = figures.conditions
     lines = [
-        f"Measured on {figures.date}, commit {known.get('commit')}, Python {known.get('python')}, {known.get('loops')},",
-        f"{known.get('machine')}, load average {known.get('load')} meanwhile.",
+        f"Measured on {figures.date}, commit {known.get('commit')}, Python {known.get('python')},",
+        f"{known.get('loops')}, {known.get('machine')}, load average {known.get('load')} meanwhile.",
         "", "| one more | memory on each node that has it | disk on each node that has it | at rest, of a core |",
         "|---|---:|---:|---:|",
         f"| node, with nothing on it | {_bytes(figures.memory['node'])} | {_bytes(figures.disk['node'])} | "
@@ -263,23 +267,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each load")
     parser.add_argument("--dir", type=Path, default=TOP / ".bench", help="where the stores go")
     parser.add_argument("--json", type=Path, default=TOP / ".bench/sizing.json")
+    parser.add_argument("--resume", action="store_true", help="measure what the figures lack")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--out", type=Path, help="page to put the tables into")
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.render:
-        figures = Figures(**json.loads(args.json.read_text()))
-    else:
+    figures = Figures.read(args.json) if args.render or args.resume else Figures()
+    if not args.render:
         args.dir.mkdir(parents=True, exist_ok=True)
         axes.raise_file_limit()
         folder = Path(tempfile.mkdtemp(prefix="sizing-", dir=args.dir))
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                figures = runner.run(measure(folder, args.seconds))
+                runner.run(measure(folder, args.seconds, figures, lambda: figures.write(args.json)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        args.json.write_text(json.dumps(figures.__dict__, indent=1))
     if args.out:
         args.out.write_text(put(args.out.read_text(), tables(figures)))
     else:

@@ -62,7 +62,7 @@ async def perform(stage: Stage, faults: Sequence[Fault], console: Console, *, da
             for name in await watch.firing():
                 report.findings.append(f"{name} fires before any fault")
             for fault in faults:
-                outcome = await _one(stage, watch, fault)
+                outcome = await attempt(stage, watch, fault)
                 report.outcomes.append(outcome)
                 console.print(f"{fault.alert}: fires {outcome.fired}, quiet {outcome.quiet}, beside {outcome.beside} "
                               f"{outcome.finding}", markup=False, highlight=False)  # fmt: skip
@@ -74,7 +74,7 @@ async def perform(stage: Stage, faults: Sequence[Fault], console: Console, *, da
     return report
 
 
-async def _one(stage: Stage, watch: Prometheus, fault: Fault) -> Outcome:
+async def attempt(stage: Stage, watch: Prometheus, fault: Fault) -> Outcome:
     outcome = Outcome(fault)
     if fault.alert in await watch.firing():
         outcome.finding = "it fires before its fault"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from jetcluster.errors import ApiError
 
 Fields = dict[str, Any]
+
+FROM_THE_START: Final = ("all", "by_start_sequence", "by_start_time")
+"""Deliver policies of consumers that can be placed: one that is made with another now would leave out what is there."""
 
 
 class ConsumerApi(Protocol):
@@ -43,6 +46,10 @@ def put_right(account: ConsumerApi, stream: str, wanted: Mapping[str, Fields], s
             wrong.append(
                 f"{stream}: consumer {name} is at {floor_of(there)}, in the backup at {floor}, and was used since"
             )
+            continue
+        policy = wanted[name]["config"].get("deliver_policy") or FROM_THE_START[0]
+        if policy not in FROM_THE_START:
+            wrong.append(f"{stream}: consumer {name} is not in its place, and its deliver policy is {policy}")
             continue
         try:
             _place(account, stream, name, wanted[name], there)

@@ -212,7 +212,7 @@ class RestoreRun:
             self._account.api(f"STREAM.DELETE.{config['name']}")
 
     def _consumers(self, stored: StoredStream) -> dict[str, Fields]:
-        return {} if self._options.name or self._options.no_consumers else stored.consumers()
+        return {} if self._options.name else self._options.consumers(stored)
 
     def _target(self, one: StreamPoint) -> str:
         return self._options.name or one.name

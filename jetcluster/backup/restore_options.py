@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from jetcluster.backup import plan
 from jetcluster.backup.point import RestorePoint, StreamPoint
-from jetcluster.backup.verify import Renamed
+from jetcluster.backup.verify import Renamed, StoredStream
 from jetcluster.errors import CallerError
 from jetcluster.model.times import parse_rfc3339
 
@@ -92,6 +92,18 @@ class RestoreOptions:
             found.pop("placement", None)
         if self.keep_age and found.get("max_age"):
             found["max_age"] = int(found["max_age"]) + max(older, 0)
+        return found
+
+    def consumers(self, stored: StoredStream) -> dict[str, Fields]:
+        """The consumers of the new stream and their entries of an archive: with as many replicas as the stream, if it
+        gets fewer than they had. Raises DamagedBackupError."""
+        if self.no_consumers:
+            return {}
+        found = stored.consumers()
+        for entry in found.values():
+            config = entry["config"]
+            if 0 < self.replicas < int(config.get("num_replicas") or 0):
+                entry["config"] = {**config, "num_replicas": 0}
         return found
 
 

@@ -48,7 +48,8 @@ class BackupStorage(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Like `write`. Raises PresentError if the file is there, also if it came a moment ago."""
+        """Like `write`. Raises PresentError if the file is there, also if it came a moment ago, unless this call has
+        written it."""
         ...
 
     def delete(self, path: str) -> None:

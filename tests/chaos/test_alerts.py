@@ -100,7 +100,7 @@ async def test_an_alert_is_quiet_fires_and_is_quiet(
     monkeypatch.setattr(run, "POLL", 0.01)
     monkeypatch.setattr(run, "SETTLED", 0.05)
     stage: Any = None
-    outcome = await run._one(stage, watch, Fault("A", "a", watch.strike, watch.heal, 0.3, 0.3))  # type: ignore[arg-type]
+    outcome = await run.attempt(stage, watch, Fault("A", "a", watch.strike, watch.heal, 0.3, 0.3))  # type: ignore[arg-type]
     assert outcome.finding in finding.split("|")
     report = Report([outcome], {"P: 1": 2, "Q: 1": 0})
     assert report.ok == (not finding)
@@ -114,5 +114,5 @@ async def test_a_fault_that_cannot_be_made_is_a_finding() -> None:
         raise TimeoutError("no")
 
     watch, stage = Watch(), None
-    outcome: Outcome = await run._one(stage, watch, Fault("A", "a", cannot, watch.heal, 0.1, 0.1))  # type: ignore[arg-type]
+    outcome: Outcome = await run.attempt(stage, watch, Fault("A", "a", cannot, watch.heal, 0.1, 0.1))  # type: ignore[arg-type]
     assert outcome.finding == "TimeoutError: no"

@@ -119,4 +119,4 @@ async def account(release: Release, stream: str, ledger: Book) -> str:
         copies[pod] = upto
     first, *others = copies.values()
     assert all(other == first for other in others), "pods have different messages"
-    return f"{len(ledger.acked)} acked, all on each of {len(copies)} pods; {ledger.gaps()}"
+    return f"{len(ledger.acked)} acked, all read from each of {len(copies)} pods; {ledger.gaps()}"

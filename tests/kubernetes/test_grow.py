@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +55,8 @@ async def fill(release: Release) -> int:
     """Publishes until it is refused; messages that were acked."""
     async with await Client.connect(release.url) as client:
         await create_stream(client, "FULL", ["full"], 3)
-        for n in range(SMALL * 2):
-            answer = (await client.request("full", bytes(1 << 19), within=20)).json()
+        for n in range(SMALL * 4):
+            answer = (await client.request("full", os.urandom(1 << 19), within=20)).json()
             if "error" in answer:
                 return n
     raise AssertionError("the disk never got full")
@@ -79,6 +80,6 @@ async def test_a_full_volume_grows(release: Release, disks: dict[str, Path], say
     assert [pod["metadata"]["uid"] for pod in release.pods()] == before, "pods were restarted"
     async with await Client.connect(release.url) as client:
         for n in range(acked, acked + 50):
-            answer = (await client.request("full", bytes(1 << 19), within=20)).json()
+            answer = (await client.request("full", os.urandom(1 << 19), within=20)).json()
             assert answer.get("seq") == n + 1, answer
     say(f"full after {acked} messages of 512 KiB on {SMALL} MiB; grown to {LARGE} MiB, no restart, 50 more stored")

@@ -42,7 +42,8 @@ async def test_deleted_pods_come_back(release: Release, say: Say) -> None:
 
 
 async def test_pods_deleted_by_force_come_back(release: Release, say: Say) -> None:
-    """The new pod may start while the old one still runs on the same volume."""
+    """The new pod may start while the old one still runs on the same volume. Nobody has told the client, or kube-proxy:
+    a connection to the address of a pod that is gone is given up after 2 s by the client."""
     async with load(release.url, "FORCE") as ledger:
         start = time.monotonic()
         for number in range(3):
@@ -54,7 +55,7 @@ async def test_pods_deleted_by_force_come_back(release: Release, say: Say) -> No
             await release.until_ready()
         took = time.monotonic() - start
     say(f"{took:.0f} s; {await account(release, 'FORCE', ledger)}")
-    assert ledger.longest_gap() <= LIMIT
+    assert ledger.longest_gap() <= LIMIT + 2
 
 
 async def test_drained_nodes(release: Release, say: Say) -> None:

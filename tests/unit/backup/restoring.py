@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jetcluster.backup.point import RestorePoint
 from jetcluster.backup.restore import RestoredStream, RestoreRun
 from jetcluster.backup.restore_options import RestoreOptions
 from jetcluster.backup.run import BackupRun
@@ -116,9 +117,12 @@ class Site:
         }  # fmt: skip
         self.servers, self.storage, self.said = Servers(stream, *others), MemoryStorage(), list[str]()
         self.time = ManualTime()
-        run = BackupRun(self.servers, self.storage, self.time, SeededRng(1), self.said.append)
-        self.point = run.run()
+        self.point = self.backup()
         self.held = dict(stream.held)
+
+    def backup(self) -> RestorePoint:
+        self.time.advance(60)
+        return BackupRun(self.servers, self.storage, self.time, SeededRng(1), self.said.append).run()
 
     def restore(self, **options: Any) -> list[RestoredStream]:
         run = RestoreRun(

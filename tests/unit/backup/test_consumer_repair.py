@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jetcluster.backup.consumer_repair import behind, put_right
 from tests.unit.backup.accounts import FakeStream
 from tests.unit.backup.restoring import Servers
@@ -42,6 +44,15 @@ def test_they_are_made_and_placed_and_used_ones_are_told() -> None:
     assert held["gone"]["config"] == {"durable_name": "gone"}
     assert there.asked_for == ["CONSUMER.RESET", "CONSUMER.CREATE", "CONSUMER.RESET", "CONSUMER.CREATE"]
     assert len(said) == 3
+
+
+@pytest.mark.parametrize("policy", ["new", "last", "last_per_subject"])
+def test_one_that_would_leave_out_messages_is_told(policy: str) -> None:
+    there, one = servers(), durable("c", 0)
+    one["config"]["deliver_policy"] = policy
+    wrong = put_right(there, "S", {"c": one}, [].append)
+    assert wrong == [f"S: consumer c is not in its place, and its deliver policy is {policy}"]
+    assert there.asked_for == []
 
 
 def test_one_that_is_refused_is_not_left_half() -> None:

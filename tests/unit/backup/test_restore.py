@@ -26,6 +26,19 @@ def test_a_stream_is_made_and_its_consumers_with_it(site: Site) -> None:
     assert site.restore()[0].was_there
 
 
+def test_a_consumer_has_no_more_replicas_than_its_stream(site: Site) -> None:
+    """Servers would refuse the stream."""
+    stream = site.servers.streams["S"]
+    stream.consumers["c"]["config"]["num_replicas"] = 3
+    stream.consumers["d"] = {**stream.consumers["c"], "config": {"durable_name": "d", "num_replicas": 1}}
+    site.point = site.backup()
+    for replicas, expected in ((0, 3), (3, 3), (1, 0)):
+        site.servers.streams.clear()
+        site.restore(replicas=replicas)
+        made = {name: one["config"]["num_replicas"] for name, one in site.servers.streams["S"].consumers.items()}
+        assert made == {"c": expected, "d": 1}
+
+
 def test_a_stream_is_not_deleted_if_the_servers_would_refuse_the_new_one(site: Site) -> None:
     stream = site.servers.streams["S"]
     stream.add(1)
