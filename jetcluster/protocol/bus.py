@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 
 class Waiter(Protocol):
@@ -118,6 +118,9 @@ Callback = Callable[[bytes, bytes, bytes, bytes, Origin], None]
 from `NATS/1.0` to the empty line. Called synchronously from the read loop: never block, never raise."""
 
 
+TOLD_ANYTHING: Final = (1 << 64) - 1
+"""The answer of `Bus.told` where somebody may have been told of any sequence: no copy of a stream has so much."""
+
 Outgoing = tuple[bytes, bytes, bytes, bytes]
 """(subject shown, reply, header block or b"", payload) of a message that is routed by another subject."""
 
@@ -168,7 +171,7 @@ class Bus(Protocol):
 
     def told(self, reply: bytes, stream: bytes, created: int) -> int:
         """The highest sequence that PubAcks told those here who take `reply`, of the stream that was created then (Unix
-        nanoseconds); 0 for none, the highest number of 64 bits where they may have been told anything. `stream`: its
+        nanoseconds); 0 for none, TOLD_ANYTHING where that was forgotten. `stream`: its
         name, as `stream.lead.answers.PubAcks.stream`."""
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
-from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
 from jetcluster.replica.reads.confirm import MAX_WAITING, Call, Read, ReadConfirmations, ReadWaits
@@ -29,7 +29,6 @@ SEQUENCE_SECONDS: Final = 1.0
 _BEHIND: Final = b"503 Min Last Sequence"
 _LATE: Final = b"503 Not Caught Up"
 _NO_LEADER: Final = b"503 No Leader"
-_UNKNOWN: Final = b"503 Session Unknown"
 
 
 class SequenceWaits:
@@ -173,19 +172,18 @@ class Demands:
                 self._waits.hold(group.told_index, go_on, functools.partial(self._refuse, request[1], _LATE))
             return
         if len(self._questions) >= MAX_WAITING:
-            self._refuse(request[1], _UNKNOWN)
+            self._refuse(request[1], _LATE)
             return
         question = asyncio.get_running_loop().create_task(self._ask_told(wanted, answering, request, origin))
         self._questions.add(question)
         question.add_done_callback(self._questions.discard)
 
     async def _ask_told(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        reply = request[1]
         nothing: Callable[[], None] = lambda: None  # noqa: E731
-        read = Read(origin, reply, nothing, nothing, nothing)
+        read = Read(origin, request[1], nothing, nothing, nothing)
         await self._asked.tell([read])
-        if read.told is None:
-            self._refuse(reply, _UNKNOWN)
+        if read.told is None or read.told == TOLD_ANYTHING:  # a leader knows at least as much
+            self._prove(request, functools.partial(self._bounded, wanted, answering, request, origin))
         else:
             self._bounded(wanted.stricter(Freshness(read.told)), answering, request, origin)
 

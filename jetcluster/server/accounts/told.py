@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from jetcluster import native
+from jetcluster.protocol.bus import TOLD_ANYTHING
 
 MAX_STREAMS: Final = 32
 """Streams remembered per connection; with more, the one told of least recently is forgotten."""
-UNKNOWN: Final = (1 << 64) - 1
-"""The answer for a stream that may have been forgotten: no copy has so much."""
 OLDER_NS: Final = 10_000_000_000
 """Nanoseconds by which an ack must be older than a stream to be of an earlier one of its name: clocks differ."""
 
@@ -53,7 +52,7 @@ class Told:
         """Returns the last sequence told of the stream that was created then (Unix nanoseconds), 0 for none."""
         known = self._last.get(stream)
         if known is None:
-            return UNKNOWN if self._lost else 0
+            return TOLD_ANYTHING if self._lost else 0
         highest, when, later, later_when = known
         since = created - OLDER_NS
         if when >= since:

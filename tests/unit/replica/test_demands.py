@@ -199,3 +199,20 @@ async def test_sequences_that_never_come_leave_nothing_behind() -> None:
         for number in range(confirm.MAX_WAITING + 5):
             waits.hold(10**9 + number, lambda: None, lambda number=number: refused.append(number))  # type: ignore[misc]
         assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5
+
+
+@virtual_time
+async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() -> None:
+    """A connection that was told of more streams than are remembered."""
+    async with Cluster("ABCD") as cluster:
+        leader, late, other = await stream(cluster)
+        (client,) = [node for node in cluster if not node.has("S")]
+        cluster.network.link(leader.me, late.me).delay = 0.1
+        for number in range(1, 21):
+            ack = await client.publish(b"s", b"%d" % number)
+            taken = client.bus.subscribe(b"_INBOX.others", lambda *_: None)
+            client.bus.publish_many([(b"_INBOX.others", b'{"stream":"T%d","seq":1}' % n) for n in range(40)])
+            client.bus.unsubscribe(taken)
+            _, head, payload = await client.request(GET, b'{"seq":%d,"consistency":"session"}' % ack["seq"], 5.0)
+            assert payload == b"%d" % number, head
+        assert late.replica("S").reads.answers.answered or other.replica("S").reads.answers.answered

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from jetcluster import errors, native
-from jetcluster.server.accounts.told import MAX_STREAMS, OLDER_NS, UNKNOWN, Told, told, told_by
+from jetcluster.protocol.bus import TOLD_ANYTHING
+from jetcluster.server.accounts.told import MAX_STREAMS, OLDER_NS, Told, told, told_by
 from jetcluster.stream.lead.answers import PubAcks, flow_ack
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult
 from testkit.native import python_alone
@@ -92,6 +93,6 @@ def test_a_connection_that_was_told_of_too_many_streams_may_have_been_told_anyth
     table = Told()
     for number in range(MAX_STREAMS + 1):
         table.note([(b"%d" % number, 1)], number)
-    assert table.of(b"0", 0) == UNKNOWN
+    assert table.of(b"0", 0) == TOLD_ANYTHING
     assert table.of(b"1", 0) == 1
-    assert table.of(b"never", 0) == UNKNOWN
+    assert table.of(b"never", 0) == TOLD_ANYTHING
