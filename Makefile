@@ -22,10 +22,11 @@ FILES ?= 3
 CHAOS ?=
 BENCH ?=
 RELEASE ?=
+KUBERNETES ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image wheel release clean
+.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -146,6 +147,9 @@ alerts: install tools ## each alert rule in a real Prometheus, by a fault of a r
 
 image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
 	@deploy/build-image.sh
+
+kubernetes: install ## the chart on a control plane of its own (root, Go; half an hour); more with KUBERNETES="--built -k edge"
+	$(BIN)/python -m tests.kubernetes $(KUBERNETES)
 
 docs: install ## checks every reference of pages, docstrings and comments; builds the site into build/site
 	$(BIN)/python -m scripts.check_docs

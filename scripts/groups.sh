@@ -16,6 +16,7 @@ docker info >/dev/null 2>&1 || say "tests/deploy/test_containers.py: no docker d
   say "chaos on links between nodes: no toxiproxy-server ($go)"
 [ -n "$(ls "$top"/jetcluster/native/*.so 2>/dev/null)" ] ||
   say "tests/unit/native: no compiled loops (they need a C compiler and Python's headers; run \`make install\` again then)"
+echo "not in \`make test\`: tests/kubernetes, the chart on a real control plane: \`make kubernetes\` (root, Go, half an hour)"
 command -v valgrind >/dev/null 2>&1 || say "make counts: no valgrind (Debian: apt-get install valgrind)"
 command -v cc >/dev/null 2>&1 || say "chaos with clocks and power cuts: no C compiler (cc)"
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java

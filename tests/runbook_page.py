@@ -18,14 +18,8 @@ from pathlib import Path
 from jetcluster.records import NamedTuple
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "runbooks.md"
-LOOKS = (
-    "jetcluster health",
-    "jetcluster status",
-    "jetcluster streams",
-    "jetcluster doctor",
-    "curl",
-    "nats --context app stream info",
-)
+AGAIN = re.compile(r"jetcluster (health|status|streams|doctor)|curl|nats .*(stream info|META\.RESCUE)")
+"""Commands that are repeated until they show what they must: they look only, or a refusal changes nothing."""
 WITHIN = 60.0
 _SECTION = re.compile(r"^## (.+)\n((?:(?!## ).*\n)*)", re.MULTILINE)
 _BLOCK = re.compile(r"^( *)```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
@@ -81,7 +75,7 @@ class Shell:
         if verb in self._verbs:
             self._verbs[verb](what)
             return
-        deadline = time.monotonic() + (WITHIN if step.command.startswith(LOOKS) else 0.0)
+        deadline = time.monotonic() + (WITHIN if AGAIN.match(step.command) else 0.0)
         while problem := self._once(step):
             if time.monotonic() >= deadline:
                 raise RunbookError(problem)

@@ -16,6 +16,7 @@ from jetcluster.api.request import ApiContext, Request
 from jetcluster.budget import BusyError, Work, at_once
 from jetcluster.replica.stream_replica import CONFIRM_SECONDS
 from jetcluster.stream.read import direct_get, msg_get
+from jetcluster.stream.read.freshness import ANY
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
@@ -147,7 +148,7 @@ def _answer(replica: StreamReplica, request: Request) -> bytes | None:
     """The whole reply; None for a request that is refused, finds nothing, or may take long."""
     try:
         wanted: Any = msg_get.decode(request.payload, strict=request.strict)
-        if direct_get.preparing(replica.store, wanted) is not None:
+        if wanted.fresh != ANY or direct_get.preparing(replica.store, wanted) is not None:
             return None
         message = msg_get.found(replica.store, wanted)
         if len(message.headers) >= msg_get.LONG_HEADER_BYTES:

@@ -144,7 +144,8 @@ LEAF_DOWN: Final = FindingKind(
     "See the log for why; check address, port, credentials and TLS of the remote",
 )  # fmt: skip
 JOURNAL_DELETED: Final = FindingKind(
-    "JC126", BAD, "The journal's folder was deleted under a running server", "health/disks.md",
+    "JC126", BAD, "The journal's folder was deleted under a running server",
+    "symptoms/servers.md#the-journal-was-deleted",
     "It was removed, moved or unmounted. The server leads nothing, votes for nothing and acknowledges nothing, as what "
     "it writes now is lost when it ends",
     "See what removed it. Put the folder back where it was only moved or unmounted, else move what is left of the "
@@ -258,7 +259,7 @@ REFUSING: Final = FindingKind(
 BROKEN: Final = FindingKind(
     "JC311", BAD, "A replica cannot be started", "symptoms/replicas.md#a-replica-cannot-be-started",
     "What is stored of it cannot be read",
-    "Look at the log. With other replicas: remove the peer (`STREAM.PEER.REMOVE`) and let it come back",
+    "Look at the log. With other replicas: have it filled anew (docs/runbooks.md, recover a damaged replica)",
 )  # fmt: skip
 ONE_REPLICA: Final = FindingKind(
     "JC312", NOTE, "A stream has one replica in a cluster", "membership/servers.md",
@@ -318,7 +319,8 @@ REFUSED: Final = FindingKind(
 STUCK: Final = FindingKind(
     "JC401", BAD, "A consumer delivers nothing although messages and a reader wait",
     "symptoms/consumers.md#a-consumer-delivers-nothing-to-a-reader-that-waits",
-    "This should not happen: a filter, a priority group or a limit of the pull (max_bytes) may exclude what waits",
+    "This should not happen: it is not paused, waits for no ack, reader, time (rate_limit_bps, replay_policy original) "
+    "or priority group",
     "Look at the consumer's info and its pulls. A step-down of the consumer's leader begins its delivery anew. "
     "Report it with the log",
 )  # fmt: skip
@@ -347,6 +349,18 @@ GIVEN_UP: Final = FindingKind(
     "JC406", WARN, "A consumer gave messages up", "symptoms/consumers.md#a-consumer-gave-messages-up",
     "They reached max_deliver without an ack, and the stream keeps them by interest",
     "Read them (`$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES` names each) and delete them",
+)  # fmt: skip
+UNBOUND: Final = FindingKind(
+    "JC407", NOTE, "Messages wait at a push consumer and nobody has subscribed to its subject", "consumers.md",
+    "A push consumer sends while somebody subscribes to deliver_subject, with deliver_group in that queue group, in "
+    "the consumer's account",
+    "Start the subscriber, see that subject, queue group and account are the consumer's, or delete the consumer: it "
+    "may keep messages in the stream",
+)  # fmt: skip
+UNREAD: Final = FindingKind(
+    "JC408", WARN, "A consumer waits for a reader that is there and does not read", "consumers.md",
+    "Its reader has 2 MiB (push) or 8 MiB (pull) unread, or does not answer a flow control request",
+    "Look at the worker: it hangs, its processor is busy, or its link is slow",
 )  # fmt: skip
 OPEN_ROUTES: Final = FindingKind(
     "JC501", WARN, "Anybody in the network may join the cluster", "security/routes.md",
@@ -469,7 +483,7 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
     UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
-    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, OPEN_ROUTES,
+    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
     START_WARNING, LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
     LITTLE_SPACE, LITTLE_MEMORY, PORT_TAKEN, ROUTE_UNRESOLVED, ROUTE_UNREACHABLE,

@@ -292,6 +292,13 @@ class ConsumerFacts:
     """Pull requests that wait."""
     bound: bool = False
     """A push consumer whose subject somebody has subscribed."""
+    target: str = ""
+    """That subject, with its queue group in brackets."""
+    withheld: str = ""
+    """Why it sends nothing now although messages and readers are there (`consumer.owner.delivery`); "" if for no reason
+    that is known."""
+    in_flight: int = 0
+    """First deliveries that the stream's log does not have yet."""
     ack_pending: int = 0
     max_ack_pending: int = 0
     redelivered: int = 0

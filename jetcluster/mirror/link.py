@@ -9,7 +9,6 @@ stored messages. So only the order within one attempt must be right.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -20,7 +19,6 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
-from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
@@ -393,9 +391,7 @@ class UpstreamLink:
         same stream then, and both were restored. Otherwise begins at its first message."""
 
         def compare(answer: dict[str, Any]) -> None:
-            message = answer["message"]
-            same = message["subject"].encode() == origin.subject
-            same = same and base64.b64decode(message.get("data", "")) == origin.payload
+            same = self.upstream.is_origin(answer["message"], origin)
             self._create(identity, origin.identity if same else b"")
 
         def create() -> None:
@@ -411,12 +407,7 @@ class UpstreamLink:
         error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
 
         def compare(answer: dict[str, Any]) -> None:
-            message = answer["message"]
-            same = own and (message["subject"].encode(), message["time"].encode()) == (
-                own[0].subject,
-                times.rfc3339_bytes(own[0].ts),
-            )
-            if same and base64.b64decode(message.get("data", "")) == own[0].payload:
+            if own and self.upstream.is_same(answer["message"], own[0]):
                 self._create(identity)
             else:
                 self._fail(error)

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import Steps
+from jetcluster.cluster.consumer_facts import consumer_facts
 from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
@@ -21,7 +22,7 @@ from jetcluster.doctor.server_rules import look_at_server
 from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 from jetcluster.logs import get_logger
 from jetcluster.mesh.api import MeshError, MeshRefusedError
-from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
+from jetcluster.monitor.facts import broken_facts, refusal_facts, server_facts, stream_facts
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.shared import Shared, part_of
 from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json

@@ -328,7 +328,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
     renewed = node.jetstream.renewed_at if node.jetstream else 0
     out.gauge("jetcluster_data_renewed_seconds", "Unix time at which damaged data was set aside; 0: never", renewed)
-    journal, replicas = raft.journal, list(engine.replicas.values())
+    journal, replicas, watch = raft.journal, list(engine.replicas.values()), engine.consumer_watch
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
@@ -363,6 +363,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),
         ("replicas_broken", "Streams whose replica could not be started here", len(engine.broken)),
         ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.network.catchup.progress())),
+        ("consumers_stuck", "Consumers that deliver nothing though messages and readers wait", len(watch.stuck)),
         ("streams_unassigned", "Data of streams that are not placed here", len(engine.unassigned)),
         ("streams_led", "Streams led here", sum(bool(r.leading) for r in replicas)),
     ):  # fmt: skip

@@ -423,3 +423,59 @@ async def test_a_read_right_behind_the_ack_finds_the_copy(single: ProcessCluster
             await client.request("up", b"%d" % number)
             stale += (await client.request(subject)).data != b"%d" % number
         assert stale <= (1 if server == "jetcluster" else 25), f"{stale} of 100"
+
+
+def shown(message: Any) -> tuple[int, bytes]:
+    return message.status, message.data
+
+
+@pytest.mark.ours("nats-server keeps no such promise of own writes")
+async def test_an_upstream_that_dies_beside_its_mirror_takes_nothing_with_it(cluster: ProcessCluster) -> None:
+    """Reads of every form go on at once, but for a connection that was told of what the mirror never got."""
+    async with await cluster[0].connect() as client:
+        await create_stream(client, "UP", ["up.*"], 1, allow_direct=True)
+        await settled(cluster, client)
+        await publish(client, "up.a", *(b"%d" % n for n in range(1, 21)))
+        home = await cluster.stream_leader("UP")
+        others = [node for node in cluster.nodes if node is not home]
+        body = {"name": "M", "mirror": {"name": "UP"}, "num_replicas": 3, "mirror_direct": True}
+        await client.api("STREAM.CREATE.M", body)
+        await reached(client, "M", 20)
+    readers = [await node.connect() for node in others]
+    told = await others[0].connect()
+
+    async def joined() -> bool:
+        for reader in readers:
+            answer = await reader.request("$JS.API.DIRECT.GET.UP", b'{"seq":3}')
+            if answer.get("Nats-Stream") != "M":
+                return False
+        return True
+
+    await eventually(joined, 20, "the mirror does not answer for its upstream", every=0.2)
+    # Only `told` hears of one more, which the mirror may get or not.
+    await publish(told, "up.b", b"own")
+    home.kill9()
+    for reader in readers:
+        await reader.request("$JS.API.DIRECT.GET.UP.up.a", b"", 5.0)  # notices that nobody leads the upstream
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    for reader in readers:
+        for request in (
+            b'{"last_by_subj":"up.a"}',
+            b'{"seq":20,"next_by_subj":"up.a"}',
+            b'{"seq":20,"batch":5,"next_by_subj":"up.a"}',
+            b'{"multi_last":["up.a"]}',
+        ):  # fmt: skip
+            start = loop.time()
+            answer = await reader.request("$JS.API.DIRECT.GET.UP", request, 5.0)
+            times.append(loop.time() - start)
+            assert (answer.get("Nats-Sequence"), answer.data) == ("20", b"20"), (request, shown(answer))
+        start = loop.time()
+        answer = await reader.request("$JS.API.DIRECT.GET.UP.up.a", b"", 5.0)
+        times.append(loop.time() - start)
+        assert answer.data == b"20"
+    assert sorted(times)[len(times) // 2] < 0.5, times
+    own = await told.request("$JS.API.DIRECT.GET.UP.up.b", b"", 5.0)
+    assert own.data == b"own" or own.status == 503, shown(own)  # whether the mirror got it in time
+    for one in (*readers, told):
+        one.close()

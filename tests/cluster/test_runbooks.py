@@ -9,7 +9,8 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -142,6 +143,14 @@ def all_there(site: Site, node: Node) -> None:
     asyncio.run(look())
 
 
+def until(check: Callable[[], bool], what: str) -> None:
+    """Outside of any loop: the checks run loops of their own."""
+    deadline = time.monotonic() + 30.0
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
 def test_each_runbook_has_a_test() -> None:
     followed = set(re.findall(r'follow\("([^"]+)"\)', Path(__file__).read_text()))
     assert followed == set(sections())
@@ -228,7 +237,7 @@ cluster {{ name: C, listen: "OWN", authorization {{ user: routes, password: rout
 def test_move_a_stream(tmp_path: Path, tool: str) -> None:
     with running(tmp_path, 4, 4, replicas=1) as site:
         site.follow("Move a stream")
-        asyncio.run(eventually(lambda: home(site.cluster[0]) == "n4", 30.0, "it has not moved"))
+        until(lambda: home(site.cluster[0]) == "n4", "it has not moved")
         all_there(site, site.cluster[0])
 
 
@@ -258,7 +267,7 @@ def test_a_datacenter_is_lost(tmp_path: Path, tool: str) -> None:
             asyncio.run(far[0].start())
             here = Site(far, tmp_path / "there", site.ledger)
             here.shell.run(Step("jetcluster mirror ORDERS --domain hub --context app", ()))
-            asyncio.run(eventually(lambda: messages(far[0]) == MESSAGES, 30.0, "the mirror is not filled", far[0]))
+            until(lambda: messages(far[0]) == MESSAGES, "the mirror is not filled")
             site.cluster[0].kill9()
             here.follow("A datacenter is lost")
             assert messages(far[0]) == MESSAGES + 1

@@ -90,6 +90,10 @@ CASES: dict[str, tuple[Series, Series]] = {
         {"jetcluster_streams_unassigned": "2x120"},
         {"jetcluster_streams_unassigned": "0x120"},
     ),
+    "JetclusterConsumersStuck": (
+        {"jetcluster_consumers_stuck": "1x120"},
+        {"jetcluster_consumers_stuck": "0x118 1x1"},
+    ),
     "JetclusterUpstreamSilent": (
         {"jetcluster_upstream_silent_seconds": "0+60x120"},
         {"jetcluster_upstream_silent_seconds": "1x120"},

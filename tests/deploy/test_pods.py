@@ -80,6 +80,7 @@ async def test_pods_with_the_charts_defaults(tmp_path: Path) -> None:
         assert "has no authorization" not in last.log(), "the password of the routes is lost"
         async with await last.connect() as anyone:
             await create_stream(anyone, "S", ["s"], 1)
+            assert not anyone.info.get("connect_urls"), "a client would ask addresses of pods that are gone"
             account = await anyone.request("$SYS.REQ.USER.INFO", b"")
             assert account.json()["data"]["account"] == "$G"
         system = f"nats://system:{PASSWORDS['JETCLUSTER_SYSTEM_PASSWORD']}@127.0.0.1:{last.port}"

@@ -9,6 +9,8 @@ const PREFIX = "KV_";
 const WRONG_LAST = new Set([10071, 10164]);
 /** Errors of an expected last sequence that is not the last. */
 const MOST_REVISIONS = 64;
+const MOST_KEYS = 1_000_000;
+/** More would not fit into a tab; the subjects of the stream, filtered, show the others. */
 const READ_MS = 30_000;
 
 /** Somebody was faster: the key is not at the revision that was expected any more. */
@@ -35,32 +37,36 @@ function bucketOf(info) {
 }
 
 export async function buckets() {
-  const streams = await jsAll("STREAM.LIST", "streams");
-  return streams.filter((one) => one.config.name.startsWith(PREFIX)).map(bucketOf);
+  return jsAll("STREAM.LIST", "streams", { pick: (one) => (one.config.name.startsWith(PREFIX) ? bucketOf(one) : null) });
 }
 
 export async function bucket(name) {
   return bucketOf(await js(`STREAM.INFO.${PREFIX}${token(name, "bucket")}`));
 }
 
-/** All keys, deleted ones with them, sorted: { keys: [key], kept(key) }: how many revisions. `seen(got, total)` after a page. */
+/**
+ * The keys, deleted ones with them, sorted: { keys: [key], kept(key), left }: `kept` is how many revisions, `left` how many keys
+ * there are beyond the first million. `seen(got, total)` after a page.
+ */
 export async function keysOf({ stream, prefix }, seen = () => {}) {
   const pages = [];
   let subjects = [];
+  let total = 0;
   for (;;) {
     const page = await js(`STREAM.INFO.${stream}`, { subjects_filter: `${prefix}>`, offset: subjects.length }, READ_MS);
     const counts = page.state.subjects ?? {};
     const found = Object.keys(counts);
     pages.push(counts);
+    total = page.total ?? 0;
     subjects = subjects.concat(found);
-    seen(subjects.length, page.total);
+    seen(subjects.length, total);
     await pause();
-    if (!found.length || subjects.length >= (page.total ?? 0)) break;
+    if (!found.length || subjects.length >= Math.min(total, MOST_KEYS)) break;
   }
   subjects.sort();
   await pause();
   const kept = (key) => pages.find((counts) => prefix + key in counts)?.[prefix + key];
-  return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept };
+  return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept, left: Math.max(0, total - subjects.length) };
 }
 
 /** What a message of a bucket means: { key, revision, time, operation, value }. */

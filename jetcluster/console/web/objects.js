@@ -28,8 +28,7 @@ function bucketOf(info) {
 }
 
 export async function objectBuckets() {
-  const streams = await jsAll("STREAM.LIST", "streams");
-  return streams.filter((one) => one.config.name.startsWith(PREFIX)).map(bucketOf);
+  return jsAll("STREAM.LIST", "streams", { pick: (one) => (one.config.name.startsWith(PREFIX) ? bucketOf(one) : null) });
 }
 
 export async function objectBucket(name) {

@@ -150,8 +150,15 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
   const answer = message.json();
   answers.set(answer, message);
-  if (answer.ts) heard(answer.ts, wall);
+  const told = timeOf(answer);
+  if (told) heard(told, wall);
   return answer;
+}
+
+/** When a server wrote an answer, RFC 3339; those of a list say it of each entry. */
+function timeOf(answer) {
+  const list = [answer.streams, answer.consumers].find(Array.isArray); // both are numbers in an account's figures
+  return answer.ts ?? answer.server?.time ?? list?.at(-1)?.ts;
 }
 
 const answers = new WeakMap();
@@ -198,19 +205,20 @@ const nameOf = (one) => (typeof one === "string" ? one : (one.name ?? one.config
 const LIST_TRIES = 20;
 
 /**
- * All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(found, total)` after each. The array's `missing` are the names of
- * those that did not answer. A page begins with the last entry of the one before; if it does not, something in front was deleted and
- * an entry may have slipped between both, so the list is read again.
+ * All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(got, total)` after each. `pick(entry)` is what is kept of one,
+ * null for nothing at all. The array's `missing` are the names of those that did not answer. A page begins with the last entry
+ * of the one before; if it does not, something in front was deleted and an entry may have slipped between both, so the list is
+ * read again.
  */
-export async function jsAll(subject, field, body = {}, seen = () => {}) {
+export async function jsAll(subject, field, { body = {}, pick = (entry) => entry, seen = () => {} } = {}) {
   for (let tries = 0; tries < LIST_TRIES; tries++) {
-    const found = await pagesOf(subject, field, body, seen);
+    const found = await pagesOf(subject, field, body, pick, seen);
     if (found) return found;
   }
   throw new Error(`${subject} changes all the time`);
 }
 
-async function pagesOf(subject, field, body, seen) {
+async function pagesOf(subject, field, body, pick, seen) {
   const entries = new Map();
   const silent = new Set();
   let offset = 0;
@@ -220,12 +228,14 @@ async function pagesOf(subject, field, body, seen) {
     const part = page[field] ?? [];
     const names = new Set([...part.map(nameOf), ...(page.missing ?? [])]);
     if (before.length && !before.some((name) => names.has(name))) return null;
-    for (const one of part) entries.set(nameOf(one), one);
+    for (const one of part) entries.set(nameOf(one), pick(one));
     for (const name of page.missing ?? []) silent.add(name);
-    const found = [...entries.values()];
-    seen(found, page.total);
+    seen(entries.size, page.total);
     const end = offset + names.size;
-    if (!names.size || end >= page.total) return Object.assign(found, { missing: [...silent].filter((name) => !entries.has(name)) });
+    if (!names.size || end >= page.total) {
+      const found = [...entries.values()].filter((one) => one !== null);
+      return Object.assign(found, { missing: [...silent].filter((name) => !entries.has(name)) });
+    }
     before = names.size > 1 ? [...names] : [];
     offset = names.size > 1 ? end - 1 : end;
   }

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from jetcluster import faults, native
 from jetcluster.checksum import crc32
+from jetcluster.errors import DiskError
 from jetcluster.files import FILE_MODE, Files, make_folder, read, read_beginning, sync
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.records import NamedTuple
@@ -33,7 +34,7 @@ SLOT_BYTES = 64
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
-class MissingError(OSError):
+class MissingError(DiskError, OSError):
     """The journal's files are not on the disk any more: what is written to them is lost when they are closed."""
 
 

@@ -128,6 +128,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         durability=SimpleNamespace(differing=["B"]),
+        consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),
         joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(

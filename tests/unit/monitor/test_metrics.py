@@ -33,6 +33,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     timed = Latency()
     timed.observe(0.002)
     journal = SimpleNamespace(
+        free=1 << 30, disk_size=1 << 40,
         sync_latency=timed, full=False,
         counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip

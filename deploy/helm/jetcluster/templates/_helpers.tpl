@@ -121,7 +121,8 @@ capabilities: { drop: [ALL] }
 {{- end -}}
 {{- if .Values.config.nats.tls.enabled }}{{ $_ := set $config "tls" (include "jetcluster.tls" (list . .Values.config.nats.tls) | fromJson) }}{{ end -}}
 {{- with .Values.config.cluster -}}
-{{- $cluster := dict "listen" (printf "0.0.0.0:%d" (int .port)) "trusted_network" .trustedNetwork -}}
+{{- /* A pod has another address after each restart: clients keep to the service, and do not ask addresses that are gone. */ -}}
+{{- $cluster := dict "listen" (printf "0.0.0.0:%d" (int .port)) "no_advertise" true "trusted_network" .trustedNetwork -}}
 {{- if $.Values.auth.enabled }}{{ $_ := set $cluster "authorization" (dict "user" "route" "password" "$JETCLUSTER_ROUTE_PASSWORD") }}{{ end -}}
 {{- $cluster = mergeOverwrite $cluster (deepCopy .merge) -}}
 {{- if .tls.enabled }}{{ $_ := set $cluster "tls" (include "jetcluster.tls" (list $ .tls) | fromJson) }}{{ end -}}

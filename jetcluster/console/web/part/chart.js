@@ -1,9 +1,13 @@
 // A line chart over time (uPlot) in the colours of the page, and a sparkline.
-import { html, useEffect, useRef } from "../vendor/ui.js";
+import { html, signal, useEffect, useRef } from "../vendor/ui.js";
 import { Plot } from "../vendor/plot.js";
 
 const HEIGHT_PX = 150;
 const HUES = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"];
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const scheme = signal(dark.matches);
+dark.addEventListener("change", () => (scheme.value = dark.matches));
 
 /** A colour as a canvas takes it: a custom property itself reads `light-dark(…)`. */
 function resolved(element, name) {
@@ -57,7 +61,7 @@ export function Chart({ title, metric, times, series, show }) {
       plot.current.destroy();
       plot.current = null;
     };
-  }, [shape]);
+  }, [shape, scheme.value]);
 
   useEffect(() => {
     plot.current?.setData([times, ...series.map((one) => one.values)]);

@@ -83,6 +83,15 @@ export function Silent({ names, what }) {
   return html`<p class="notice warn" role="alert">No answer from ${names.join(", ")}: ${what}</p>`;
 }
 
+const MOST_NAMES = 10;
+
+/** Above a list: the streams of it that did not answer, `names`, are told. */
+export function Unanswered({ names }) {
+  if (!names.length) return null;
+  const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : "";
+  return html`<p class="notice bad" role="alert">Nobody answers for ${names.slice(0, MOST_NAMES).join(", ")}${more}.</p>`;
+}
+
 /** What stands in place of data: the error, or that it is under way. */
 export function Waiting({ poll, what = "" }) {
   if (poll.error) return html`<${Notice} error=${poll.error} />`;

@@ -66,6 +66,7 @@ export function Keys({ bucket }) {
     <div class="bar"><input type="search" aria-label="Filter keys" placeholder="Part of a key" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
       <span class="faint" role="status">${found.length === state.keys.length ? exact(found.length) : `${exact(found.length)} of ${exact(state.keys.length)}`} keys, deleted ones with them</span>
       <button type="button" onClick=${() => setTurn(turn + 1)}>Load again</button>
+      ${state.left > 0 && html`<span class="reason">${exact(state.left)} more keys are not loaded</span>`}
       ${changed && html`<span class="faint">changed since it was loaded</span>`}</div>
     <${Tree} ...${{ bucket, rows, toggle, cache: cache.current, kept: state.kept, seq: state.seq }} />`;
 }

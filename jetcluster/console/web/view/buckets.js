@@ -3,7 +3,7 @@ import { html } from "../vendor/ui.js";
 import { ago, bytes, limit, nanoseconds } from "../format.js";
 import { buckets } from "../kv.js";
 import { Act } from "../part/act.js";
-import { Stale, usePoll, Waiting } from "../part/poll.js";
+import { Stale, Unanswered, usePoll, Waiting } from "../part/poll.js";
 import { figure, Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -36,6 +36,7 @@ function List() {
     { id: "description", title: "Description", value: (one) => one.config.description ?? "", show: (one) => html`<span class="clip" title=${one.config.description}>${one.config.description}</span>` },
   ];
   return html`<h1>Key-value</h1><${Stale} poll=${poll} />
+    <${Unanswered} names=${poll.data.missing.filter((name) => name.startsWith("KV_"))} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
       <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${create}>New bucket<//>
     <//>`;

@@ -1,5 +1,6 @@
 // One consumer: how far it is, what is left to do, its configuration, and what may be done with it.
 import { html, useRef, useState } from "../vendor/ui.js";
+import { now } from "../clock.js";
 import { condition } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
 import { token } from "../names.js";
@@ -21,11 +22,11 @@ const MOST_POINTS = 1800;
 export function Consumer({ stream, name }) {
   const poll = usePoll(async () => {
     const [info, of] = await Promise.all([js(`CONSUMER.INFO.${token(stream, "stream")}.${token(name, "consumer")}`), js(`STREAM.INFO.${stream}`)]);
-    return { info, of: of.state, now: Date.now() };
+    return { info, of: of.state, now: now(), at: performance.now() };
   }, LIVE_MS, [stream, name]);
   const past = usePast(poll.data);
   const data = poll.data;
-  const rates = useRates(data?.now ?? 0, data && { delivered: data.info.delivered.consumer_seq, acked: data.info.ack_floor.consumer_seq });
+  const rates = useRates(data?.at ?? 0, data && { delivered: data.info.delivered.consumer_seq, acked: data.info.ack_floor.consumer_seq });
   const title = html`<a href=${to("streams", stream)}>${stream}</a> <span class="faint">/</span> ${name}`;
   if (!data) return html`<h1>${title}</h1><${Waiting} poll=${poll} what="the consumer" />`;
   const { info, of } = data;
@@ -170,10 +171,10 @@ function Pause({ at, name, again }) {
   };
   const moment = new Date(until);
   return html`<p>It delivers nothing until then. What it has delivered can be acknowledged.</p>
-    <div class="bar">${PAUSES.map(([words, length]) => html`<button key=${words} type="button" onClick=${() => send(new Date(Date.now() + length * 1000))}>${words}</button>`)}</div>
+    <div class="bar">${PAUSES.map(([words, length]) => html`<button key=${words} type="button" onClick=${() => send(new Date(now() + length * 1000))}>${words}</button>`)}</div>
     <form onSubmit=${(event) => { event.preventDefault(); send(moment); }}>
       <label>Or until <input type="datetime-local" step="1" value=${until} onInput=${(event) => setUntil(event.target.value)} /></label>
-      <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary" disabled=${!(moment > new Date())}>Pause</button></div>
+      <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary" disabled=${!(moment.getTime() > now())}>Pause</button></div>
     </form>`;
 }
 

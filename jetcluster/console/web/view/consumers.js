@@ -1,5 +1,6 @@
 // Lists of consumers, the slowest first: of the whole account, and of one stream.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { now } from "../clock.js";
 import { consumersOf, consumersOfAll } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
 import { Act } from "../part/act.js";
@@ -49,7 +50,7 @@ function useList(load, keys) {
         // The first load shows what it has; later ones replace the whole list at the end, so that no row comes and goes.
         const seen = (part) => !over && set((old) => (old.whole ? { ...old, progress: part.rows.length, total: part.total } : { ...old, ...part }));
         const found = await latest.current(seen, () => over);
-        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: Date.now() });
+        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: now() });
       } catch (error) {
         if (!over) set((old) => ({ ...old, error, loading: false }));
       }
@@ -66,6 +67,7 @@ function useList(load, keys) {
 }
 
 function Summary({ list }) {
+  if (!list.rows) return null;
   const rows = list.rows ?? [];
   const sum = (field) => exact(rows.reduce((total, one) => total + one[field], 0));
   const of = (state) => rows.filter((one) => one.state === state).length;
@@ -83,10 +85,11 @@ function Summary({ list }) {
 
 function List({ list, withStream = false, empty, children }) {
   if (!list.rows) return list.error ? html`<${Notice} error=${list.error} />` : html`<p class="loading" role="status">Loading the consumers…</p>`;
+  const none = list.failed.length ? "Of those that answer there are none." : empty;
   return html`${list.whole ? html`<${Stale} poll=${list} />` : html`<${Notice} error=${list.error} />`}
     ${list.failed.length > 0 &&
     html`<p class="notice warn">The consumers of ${list.failed.length} streams are missing: ${list.failed.slice(0, 5).map((one) => `${one.stream} (${one.error.message})`).join(", ")}${list.failed.length > 5 ? ", …" : ""}</p>`}
-    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${empty}>
+    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${none}>
       ${children}
       <span class="faint" role="status">${progress(list)}</span>
     <//>`;

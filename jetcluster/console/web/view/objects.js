@@ -3,7 +3,7 @@ import { html } from "../vendor/ui.js";
 import { ago, bytes, nanoseconds } from "../format.js";
 import { objectBuckets } from "../objects.js";
 import { Act } from "../part/act.js";
-import { Stale, usePoll, Waiting } from "../part/poll.js";
+import { Stale, Unanswered, usePoll, Waiting } from "../part/poll.js";
 import { figure, Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -38,6 +38,7 @@ function List() {
     { id: "description", title: "Description", value: (one) => one.config.description ?? "", show: (one) => html`<span class="clip" title=${one.config.description}>${one.config.description}</span>` },
   ];
   return html`<h1>Objects</h1><${Stale} poll=${poll} />
+    <${Unanswered} names=${poll.data.missing.filter((name) => name.startsWith("OBJ_"))} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
       <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${create}>New bucket<//>
     <//>`;

@@ -2,7 +2,7 @@
 import { html, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, count, exact } from "../format.js";
 import { Act } from "../part/act.js";
-import { Notice, Stale, usePoll, useRates, Waiting } from "../part/poll.js";
+import { Stale, Unanswered, usePoll, useRates, Waiting } from "../part/poll.js";
 import { figure, Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
@@ -36,17 +36,29 @@ export function kindOf(name) {
   return name.startsWith("KV_") ? "key-value bucket" : name.startsWith("OBJ_") ? "object bucket" : "";
 }
 
+const MOST_SUBJECTS = 20;
+
+/** What a list shows of a stream: the rest of 50,000 infos is not kept. */
+function listed({ config, state, cluster }) {
+  const { name, subjects = [], mirror, sealed } = config;
+  const more = subjects.length - MOST_SUBJECTS;
+  const shown = more > 0 ? [...subjects.slice(0, MOST_SUBJECTS), `and ${more} more`] : subjects;
+  return { config: { name, subjects: shown, mirror: mirror && { name: mirror.name }, sealed }, state, cluster };
+}
+
 function List() {
   const [every, setEvery] = useState(LIVE_MS);
   const [buckets, setBuckets] = useState(false);
+  const [progress, setProgress] = useState("");
+  const seen = (got, all) => got < all && setProgress(`: ${exact(got)} of ${exact(all)}`);
   const poll = usePoll(async () => {
-    const found = await jsAll("STREAM.LIST", "streams");
+    const found = await jsAll("STREAM.LIST", "streams", { pick: listed, seen });
     setEvery(found.length > LIVE_UP_TO ? SLOW_MS : LIVE_MS);
-    return { now: Date.now(), found };
+    return { now: performance.now(), found };
   }, every);
   const values = useMemo(() => poll.data && Object.fromEntries(poll.data.found.map((one) => [one.config.name, one.state.last_seq])), [poll.data]);
   const rates = useRates(poll.data?.now ?? 0, values);
-  if (!poll.data) return html`<h1>Streams</h1><${Waiting} poll=${poll} what="the streams" />`;
+  if (!poll.data) return html`<h1>Streams</h1><${Waiting} poll=${poll} what=${`the streams${progress}`} />`;
   const { found } = poll.data;
   const rows = buckets ? found : found.filter((one) => !kindOf(one.config.name));
   const total = (field) => found.reduce((sum, one) => sum + one.state[field], 0);
@@ -68,7 +80,7 @@ function List() {
       <${Figure} name="Size" value=${bytes(total("bytes"))} metric="sum of state.bytes" />
       <${Figure} name="Consumers" value=${exact(total("consumer_count"))} metric="sum of state.consumer_count" />
     <//>
-    ${found.missing.length > 0 && html`<${Notice} error=${new Error(`Nobody answers for ${found.missing.join(", ")}.`)} />`}
+    <${Unanswered} names=${found.missing} />
     <${Table} label="streams" columns=${columns} rows=${rows} keyOf=${(one) => one.config.name} sort="name"
       empty=${found.length ? "Only buckets: show them with the box above." : "There are no streams yet."}>
       <label class="check"><input type="checkbox" checked=${buckets} onChange=${(event) => setBuckets(event.target.checked)} /> Buckets too</label>

@@ -10,7 +10,7 @@ const MAX_CHILDREN = 200;
 /** Children that are drawn of one token; the filter finds the others. */
 const MAX_SUBJECTS = 1_000_000;
 
-/** All subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives. */
+/** Subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives; `left` are not. */
 async function subjectsOf(stream, filter = ">") {
   const found = [];
   for (;;) {
@@ -20,7 +20,9 @@ async function subjectsOf(stream, filter = ">") {
     const names = Object.keys(part);
     await pause();
     await inSlices(names.length, (at) => found.push([names[at], part[names[at]]]));
-    if (!names.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) return found;
+    if (!names.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) {
+      return Object.assign(found, { left: Math.max(0, (total ?? 0) - found.length) });
+    }
   }
 }
 
@@ -63,6 +65,7 @@ export function Subjects({ info }) {
   if (!made) return html`<${Waiting} poll=${poll} what="the subjects" />`;
   return html`<${Stale} poll=${poll} /><div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
       <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${exact(made.tree.subjects)} subjects, ${exact(made.tree.messages)} messages` : "…"}</span>
+      ${poll.data?.left > 0 && html`<span class="reason">${exact(poll.data.left)} more subjects are not loaded</span>`}
       <button type="button" onClick=${poll.again}>Load again</button></div>
     <div class="panel"><${Branch} stream=${name} node=${made.tree} path=${[]} open=${Boolean(made.wanted)} /></div>`;
 }
