@@ -4,6 +4,7 @@
 |---|---|
 | imports | a file, or a name in it, that is not there; a name that is imported and not used, or used and not imported |
 | exports | a name that no other file imports, and no test of tests/console names |
+| titles | a chip without a title, which names the field that it shows |
 | text | `innerHTML` and other ways from a text to a script; the address of another host |
 | lines | more lines above 140 characters than `long_js_lines` of `[tool.house]`, which may only fall |
 
@@ -36,6 +37,7 @@ _TO_SCRIPT: Final = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\b|setAttribute\(\"on"
 )
 _OTHER_HOST: Final = re.compile(r"""["'`(](?:https?:)?//(?!www\.w3\.org/2000/svg)[\w$]""")
+_BARE_CHIP: Final = re.compile(r"<\$\{Chip\}(?![^\n]*? title=)")
 _DECLARED: Final = (
     r"\b(?:function\*?|class|const|let)\s+NAME\b|[{(,\[]\s*NAME\s*(?=[,})\]=])|\bNAME =>|(?m:^ +(?:async )?NAME\(.*\{$)"
 )
@@ -94,6 +96,8 @@ class Scripts:
             for number, line in enumerate(text.splitlines(), 1):
                 if found := _TO_SCRIPT.search(line):
                     yield f"{path}:{number}: {found[0]} makes scripts of texts"
+                if _BARE_CHIP.search(line):
+                    yield f"{path}:{number}: a chip without a title"
                 if found := _OTHER_HOST.search(line):
                     yield f"{path}:{number}: {found[0]}: the console loads nothing from other hosts"
 

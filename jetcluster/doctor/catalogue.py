@@ -418,6 +418,13 @@ START_WARNING: Final = FindingKind(
     "See the text",
     "See the text",
 )  # fmt: skip
+ACCOUNT_RESERVED: Final = FindingKind(
+    "JC512", WARN, "max_bytes of streams reserve most of an account's limit",
+    "symptoms/requests.md#insufficient-storage-resources-available-10047",
+    "A new stream, or an update, whose max_bytes times its replicas are more than what is left is refused (10047 for "
+    "files, 10028 for memory), however little the streams hold",
+    "Lower max_bytes or num_replicas of the streams that are named, delete those not needed, or raise the limit",
+)  # fmt: skip
 LOW_DESCRIPTORS: Final = FindingKind(
     "JC601", WARN, "The machine allows few file descriptors", "health/descriptors.md",
     "Each client takes one, and the store some hundreds",
@@ -485,7 +492,8 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
     STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
-    START_WARNING, LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
+    START_WARNING, ACCOUNT_RESERVED,
+    LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
     LITTLE_SPACE, LITTLE_MEMORY, PORT_TAKEN, ROUTE_UNRESOLVED, ROUTE_UNREACHABLE,
 )  # fmt: skip
 """All kinds, by code."""

@@ -309,6 +309,28 @@ class ConsumerFacts:
     """Messages given up after max_deliver, kept by interest retention."""
 
 
+class ReservingStream(NamedTuple):
+    """A stream whose max_bytes counts against a limit."""
+
+    name: str
+    max_bytes: int
+    counted: int
+    """Its replicas; 1 in a tier, where they count once."""
+
+
+class ReservationFacts(NamedTuple):
+    """The bytes that max_bytes of an account's streams reserves of a limit, its own or a tier's."""
+
+    name: str
+    """`max_file`, `R3 max_file`."""
+    limit: int
+    reserved: int
+    largest: tuple[ReservingStream, ...] = ()
+    """Those that reserve the most, the first the largest."""
+    others: int = 0
+    """Number of the other streams that reserve something."""
+
+
 @dataclass(slots=True, frozen=True)
 class AccountFacts:
     """An account's use of its limits over the whole cluster, as one server counts it; -1: no limit."""
@@ -321,6 +343,7 @@ class AccountFacts:
     max_memory: int = -1
     streams: int = 0
     max_streams: int = -1
+    reservations: tuple[ReservationFacts, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

@@ -90,6 +90,11 @@ class NodeHealth:
         return Aspect.JOURNAL not in self.troubles and Aspect.DELETED not in self.troubles
 
     @property
+    def keeps_time(self) -> bool:
+        """True while the clock of this node is not in doubt: it may give and use leases."""
+        return Aspect.CLOCK not in self.troubles
+
+    @property
     def may_answer(self) -> bool:
         """Replicas here may answer reads, also where others could."""
         return self.troubles.keys().isdisjoint(_SILENCES)

@@ -110,14 +110,16 @@ def told_by(list messages not None, Py_ssize_t place, Py_ssize_t count):
     """Returns (stream, highest sequence) of the PubAcks in a row among `count` messages from `place` on. A message is a
     tuple whose last part is the payload."""
     cdef list found = []
-    cdef Py_ssize_t at, size, head = 0, fresh
+    cdef Py_ssize_t at, size, head = 0, fresh, best_size = 0
     cdef const char *data
-    cdef bytes stream = None
+    cdef const char *best = NULL  # of the highest sequence of this stream so far; its message keeps it
     cdef object message, payload
     cdef unsigned long long seq, last = 0
     if place < 0:
         raise ValueError("not a place")
-    for at in range(place, min(len(messages), place + max(count, 0))):
+    at = min(len(messages), place + max(count, 0))
+    while at > place:  # from the last on: it has the highest sequence most often, and the others are only compared
+        at -= 1
         message = messages[at]
         if not PyTuple_CheckExact(message) or not PyTuple_GET_SIZE(message):
             raise TypeError("a message is a tuple")
@@ -125,22 +127,21 @@ def told_by(list messages not None, Py_ssize_t place, Py_ssize_t count):
         if not PyBytes_CheckExact(payload):
             raise TypeError("a payload is bytes")
         data, size = PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)
-        if head and size > head + SEQ_BYTES and memcmp(data, PyBytes_AS_STRING(stream), head) == 0 and memcmp(
-                data + head, b'"seq":', SEQ_BYTES - 1) == 0:
-            fresh = head
-        else:
-            fresh = _head_size(data, size)
-        if not fresh:
+        if best_size and size == best_size and memcmp(data, best, head + SEQ_BYTES - 1) == 0 and memcmp(
+                data + head, best + head, size - head) <= 0:
             continue
-        seq = _seq_of(data, size, fresh)
+        fresh = _head_size(data, size)
+        seq = _seq_of(data, size, fresh) if fresh else 0
         if not seq:
             continue
-        if fresh == head and memcmp(data, PyBytes_AS_STRING(stream), head) == 0:
-            last = max(last, seq)
+        if fresh == head and memcmp(data, best, head) == 0:
+            if seq > last:
+                best, best_size, last = data, size, seq
             continue
         if head:
-            found.append((stream, last))
-        stream, head, last = PyBytes_FromStringAndSize(data, fresh), fresh, seq
+            found.append((PyBytes_FromStringAndSize(best, head), last))
+        best, best_size, head, last = data, size, fresh, seq
     if head:
-        found.append((stream, last))
+        found.append((PyBytes_FromStringAndSize(best, head), last))
+    found.reverse()
     return found

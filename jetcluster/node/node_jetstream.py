@@ -505,7 +505,12 @@ class NodeJetStream(MeshListener):
             text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
             self._log.error(text, damage=str(damage))
         usual = platform.raft_config()
-        config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
+        config = replace(
+            usual,
+            max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD),
+            lease=self._options.jetstream.read_lease,
+            clock_drift=self._options.jetstream.max_clock_drift,
+        )
         health = self._health(self._journal)
         self._raft, leaders, roster = link_raft(
             self.mesh, self._journal, machine, replicas,

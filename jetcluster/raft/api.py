@@ -199,6 +199,10 @@ class RaftGroup(Protocol):
         committed by then: a local read is then linearizable (Raft dissertation, section 6.4). False: this replica
         cannot prove it. All calls of one loop turn share one round."""
 
+    def reads_now(self) -> bool:
+        """True when a read of what is applied is linearizable without `read_index`: a lease holds at this moment, or
+        this replica is the only voter. The read may follow later."""
+
     def transfer(self, peer: str | None = None) -> bool: ...
 
     def add_peer(self, peer: str) -> int: ...

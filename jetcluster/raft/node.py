@@ -273,6 +273,7 @@ class RaftNode:
             self.peer_down(peer)
         state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
+        state.level = 0
         state.waits = waits
         self.heard(peer)
         self._say_alive([peer])  # at once: the peer may need this node's time to hold an election
@@ -337,6 +338,7 @@ class RaftNode:
             self._on_digest(peer, message)
             return ""
         self.peers.states[peer].well = message.well
+        self.peers.states[peer].level = message.level
         self.levels.heard(peer, message.level)
         if message.wall_ns and self.admission.is_voter(peer):
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)

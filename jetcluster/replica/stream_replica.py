@@ -501,6 +501,8 @@ class StreamReplica(ReplicaState):
 
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""
+        if self.group.reads_now():
+            return self.whole
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.group.read_index(resolver(future))
         try:

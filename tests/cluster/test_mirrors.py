@@ -479,3 +479,31 @@ async def test_an_upstream_that_dies_beside_its_mirror_takes_nothing_with_it(clu
     assert own.data == b"own" or own.status == 503, shown(own)  # whether the mirror got it in time
     for one in (*readers, told):
         one.close()
+
+
+@pytest.mark.ours("nats-server has no sessions")
+async def test_a_token_holds_on_any_connection_at_a_mirror(shared: ProcessCluster) -> None:
+    """One client writes; others on every node read its write by the token, from the mirror or under its own name."""
+    async with upstream(shared, ".*", replicas=1, allow_direct=True, read_consistency="session") as (client, up, name):
+        found = (await info(client, up))["config"]
+        assert found["read_consistency"] == "session"
+        await publish(client, f"{up}.a", b"first")
+        await mirror(client, name, up, 3)
+        await reached(client, name, 1)
+        readers = [await node.connect() for node in shared.nodes]
+        served = set()
+        for number in range(40):
+            ack = (await client.request(f"{up}.a", b"%d" % number)).json()
+            token = {"Nats-Min-Last-Sequence": str(ack["seq"]), "Nats-Read-Info": "true"}
+            for reader in readers:
+                for stream in (up, name):
+                    answer = await reader.request(f"$JS.API.DIRECT.GET.{stream}.{up}.a", b"", 5.0, token)
+                    assert answer.data == b"%d" % number, (stream, shown(answer))
+                    served.add((answer.get("Nats-Answered-By"), answer.get("Nats-Answered-As")))
+        assert len(served) > 2, served
+        config = {**found, "read_consistency": "strong"}
+        assert (await client.api(f"STREAM.UPDATE.{up}", config))["config"]["read_consistency"] == "strong"
+        assert await refused(client, f"STREAM.UPDATE.{up}", {**found, "read_consistency": "best"}) in (10025, 10052)
+        for reader in readers:
+            assert (await reader.request(f"$JS.API.DIRECT.GET.{up}.{up}.a", b"", 5.0)).data == b"39"
+            reader.close()

@@ -26,7 +26,12 @@ from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, fre
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wait_newest
 from tests.runbook_page import Shell, Step, sections, steps
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("the page is about this server")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+    pytest.mark.ours("the page is about this server"),
+]
 
 MESSAGES = 200
 CONFIG = """

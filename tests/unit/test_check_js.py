@@ -38,6 +38,7 @@ def test_scripts_that_keep_every_rule(tmp_path: Path) -> None:
         ('import * as all from "./format.js";\n', "a.js: imports are of names"),
         ("export const lonely = 1;\n", "a.js: exports lonely, which nobody imports"),
         ("const of = useState(0);\n", "a.js: uses useState and does not import it"),
+        ("html`<${Chip}>sealed<//>`;\n", "a.js:1: a chip without a title"),
         ("box.innerHTML = text;\n", "a.js:1: innerHTML makes scripts of texts"),
         ('const at = "https://example.com/x";\n', "a.js:1: "),
         ('const at = "//example.com/x";\n', "a.js:1: "),

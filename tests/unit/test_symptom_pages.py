@@ -35,6 +35,15 @@ def test_the_index_leads_to_each_symptom() -> None:
     assert sorted(links) == sorted((one.page, one.id) for one in symptoms().values())
 
 
+def test_the_index_shows_texts_of_the_pages() -> None:
+    for name, cells in re.findall(
+        r"^\| \[.*\]\(symptoms/[\w.-]+#([\w-]+)\) \| (.*) \|$", INDEX.read_text(), re.MULTILINE
+    ):
+        one = symptoms()[name]
+        for text in re.findall(r"`([^`]+)`", cells):
+            assert any(text in line for line in one.lines) or f"`{text}`" in one.body, (name, text)
+
+
 def test_text_that_was_not_seen_is_found_out() -> None:
     one = next(one for one in symptoms().values() if not any("…" in line for line in one.lines))
     shown(one.id, "before\n" + "\n".join(one.lines))
@@ -50,6 +59,16 @@ def test_findings_and_alerts_lead_to_headings_that_are_there() -> None:
     for place in places:
         page, _, anchor = place.partition("#")
         assert page in tree.files and (not anchor or anchor in tree.anchors(page)), place
+
+
+def test_a_finding_names_its_symptom_and_else_its_row() -> None:
+    pages = {kind.code: kind.page for kind in KINDS}
+    assert pages["JC103"] == "symptoms/servers.md#the-disk-is-full"
+    assert pages["JC121"] == "findings.md#jc121"
+    tree = Tree()
+    assert [
+        page for page in pages.values() if page.partition("#")[2] not in tree.anchors(f"docs/{page.partition('#')[0]}")
+    ] == []
 
 
 def test_every_bad_finding_and_every_critical_alert_leads_to_a_symptom() -> None:

@@ -80,6 +80,9 @@ export function row(info) {
   };
 }
 
+/** The fields that a consumer's state is made of. */
+export const STATE_OF = "from paused, num_waiting, push_bound, num_ack_pending and max_ack_pending";
+
 /** What the consumer is doing, in words: { state, kind }. */
 export function condition(info) {
   const { config } = info;

@@ -3,13 +3,22 @@ const UNITS = [["d", 86_400_000_000_000n], ["h", 3_600_000_000_000n], ["m", 60_0
 const SIZES = new Map([...UNITS, ["us", 1000n], ["min", 60_000_000_000n], ["y", 31_536_000_000_000_000n]]);
 const PART = /^(\d+)(?:\.(\d+))?(min|ms|µs|us|ns|y|d|h|m|s)/;
 
-/** `value` in the largest unit that gives a whole number: 5400e9 is "90m". "" for none at all. */
+const READABLE = 10_000n;
+
+/** `value` in the largest unit that gives a whole number, 5400e9 is "90m", in several if that is a long one. "" for none. */
 export function durationText(value) {
   if (value === undefined || value === null || Number.isNaN(value)) return "";
   const all = BigInt(value);
   if (all === 0n) return "";
   const [unit, size] = UNITS.find(([, one]) => all % one === 0n);
-  return `${all / size}${unit}`;
+  if (all / size < READABLE) return `${all / size}${unit}`;
+  let rest = all;
+  const parts = UNITS.map(([name, one]) => {
+    const number = rest / one;
+    rest %= one;
+    return number ? `${number}${name}` : "";
+  });
+  return parts.join("");
 }
 
 /** Nanoseconds of a text, a BigInt beyond 2^53; a number alone is seconds; NaN for other text, or less than a nanosecond. */

@@ -19,6 +19,11 @@ export function count(value) {
   return `${counts.format(value)} ${units[at]}`;
 }
 
+/** "1 key", "2 keys": a number with its noun, which is given in plural. */
+export function counted(number, nouns) {
+  return `${exact(number)} ${number === 1 ? nouns.replace(/s$/, "") : nouns}`;
+}
+
 /** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, a BigInt, or digits. */
 export function exact(value) {
   if (value === null || value === undefined) return DASH;
@@ -73,7 +78,8 @@ export function time(text) {
 /** How long ago, by the servers' clock; they may differ a little from each other. */
 export function ago(text) {
   if (isNever(text)) return "never";
-  const passed = (now() - new Date(text).getTime()) / 1000;
+  const exactly = (now() - new Date(text).getTime()) / 1000;
+  const passed = Math.abs(exactly) < 10 ? exactly : Math.round(exactly); // nobody reads tenths of a minute
   return passed < -SAME_SECONDS ? `in ${seconds(-passed)}` : `${seconds(Math.max(0, passed))} ago`;
 }
 

@@ -39,7 +39,7 @@ class SequenceWaits:
         self._clock, self._timers = replica.runtime.clock, replica.runtime.timers
         self._numbers = itertools.count()
         self.waiting: list[tuple[int, int]] = []
-        """A heap of (sequence, number)."""
+        """A heap of (sequence, number), with some of reads that were refused meanwhile."""
         self._calls: dict[int, tuple[float, Call, Call]] = {}
         """Number -> (deadline, answer, refuse), in the order of the deadlines."""
 
@@ -78,8 +78,9 @@ class SequenceWaits:
         if self._calls:
             deadline, _, _ = next(iter(self._calls.values()))
             self._timers.call_later(max(deadline - now, 0.0), self._expire)
-        else:
-            self.waiting.clear()
+        if len(self.waiting) > 2 * len(self._calls):  # most are of reads that were refused
+            self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._calls]
+            heapq.heapify(self.waiting)
         for _, (_, _, refuse) in late:
             refuse()
 

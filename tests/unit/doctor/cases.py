@@ -21,6 +21,8 @@ from jetcluster.doctor.facts import (
     RefusalFacts,
     Remote,
     ReplicaFacts,
+    ReservationFacts,
+    ReservingStream,
     ServerFacts,
     StateFetch,
     StreamFacts,
@@ -84,6 +86,10 @@ def config(**changed: Any) -> ConfigFacts:
 
 def account(**changed: Any) -> AccountFacts:
     return replace(AccountFacts("n1", "A"), **changed)
+
+
+def reserving(reserved: int, limit: int = 100) -> tuple[ReservationFacts, ...]:
+    return (ReservationFacts("max_file", limit, reserved, (ReservingStream("S", reserved // 3, 3),)),)
 
 
 def machine(**changed: Any) -> MachineFacts:
@@ -276,6 +282,8 @@ def _configurations() -> list[Case]:
         ("JC509", account(storage=90, max_storage=100), account(storage=90)),
         ("JC509", account(memory=90, max_memory=100), account(memory=80, max_memory=100)),
         ("JC509", account(streams=9, max_streams=10), account(streams=8, max_streams=10)),
+        ("JC512", account(reservations=reserving(90)), account(reservations=reserving(80))),
+        ("JC512", account(reservations=reserving(90)), account(reservations=reserving(90, -1))),
     ]
     machines: list[tuple[str, Any, Any]] = [
         ("JC510", machine(problem="line 3: no such key"), machine()),

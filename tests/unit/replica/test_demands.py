@@ -179,3 +179,23 @@ async def test_a_token_holds_for_another_connection_at_another_node() -> None:
             for reader in (late, other):
                 headers = block(f"Nats-Min-Last-Sequence: {ack['seq']}")
                 assert (await reader.request(GET + b".s", b"", 5.0, headers))[2] == b"%d" % number
+
+
+@virtual_time
+async def test_sequences_that_never_come_leave_nothing_behind() -> None:
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        waits = follower.replica("S").reads.own.demands.sequences
+        asked = 0
+        for _ in range(60):  # some wait at any moment
+            for _ in range(20):
+                asked += 1
+                follower.bus.ask(GET, b'{"seq":1,"min_last_seq":%d}' % (10**9 + asked), b"_INBOX.nobody")
+            await asyncio.sleep(0.1)
+        assert len(waits.waiting) <= 2 * 20 * 12
+        await asyncio.sleep(2 * demands.SEQUENCE_SECONDS)
+        assert not waits.waiting
+        refused: list[int] = []
+        for number in range(confirm.MAX_WAITING + 5):
+            waits.hold(10**9 + number, lambda: None, lambda number=number: refused.append(number))  # type: ignore[misc]
+        assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5

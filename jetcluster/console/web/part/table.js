@@ -1,6 +1,6 @@
 // A table that sorts by any column, filters, and draws only the rows in sight, so that a thousand cost what thirty do.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { exact } from "../format.js";
+import { counted, exact } from "../format.js";
 
 export const ROW_PX = 34;
 const DRAWN_BEYOND = 12;
@@ -30,7 +30,7 @@ export function Table({ columns, rows, keyOf, sort = "", label, empty = "Nothing
       ${search &&
       html`<input type="search" aria-label=${`Filter ${label}`} placeholder="Filter" value=${wanted}
         onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${shown.length === rows.length ? rows.length : `${shown.length} of ${rows.length}`} ${label}</span>`}
+      <span class="faint" role="status">${shown.length === rows.length ? "" : `${exact(shown.length)} of `}${counted(rows.length, label)}</span>`}
       ${children}
     </div>`}
     <div class="scroll" ref=${box} tabindex="0" role="region" aria-label=${label}>

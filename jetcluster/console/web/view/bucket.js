@@ -25,7 +25,7 @@ export function Bucket({ name }) {
   const poll = usePoll(() => load(name), LIVE_MS, [name]);
   if (!poll.data) return html`<h1>${name}</h1><${Waiting} poll=${poll} what="the bucket" />`;
   const bucket = poll.data;
-  return html`<div class="heading"><h1>${name}</h1> ${bucket.mirror && html`<${Chip}>mirror of ${bucket.mirror}<//>`}<${Actions} bucket=${bucket} again=${poll.again} /></div>
+  return html`<div class="heading"><h1>${name}</h1> ${bucket.mirror && html`<${Chip} title="config.mirror">mirror of ${bucket.mirror}<//>`}<${Actions} bucket=${bucket} again=${poll.again} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}
     <${Stale} poll=${poll} />
     <${Tabs} label="Parts of the bucket" tabs=${TABS} at=${at} href=${(id) => to("kv", name, id)} />

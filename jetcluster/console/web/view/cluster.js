@@ -222,7 +222,7 @@ function Upstreams() {
     { id: "account", title: "Account", value: (one) => one.group.account },
     { id: "upstream", title: "Mirrors or sources", value: (one) => `${one.name} ${one.external?.api ?? ""}` },
     figure("lag", "Lag", "messages that the upstream has more, by its last word", lagOf),
-    { id: "active", title: "Last word", end: true, hint: "time since the upstream was heard", value: (one) => (one.active < 0 ? Number.MAX_SAFE_INTEGER : (one.active ?? 0)), show: (one) => (one.active === undefined || one.active < 0 ? html`<${Chip} kind="bad">never<//>` : seconds(one.active / 1e9)) },
+    { id: "active", title: "Last word", end: true, hint: "time since the upstream was heard", value: (one) => (one.active < 0 ? Number.MAX_SAFE_INTEGER : (one.active ?? 0)), show: (one) => (one.active === undefined || one.active < 0 ? html`<${Chip} kind="bad" title="active is -1">never<//>` : seconds(one.active / 1e9)) },
     { id: "error", title: "Trouble", value: (one) => one.error?.description ?? "" },
   ];
   const leafColumns = [

@@ -1,7 +1,7 @@
 // One consumer: how far it is, what is left to do, its configuration, and what may be done with it.
 import { html, useRef, useState } from "../vendor/ui.js";
 import { now } from "../clock.js";
-import { condition } from "../consumer_list.js";
+import { condition, STATE_OF } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
 import { token } from "../names.js";
 import { Act } from "../part/act.js";
@@ -31,7 +31,8 @@ export function Consumer({ stream, name }) {
   if (!data) return html`<h1>${title}</h1><${Waiting} poll=${poll} what="the consumer" />`;
   const { info, of } = data;
   const { state, mood } = condition(info);
-  return html`<div class="heading"><h1>${title}</h1> <${Chip} kind=${mood}>${state}<//> <${Chip}>${info.config.deliver_subject ? "push" : "pull"}<//>
+  return html`<div class="heading"><h1>${title}</h1> <${Chip} kind=${mood} title=${STATE_OF}>${state}<//>
+      <${Chip} title="config.deliver_subject: a push consumer has one">${info.config.deliver_subject ? "push" : "pull"}<//>
       ${!info.config.durable_name && html`<${Chip} title="It goes when nobody uses it.">ephemeral<//>`}
       <${Actions} ...${{ stream, name, info, again: poll.again }} /></div>
     ${info.config.description && html`<p class="faint">${info.config.description}</p>`}

@@ -1,7 +1,7 @@
 // Lists of consumers, the slowest first: of the whole account, and of one stream.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { now } from "../clock.js";
-import { consumersOf, consumersOfAll } from "../consumer_list.js";
+import { consumersOf, consumersOfAll, STATE_OF } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
 import { Act } from "../part/act.js";
 import { Notice, Stale } from "../part/poll.js";
@@ -106,7 +106,7 @@ function columns(withStream) {
   return [
     { id: "name", title: "Consumer", value: (one) => one.name, show: (one) => html`<a href=${to("streams", one.stream, "consumers", one.name)}><b>${one.name}</b></a>` },
     ...(withStream ? [{ id: "stream", title: "Stream", value: (one) => one.stream, show: (one) => html`<a href=${to("streams", one.stream)}>${one.stream}</a>` }] : []),
-    { id: "state", title: "State", hint: "from paused, num_waiting, push_bound, num_ack_pending and max_ack_pending", value: (one) => `${one.state} ${one.kind}`, show: (one) => html`<${Chip} kind=${one.mood}>${one.state}<//> <span class="faint">${one.kind}</span>` },
+    { id: "state", title: "State", hint: STATE_OF, value: (one) => `${one.state} ${one.kind}`, show: (one) => html`<${Chip} kind=${one.mood} title=${STATE_OF}>${one.state}<//> <span class="faint">${one.kind}</span>` },
     number("left", "To do", "num_pending and num_ack_pending together"),
     number("pending", "Pending", "num_pending: messages that it has not delivered yet"),
     number("ackPending", "Ack pending", "num_ack_pending: delivered, not acknowledged"),
@@ -115,6 +115,6 @@ function columns(withStream) {
     number("floor", "Ack floor", "ack_floor.stream_seq: everything up to this sequence is done"),
     when("delivered", "Last delivery", "delivered.last_active"),
     when("acked", "Last ack", "ack_floor.last_active"),
-    { id: "leader", title: "Leader", hint: "cluster.leader: the server that delivers", value: (one) => one.leader || "none", show: (one) => one.leader || html`<${Chip} kind="bad">none<//>` },
+    { id: "leader", title: "Leader", hint: "cluster.leader: the server that delivers", value: (one) => one.leader || "none", show: (one) => one.leader || html`<${Chip} kind="bad" title="cluster.leader">none<//>` },
   ];
 }

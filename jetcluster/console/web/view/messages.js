@@ -1,6 +1,6 @@
 // The messages of a stream: from a sequence, a time or the newest on, of a subject; and one of them in full.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { ago, bytes, exact, time } from "../format.js";
+import { ago, bytes, counted, exact, time } from "../format.js";
 import { after, read, readBefore, readNewest, readOne } from "../messages.js";
 import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
@@ -118,9 +118,9 @@ function Answered({ info, page, direct }) {
   const behind = proof ? Math.max(0, page.last - proof.applied) : 0;
   const role = !proof ? "" : proof.stream !== info.config.name ? `mirror ${proof.stream}` : proof.peer === leader || !info.cluster ? "leader" : "follower";
   return html`<p class="faint answered">
-    ${exact(messages.length)} messages${left === null ? "" : `, ${exact(left)} more match`}.
+    ${counted(messages.length, "messages")}${left === null ? "" : `, ${exact(left)} more match`}.
     ${proof
-      ? html` Answered by <${Chip} kind=${role === "leader" ? "lead" : "good"}>${proof.peer}<//> (${role}), which had applied up to ${exact(proof.applied)}${behind ? html`: <b>${exact(behind)} behind</b> what the leader told before` : ", all that the leader told before"}.`
+      ? html` Answered by <${Chip} kind=${role === "leader" ? "lead" : "good"} title="Jc-Peer of the answer">${proof.peer}<//> (${role}), which had applied up to ${exact(proof.applied)}${behind ? html`: <b>${exact(behind)} behind</b> what the leader told before` : ", all that the leader told before"}.`
       : direct ? "" : html` Read from the leader one by one, as ${info.config.allow_direct ? "this user may not ask replicas" : html`<code>allow_direct</code> is off`}.`}
   </p>`;
 }

@@ -21,7 +21,7 @@ export function Objects() {
 /** What is seen of the layouts of a bucket: a chip for the service's. */
 export function Layouts({ bucket }) {
   return html`${bucket.service && !bucket.mirror && html`<${Chip} title="The server's object service answers for it ($OBJ).">service<//>`}
-    ${bucket.mirror && html`<${Chip} title=${`mirrors ${bucket.mirror}`}>mirror<//>`}${bucket.config.sealed && html`<${Chip}>sealed<//>`}`;
+    ${bucket.mirror && html`<${Chip} title=${`mirrors ${bucket.mirror}`}>mirror<//>`}${bucket.config.sealed && html`<${Chip} title="config.sealed: nothing can be changed any more">sealed<//>`}`;
 }
 
 function List() {

@@ -45,8 +45,14 @@ export function Stream({ name }) {
 
 function Kinds({ info }) {
   const { config } = info;
-  const words = [kindOf(config.name), config.storage, config.retention === "limits" ? "" : config.retention, config.mirror ? `mirror of ${config.mirror.name}` : "", config.sealed ? "sealed" : ""];
-  return words.filter(Boolean).map((word) => html`<${Chip} key=${word}>${word}<//>`);
+  const words = [
+    [kindOf(config.name), "by its name"],
+    [config.storage, "config.storage"],
+    [config.retention === "limits" ? "" : config.retention, "config.retention"],
+    [config.mirror ? `mirror of ${config.mirror.name}` : "", "config.mirror"],
+    [config.sealed ? "sealed" : "", "config.sealed"],
+  ];
+  return words.filter(([word]) => word).map(([word, field]) => html`<${Chip} key=${word} title=${field}>${word}<//>`);
 }
 
 function Actions({ info, again }) {

@@ -63,7 +63,7 @@ function List() {
   const rows = buckets ? found : found.filter((one) => !kindOf(one.config.name));
   const total = (field) => found.reduce((sum, one) => sum + one.state[field], 0);
   const columns = [
-    { id: "name", title: "Stream", value: (one) => one.config.name, show: (one) => html`<a href=${to("streams", one.config.name)}>${one.config.name}</a> ${one.config.mirror && html`<${Chip} title=${`mirrors ${one.config.mirror.name}`}>mirror<//>`}${one.config.sealed && html`<${Chip}>sealed<//>`}` },
+    { id: "name", title: "Stream", value: (one) => one.config.name, show: (one) => html`<a href=${to("streams", one.config.name)}>${one.config.name}</a> ${one.config.mirror && html`<${Chip} title=${`mirrors ${one.config.mirror.name}`}>mirror<//>`}${one.config.sealed && html`<${Chip} title="config.sealed">sealed<//>`}` },
     { id: "subjects", title: "Subjects", value: (one) => (one.config.subjects ?? []).join(" "), show: (one) => html`<span class="clip mono" title=${(one.config.subjects ?? []).join("\n")}>${one.config.mirror ? `← ${one.config.mirror.name}` : (one.config.subjects ?? []).join(", ")}</span>` },
     { id: "rate", title: "Rate", end: true, hint: "growth of state.last_seq", value: (one) => rates[one.config.name] ?? 0, show: (one) => `${count(rates[one.config.name])}/s` },
     figure("messages", "Messages", "state.messages", (one) => one.state.messages),

@@ -1,6 +1,6 @@
 // The subjects of a stream as a tree, with the messages below each token.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { exact } from "../format.js";
+import { counted, exact } from "../format.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { inSlices, pause } from "../part/slices.js";
 import { to } from "../route.js";
@@ -64,7 +64,7 @@ export function Subjects({ info }) {
   }, [poll.data, wanted]);
   if (!made) return html`<${Waiting} poll=${poll} what="the subjects" />`;
   return html`<${Stale} poll=${poll} /><div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${exact(made.tree.subjects)} subjects, ${exact(made.tree.messages)} messages` : "…"}</span>
+      <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${counted(made.tree.subjects, "subjects")}, ${counted(made.tree.messages, "messages")}` : "…"}</span>
       ${poll.data?.left > 0 && html`<span class="reason">${exact(poll.data.left)} more subjects are not loaded</span>`}
       <button type="button" onClick=${poll.again}>Load again</button></div>
     <div class="panel"><${Branch} stream=${name} node=${made.tree} path=${[]} open=${Boolean(made.wanted)} /></div>`;
@@ -84,7 +84,7 @@ function Token({ stream, token, child, path, open }) {
   const leaf = !child.children.size;
   const subject = path.join(".");
   const filter = leaf ? subject : child.own ? subject : `${subject}.>`;
-  const label = html`<span class="mono">${token}</span> <span class="faint">${exact(child.messages)} messages${leaf ? "" : `, ${exact(child.subjects)} subjects`}</span>`;
+  const label = html`<span class="mono">${token}</span> <span class="faint">${counted(child.messages, "messages")}${leaf ? "" : `, ${counted(child.subjects, "subjects")}`}</span>`;
   const show = html`<a href=${to("streams", stream, "messages", { subject: filter })} aria-label=${`show messages of ${filter}`}>show</a>`;
   if (leaf) return html`<li>${label} ${show}</li>`;
   // The link is beside the summary, not in it: a control within a control is none for a screen reader.
