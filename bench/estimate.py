@@ -79,10 +79,15 @@ class Need:
 
     def rows(self) -> list[tuple[str, str]]:
         return [
-            ("**memory of a node**", f"**{self.memory / 1e9:.2g} GB**"),
-            ("**disk of a node**", f"**{self.disk / 1e9:.2g} GB**"),
-            ("**cores of a node**", f"**{self.cores:.2g}**"),
+            ("**memory of a node**", f"**{_two(self.memory / 1e9)} GB**"),
+            ("**disk of a node**", f"**{_two(self.disk / 1e9)} GB**"),
+            ("**cores of a node**", f"**{_two(self.cores)}**"),
         ]
+
+
+def _two(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 EXAMPLES = (
@@ -105,7 +110,7 @@ def estimate(plan: Plan, figures: Figures) -> Need:
     )
     disk = figures.disk
     kept = share * (
-        plan.messages * (plan.size + disk["message"]) * (1 + SLACK)
+        plan.messages * (plan.size + disk["lone message"]) * (1 + SLACK)
         + disk["subject"] * plan.subjects
         + disk["stream"] * plan.streams
         + disk["consumer"] * plan.consumers

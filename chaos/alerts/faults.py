@@ -312,6 +312,14 @@ async def _ack_again(stage: Stage) -> None:
     stage.acking = True
 
 
+async def _hold_deliveries(stage: Stage) -> None:
+    stage.stuck.on()
+
+
+async def _deliver(stage: Stage) -> None:
+    stage.stuck.off()
+
+
 async def _few_samples(stage: Stage) -> None:
     stage.cut.on()
 
@@ -336,6 +344,7 @@ FAULTS = (
     Fault("JetclusterUpstreamSilent", "nothing comes over the edge's leaf link", _silence, _speak),
     Fault("JetclusterUpstreamLags", "8 KB/s come over the edge's leaf link", _narrow, _widen, quiet_within=180.0),
     Fault("JetclusterConsumerUnacked", "workers take messages and acknowledge none", _forget_acks, _ack_again),
+    Fault("JetclusterConsumersStuck", "planted: pull consumers hand nothing out", _hold_deliveries, _deliver),
     Fault("JetclusterStreamsUnassigned", "records of an unknown stream in a node's data",
           _strange_data, _no_strange_data),
     Fault("JetclusterReplicasDiffer", "planted: a follower of a stream with two replicas reads other hashes",

@@ -46,6 +46,17 @@ def noticed(self, peer, payload):
 replace(drift.HashVotes, "_ask", asked)
 replace(drift.DriftCheck, "_on_notice", noticed)
 """
+_STUCK = """
+from jetcluster.cluster import consumer_watch
+from jetcluster.consumer.owner.pull_dispatch import PullDispatch
+STUCK = Path(os.environ["JETCLUSTER_PLANT_STUCK"])
+deliver = PullDispatch.deliver
+def held(self, now):
+    if not STUCK.exists():
+        deliver(self, now)
+replace(PullDispatch, "deliver", held)
+replace(consumer_watch, "LOOK_SECONDS", 5.0)
+"""
 _CUT = f"""
 from pathlib import Path
 from jetcluster.monitor import metrics
@@ -81,6 +92,7 @@ class Stage:
         """The proxy of the leaf link."""
         self.slow = Switch(self.root / "slow")
         self.differ = {node.name: Switch(self.root / f"{node.name}-differs") for node in self.nodes}
+        self.stuck = Switch(self.root / "stuck")
         self.cut = Switch(self.root / "cut")
         self.paused: Node | None = None
         self.acking = True
@@ -110,7 +122,8 @@ class Stage:
                 text += f'leafnodes {{ listen: "127.0.0.1:{self._leaf_port}", no_advertise: true }}\n'
             self.configure(node, text)
             node.args += ["-c", str(node.root / "server.conf")]
-            node.env |= _planted(_DIFFER, self.differ[node.name], self.root / "plant-differ")
+            node.env |= _planted(_DIFFER + _STUCK, self.differ[node.name], self.root / "plant")
+            node.env["JETCLUSTER_PLANT_STUCK"] = str(self.stuck.path)
         self.nodes[1].env[faults.VARIABLE] += f";journal.write=delay:{SLOW}@{self.slow.path}"
         await self.local.__aenter__()
         try:

@@ -10,7 +10,7 @@ from bench.estimate import CACHES, EXAMPLES, SLACK, SPARE_CPU, SPARE_DISK, SPARE
 
 FIGURES = Figures(
     memory={"node": 60e6, "stream": 1e5, "subject": 300.0, "message": 100.0, "consumer": 2e4, "connection": 8e3},
-    disk={"node": 1e6, "stream": 1000.0, "subject": 50.0, "message": 40.0, "consumer": 200.0},
+    disk={"node": 1e6, "stream": 1000.0, "subject": 50.0, "message": 1.0, "lone message": 40.0, "consumer": 200.0},
     rest={"node": 1.0, "stream": 0.001},
     cpu={
         "publish, 1 KiB, many in flight": 50.0,

@@ -6,22 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from bench.sizing import BEGIN, END, THINGS, disk_bytes, put, tables
+from bench.sizing import BEGIN, END, LABELS, THINGS, disk_bytes, put, tables
 from tests.unit.bench.test_estimate import FIGURES
 
 TOP = Path(__file__).resolve().parents[3]
 
 
 def test_tables_have_every_thing_and_every_example() -> None:
-    FIGURES.memory.setdefault("connection", 0.0)
-    FIGURES.disk.setdefault("connection", 0.0)
+    for thing in THINGS:
+        FIGURES.memory.setdefault(thing.name, 0.0)
+        FIGURES.disk.setdefault(thing.name, 0.0)
     FIGURES.rest |= {thing.name: FIGURES.rest.get(thing.name, 0.0) for thing in THINGS}
     text = tables(FIGURES)
     for thing in THINGS:
-        assert f"\n| {thing.name} |" in text
+        assert f"\n| {LABELS.get(thing.name, thing.name)} |" in text
     assert "| stream | 100 KB | 1 KB | 1.00 % for 1,000 |" in text
-    assert "| message | 100 B | 40 B beside its bytes | - |" in text
-    assert "| connection | 8 KB | - | - |" in text
+    assert "| message of 1 KiB, many at a time | 100 B | 1 B beside its bytes | - |" in text
+    assert "| connection (on one node) | 8 KB | - | - |" in text
     assert "| Direct Get | 10.0 µs |" in text
     assert "**memory of a node** | **" in text
     assert len({line.count("|") for line in text.split("edge: ")[1].splitlines()[1:]}) == 1
