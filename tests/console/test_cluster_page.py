@@ -28,7 +28,8 @@ async def test_three_servers_and_their_figures(screen: Screen, demo: Demo) -> No
     await expect(figure(screen, "Not healthy")).to_have_text("0")
     await expect(figure(screen, "Meta leader")).to_have_text(re.compile("^n[123]$"))
     for node in demo.cluster.nodes:
-        assert (await row(screen, node.name).locator("td").nth(1).inner_text()).strip() == "ok"
+        # The first look does not know how many answers will come, and may miss one of a slow machine.
+        await expect(row(screen, node.name).locator("td").nth(1)).to_have_text(re.compile(r"^\s*ok\s*$"))
     assert await screen.page.locator("tbody tr").count() == 3
     # A rate needs two looks; this page itself is the traffic.
     await expect(figure(screen, "Messages in")).to_have_text(re.compile(r"^[\d.]+ ?[KM]?/s$"))

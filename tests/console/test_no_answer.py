@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ class Line:
 
     def __init__(self) -> None:
         self.lost: tuple[bytes, ...] = ()
+        self.slow, self.seconds = b"-", 0.0
 
     def connect(self, page: WebSocketRoute) -> None:
         server = page.connect_to_server()
@@ -24,7 +26,10 @@ class Line:
             data = frame if isinstance(frame, bytes) else frame.encode()
             for subject in self.lost:  # the request goes to somebody who only stands by
                 data = data.replace(b"PUB " + subject, b"PUB " + b"$" + b"x" * (len(subject) - 1))
-            server.send(data)
+            if self.slow in data:
+                asyncio.get_running_loop().call_later(self.seconds, server.send, data)
+            else:
+                server.send(data)
 
         page.on_message(sent)
 
@@ -44,6 +49,16 @@ async def test_a_list_that_was_never_told_is_no_empty_list(screen: Screen, line:
         await expect(alert).to_contain_text("$JS.API.STREAM.LIST", timeout=10_000)
         assert await screen.page.locator(".empty").count() == 0, "nobody says that there is nothing"
         assert await screen.page.locator("main .figure dd", has_text=re.compile("^0")).count() == 0, page
+
+
+async def test_a_long_list_is_waited_for(screen: Screen, line: Line) -> None:
+    """A server with thousands of streams takes seconds for a page of them."""
+    await screen.page.route_web_socket(re.compile("/ui/nats"), line.connect)
+    line.slow, line.seconds = b"stream_limit", 4.0
+    await screen.enter("sys", "#/cluster/groups")
+    await expect(screen.page.locator("tbody tr")).to_have_count(3, timeout=20_000)
+    assert await screen.page.locator("main").get_by_role("alert").count() == 0
+    line.seconds = 0.0
 
 
 async def test_what_is_old_says_so_with_its_age_until_it_is_new_again(screen: Screen, line: Line) -> None:

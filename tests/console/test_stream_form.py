@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
@@ -61,9 +62,9 @@ async def test_an_edit_changes_what_was_touched_and_nothing_else(screen: Screen,
     await screen.enter("app", "#/streams/ODD")
     box = await opened(screen)
     for name, text in (
-        ("max_age", f"{YEAR_NS}ns"),
+        ("max_age", "365d1ns"),
         ("max_msgs", str(BEYOND)),
-        ("duplicate_window", "90000000007ns"),
+        ("duplicate_window", "1m30s7ns"),
         ("subject_delete_marker_ttl", "90m"),
     ):
         await expect(box.locator(f"#field-{name}")).to_have_value(text)
@@ -130,6 +131,18 @@ async def test_a_new_stream_has_the_subjects_of_the_lines(screen: Screen, demo: 
         config = (await client.api("STREAM.INFO.FRESH"))["config"]
         assert (config["subjects"], config["max_age"]) == (["fresh.a", "fresh.b"], 7 * 86_400 * 10**9)
         await client.api("STREAM.DELETE.FRESH")
+
+
+@pytest.mark.thorough
+async def test_how_it_looks(screen: Screen, odd: Client) -> None:
+    await screen.enter("app", "#/streams/ODD")
+    box = await opened(screen)
+    faults = await screen.looks("stream-form")
+    await box.get_by_role("button", name="Cancel").click()
+    await screen.page.locator(".actions").get_by_role("button", name="Publish").click()
+    await expect(screen.page.locator("dialog[open]")).to_contain_text("Publish to ODD")
+    faults += await screen.looks("publish")
+    assert not faults, "\n".join(faults)
 
 
 async def test_json_and_durations_lose_nothing(screen: Screen) -> None:

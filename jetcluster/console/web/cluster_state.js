@@ -3,8 +3,8 @@
 import { sys } from "./session.js";
 import { fromGo } from "./format.js";
 
-const PAGE_STREAMS = 4000;
-/** Streams of one answer of a server, which may have 8 MiB. */
+const PAGE_STREAMS = 2000;
+/** Streams of one answer of a server, which may have 8 MiB and is to come soon. */
 const MOST_TRIES = 3;
 const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
 
@@ -121,14 +121,14 @@ export async function leafLinks() {
 async function allStreams(seen) {
   const body = { accounts: true, streams: true, lag: true, limit: PAGE_STREAMS, stream_limit: PAGE_STREAMS };
   for (let tries = 1; ; tries += 1) {
-    const answers = await sys("JSZ", body);
+    const answers = await sys("JSZ", body, { large: true });
     const totals = new Map(answers.map((one) => [one.server.id, one.data.stream_total ?? 0]));
     const most = Math.max(0, ...totals.values());
     const details = new Map(answers.map((one) => [one.server.id, [...(one.data.account_details ?? [])]]));
     let still = true;
     for (let offset = PAGE_STREAMS; offset < most; offset += PAGE_STREAMS) {
       seen(offset, most);
-      for (const { server, data } of await sys("JSZ", { ...body, stream_offset: offset })) {
+      for (const { server, data } of await sys("JSZ", { ...body, stream_offset: offset }, { large: true })) {
         still = still && data.stream_total === totals.get(server.id);
         details.get(server.id)?.push(...(data.account_details ?? []));
       }

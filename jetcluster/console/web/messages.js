@@ -50,7 +50,7 @@ function proofOf(end) {
 
 /** The answers of a batch: { messages, left, proof }. Throws ApiError. */
 async function batch(stream, request, headers = undefined) {
-  const answers = await gather(`$JS.API.DIRECT.GET.${stream}`, request, { headers, wait: IDLE_MS, idle: true, isLast: isEnd });
+  const answers = await gather(`$JS.API.DIRECT.GET.${stream}`, request, { headers, wait: IDLE_MS, idle: IDLE_MS, isLast: isEnd });
   const end = answers.at(-1);
   if (!end || !isEnd(end)) throw new Error(answers.length ? `the answer broke off after ${answers.length} messages` : "no answer in time");
   const { code, description } = end.headers;

@@ -14,6 +14,12 @@ const QUIET_MS = 60;
 const FIRST_QUIET_MS = 400;
 /** After each answer to the first request to all servers: how many there are is not known then. */
 
+const LARGE_MS = 15_000;
+/** As GATHER_MS, where a server has thousands of streams to tell. */
+const LARGE_NEXT_MS = 4000;
+const LARGE_QUIET_MS = 1000;
+/** As QUIET_MS. */
+
 const PING_MS = 5000;
 /** A server that hangs is noticed after two of them. */
 const SETTLE_MS = 5000;
@@ -252,10 +258,10 @@ export async function raw(subject, payload, headers = undefined, timeout = ASK_M
 
 /**
  * Answers of many: returns once `isLast(message)` says so, or `expected` have come and no more in `quiet`, or after `wait`; with
- * `idle` the wait begins anew with each answer. `counted(number)` is called after `wait` with how many have come by then, the late
+ * `idle` each answer has so long after the one before. `counted(number)` is called after `wait` with how many have come by then, the late
  * ones too. Throws when the request is refused, or when nobody is there to answer.
  */
-export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, idle = false, headers = undefined, counted = null } = {}) {
+export function gather(subject, payload, { isLast = () => false, expected = Infinity, quiet = QUIET_MS, wait = GATHER_MS, idle = 0, headers = undefined, counted = null } = {}) {
   const connection = nc();
   const found = [];
   asked.requests += 1;
@@ -276,7 +282,7 @@ export function gather(subject, payload, { isLast = () => false, expected = Infi
         clearTimeout(silence);
         if (idle) {
           clearTimeout(timer);
-          timer = setTimeout(() => finish(), wait);
+          timer = setTimeout(() => finish(), idle);
         }
         if (isLast(message)) finish();
         else if (found.length >= expected) silence = setTimeout(() => finish(), quiet);
@@ -305,14 +311,17 @@ const FORGOTTEN_MS = 600_000;
 
 /**
  * Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Its `silent` are the names of those that do not
- * answer now and did before. Throws when none answers: there is one at least.
+ * answer now and did before. `large`: the answers may take seconds. Throws when none answers: there is one at least.
  */
-export async function sys(kind, body = {}) {
+export async function sys(kind, body = {}, { large = false } = {}) {
   const subject = `$SYS.REQ.SERVER.PING.${kind}`;
   if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
   const wall = Date.now();
   const counted = (number) => (servers = number); // a slow one is waited for the next time, a lost one no more
-  const answers = await gather(subject, JSON.stringify(body), { expected: servers || 1, quiet: servers ? QUIET_MS : FIRST_QUIET_MS, counted });
+  const usual = servers ? QUIET_MS : FIRST_QUIET_MS;
+  const patience = large ? { quiet: LARGE_QUIET_MS, wait: LARGE_MS, idle: LARGE_NEXT_MS } : { quiet: usual, counted };
+  const answers = await gather(subject, JSON.stringify(body), { expected: servers || 1, ...patience });
+  if (large) servers = answers.length || servers;
   const found = answers.map((message) => message.json());
   if (!found.length) throw new Error(`no server answers ${subject}`);
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
