@@ -26,7 +26,7 @@ KUBERNETES ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench counts chaos docs image kubernetes wheel release clean
+.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -52,6 +52,7 @@ lint: install ## format check, lint, types, layers, house rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.check_house
+	$(BIN)/python -m scripts.check_js
 
 format: install ## format and fix what ruff can fix
 	$(BIN)/ruff format .
@@ -72,7 +73,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	behind=$$!; trap 'pkill -P $$behind || true' EXIT; \
 	$(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
 	wait $$behind || failed=1; echo "== simulation"; cat build/simulation.txt; echo "== instructions per message"; cat build/counts.txt; \
-	echo "== console in a browser"; export JETCLUSTER_CONSOLE_SHORT=1; \
+	echo "== console in a browser"; \
 	$(BIN)/pytest -q -rs tests/console/test_scale.py || missed "console in a browser"; \
 	(failed=0; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py > build/nats-py.txt 2>&1 || missed "tests that nats-py carries"; exit $$failed) & \
 	behind=$$!; \
@@ -132,11 +133,17 @@ bench: install ## jetcluster and nats-server in turns, an hour; writes docs/benc
 	$(BIN)/python -m bench page --render --out docs/benchmarks.md
 	$(BIN)/python -m bench sizes --out docs/benchmarks/sizes.md
 
+sizing: install ## memory, disk and processor time of each stream, subject, message, consumer, connection; writes docs/sizing.md
+	$(BIN)/python -m bench sizing --out docs/sizing.md
+
 counts: install ## instructions of the servers per message beside bench/counts.toml, or beside the commit before (needs valgrind)
 	@$(BIN)/python -m bench counts
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)
+
+alerts: install tools ## each alert rule in a real Prometheus, by a fault of a real cluster; 9 minutes (needs prometheus, root)
+	$(BIN)/python -m chaos.alerts --out build/alerts.md
 
 image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
 	@deploy/build-image.sh

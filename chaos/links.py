@@ -74,6 +74,12 @@ class Links:
                 server.create, f"127.0.0.1:{self._ports[b]}", f"{a}>{b}", f"127.0.0.1:{port}"
             )
 
+    async def proxy(self, name: str, port: int) -> tuple[int, Any]:
+        """A proxy of its own before a port of this machine: the port it listens on, and toxiproxy's object."""
+        listen = free_ports(1)[0]
+        create = toxiproxy.Toxiproxy().create
+        return listen, await asyncio.to_thread(create, f"127.0.0.1:{port}", name, f"127.0.0.1:{listen}")
+
     def _spawn(self, binary: str) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
             return subprocess.Popen(

@@ -37,9 +37,10 @@ class LocalCluster:
 
     def __init__(
         self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset(),
-        plant: Plant | None = None,
+        plant: Plant | None = None, monitor: bool = False,
     ):  # fmt: skip
-        """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk."""
+        """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk. `monitor`: with
+        monitoring ports."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
         self.failed = False
@@ -65,7 +66,7 @@ class LocalCluster:
         wanted = needs - self.missing.keys()
         self._system = "system" in wanted
         config += SYSTEM if self._system else ""
-        self.cluster = ProcessCluster(nodes, server, root=self.root, name="chaos", config=config)
+        self.cluster = ProcessCluster(nodes, server, root=self.root, name="chaos", config=config, monitor=monitor)
         self.names = [node.name for node in self.cluster.nodes]
         if plant is not None:
             for node in self.cluster.nodes:
@@ -113,15 +114,16 @@ class LocalCluster:
             await self.cluster.start()
         except BaseException:
             self.failed = True
-            self._end()
+            self.end()
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.failed |= kind is not None
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Also in place of a run."""
         if self.failed:
             print(f"logs and stores are kept in {self.root}")
             self.cluster.kill9_all()

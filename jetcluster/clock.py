@@ -6,6 +6,7 @@ Other modules take a `Clock`, an `Rng` or `Timers`, so that a test or the simula
 
 from __future__ import annotations
 
+import functools
 import random
 import secrets
 import time
@@ -21,6 +22,9 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start; never goes back."""
+
+    def uptime(self) -> float:
+        """Return seconds as `monotonic` does, with those in which the machine was suspended, where it can tell."""
 
     def time_ns(self) -> int:
         """Return the wall clock, nanoseconds since the Unix epoch."""
@@ -49,10 +53,16 @@ class Timers(Protocol):
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
 
 
+def _uptime() -> Callable[[], float]:
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
+    return time.monotonic if boottime is None else functools.partial(time.clock_gettime, boottime)
+
+
 class SystemClock:
     """The operating system's clock, without wrappers, as every message asks for the time."""
 
     monotonic = staticmethod(time.monotonic)
+    uptime = staticmethod(_uptime())
     time_ns = staticmethod(time.time_ns)
 
 

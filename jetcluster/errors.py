@@ -10,9 +10,9 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         a malformed, forbidden or impossible request
     │   AnotherAccountError, AuthError, BackupLockedError, BadRequestError, ContextError, CronError, FlagError,
-    │   MalformedRequest, NoSuchStreamError, NoSystemUserError, OptionError, PresentError, QueryError,
-    │   RescueRefusedError, RestoreRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError,
-    │   SystemRequestError, TooManyConsumersError, TransformError
+    │   FreshnessError, MalformedRequest, NoSuchPointError, NoSuchStreamError, NoSystemUserError, OptionError,
+    │   PresentError, QueryError, RescueRefusedError, RestoreRefusedError, SchemaError, ServerRefusedError,
+    │   SignalError, StatusError, SystemRequestError, TooManyConsumersError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
@@ -21,8 +21,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
     │   RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, StateError,
-    │   StreamJobError
+    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
+    │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but not one that
     │   is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
@@ -352,6 +352,7 @@ CONSUMER_EXISTS: Final = 10148
 CONSUMER_NOT_EXISTING: Final = 10149
 PEDANTIC: Final = 10157
 TOO_MANY_REQUESTS: Final = 10167
+MIN_LAST_SEQUENCE: Final = 10180
 REQUIRED_API_LEVEL: Final = 10185
 INVALID_RESET: Final = 10204
 RESCUE_REFUSED: Final = 10224

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from jetcluster.clock import Clock, SystemClock
+from jetcluster.log_limit import LineLimit
 from jetcluster.log_writer import FileWriter, LineWriter
 
 TRACE, DEBUG, INFO, WARNING, ERROR, FATAL = 5, 10, 20, 30, 40, 50
@@ -336,6 +337,8 @@ _BRIDGED: dict[int, Callable[..., None]] = {
     FATAL: Logger.fatal,
 }
 _bridge = StandardLibraryBridge()
+_limit = LineLimit(SystemClock())
+_bridge.addFilter(_limit)
 
 
 def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> None:
@@ -355,7 +358,7 @@ def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> N
         _state.writer.max_files = options.log_max_num
     _state.debug = options.debug
     _state.trace = options.trace
-    _state.clock = clock or SystemClock()
+    _state.clock = _limit.clock = clock or SystemClock()
     _state.is_syslog = is_syslog
     _state.json = options.log_format == "json" and not is_syslog
     _state.logtime = options.logtime

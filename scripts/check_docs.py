@@ -29,6 +29,7 @@ _PLACE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.py)` `(?![^`]*\.py`)(?:\w+\.)*(\w+)`
 _MODULE = re.compile(r"^([a-z_]+)\.([a-z_0-9]+)(?:\.(\w+)[\w.]*)?$")
 _SECTION = re.compile(r'(docs/[\w/-]+\.md)(?:#([\w-]+)|, "([^"]+)")?')
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*#*$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([\w-]+)">')
 _FENCE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)[ \t]*$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"(?:^|\s)#\s+(.*)")
 _ROW = re.compile(r"\bD\d+[a-z]?\b")
@@ -95,10 +96,10 @@ class Tree:
         return any(definition.search((self.top / file).read_text()) for file in found)
 
     def anchors(self, page: str) -> set[str]:
-        """The anchors that GitHub and MkDocs make of a page's headings."""
+        """The anchors that GitHub and MkDocs make of a page's headings, and those that it has itself."""
         if page not in self._anchors:
             text = _FENCE.sub("", (self.top / page).read_text())
-            self._anchors[page] = {anchor_of(heading) for heading in _HEADING.findall(text)}
+            self._anchors[page] = {anchor_of(heading) for heading in _HEADING.findall(text)} | {*_ANCHOR.findall(text)}
         return self._anchors[page]
 
     def rows(self) -> set[str]:
@@ -182,7 +183,7 @@ def problems(tree: Tree) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text())
+    lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text(), config_page.ALL_KEYS.read_text())
     lines += commands_page.problems(commands_page.PAGE.read_text())
     print("\n".join(lines) or "docs: every reference leads somewhere")
     sys.exit(bool(lines))

@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from testkit.harness import Node, ProcessCluster, find_nats_cli, find_server
+from tests.rotation import leave_out
 from tests.unit.server.wire import close_all
 
 
@@ -70,6 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files run beside each other: those that take long begin first, lest the last of them runs alone."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    leave_out(items)
 
 
 def pytest_collection_finish() -> None:

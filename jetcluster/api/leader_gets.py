@@ -1,5 +1,5 @@
-"""STREAM.MSG.GET of streams that this node leads: requests that come together share one proof of the leadership and
-need no task each.
+"""STREAM.MSG.GET of streams that this node leads. Under a lease (`raft.core.lease`) a request is answered as it comes;
+otherwise those that come together share one proof of the leadership. None needs a task.
 
 Only plain requests that find their message are answered here. All others, and all of a round that proves nothing, are
 given back and take the general way (`dispatch`), which refuses, waits and asks elsewhere.
@@ -16,11 +16,15 @@ from jetcluster.api.request import ApiContext, Request
 from jetcluster.budget import BusyError, Work, at_once
 from jetcluster.replica.stream_replica import CONFIRM_SECONDS
 from jetcluster.stream.read import direct_get, msg_get
+from jetcluster.stream.read.freshness import ANY
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_REQUEST_BYTES: Final = 1024
+TURN_BYTES: Final = 64 << 10
+"""Bytes of requests and answers per turn of the loop that are answered as they come; further ones take turns with other
+work."""
 STEP_BYTES: Final = 16 << 10
 REQUEST_BYTES: Final = 2 << 10
 """Bytes of answers between two looks at the clock, and what a request counts besides its answer."""
@@ -52,9 +56,10 @@ class LeaderGets:
         """Group id -> its requests; a stream without requests is not there."""
         self.waiting = 0
         """Requests that are neither answered nor given back."""
+        self._room = TURN_BYTES
 
     def take(self, request: Request, stream: bytes) -> bool:
-        """Answer a request later; False when it must take the general way."""
+        """Answer a request, now or later; False when it must take the general way."""
         if request.headers or not request.reply or len(request.payload) > MAX_REQUEST_BYTES:
             return False
         replica = self._context.cluster.led(request.account, stream.decode("utf-8", "replace"))
@@ -62,12 +67,28 @@ class LeaderGets:
             return False
         gid = replica.assignment.gid
         known = self._streams.get(gid)
+        if known is None and self._room > 0 and replica.group.reads_now() and replica.whole:
+            return self._answer_now(replica, request)
         if known is None:
             known = self._streams[gid] = _Stream(replica)
             asyncio.get_running_loop().call_soon(self._begin, gid, known)  # with all that come in this turn
         known.next.append(request)
         self.waiting += 1
         return True
+
+    def _answer_now(self, replica: StreamReplica, request: Request) -> bool:
+        """Answer under a lease; False when the request must take the general way."""
+        answer = _answer(replica, request)
+        if answer is None:
+            return False
+        if self._room == TURN_BYTES:
+            asyncio.get_running_loop().call_soon(self._turn)
+        self._room -= len(answer) + REQUEST_BYTES // 2
+        self._answered(request, answer)
+        return True
+
+    def _turn(self) -> None:
+        self._room = TURN_BYTES
 
     def stop(self) -> None:
         """Forget all requests."""
@@ -147,7 +168,7 @@ def _answer(replica: StreamReplica, request: Request) -> bytes | None:
     """The whole reply; None for a request that is refused, finds nothing, or may take long."""
     try:
         wanted: Any = msg_get.decode(request.payload, strict=request.strict)
-        if direct_get.preparing(replica.store, wanted) is not None:
+        if wanted.fresh != ANY or direct_get.preparing(replica.store, wanted) is not None:
             return None
         message = msg_get.found(replica.store, wanted)
         if len(message.headers) >= msg_get.LONG_HEADER_BYTES:

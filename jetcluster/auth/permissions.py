@@ -11,6 +11,8 @@ _DIRECT_GET = b"$JS.API.DIRECT.GET."
 _JETSTREAM = b"$JS."
 _LAST = b"$JS.API.DIRECT.GET.LAST."
 """Prefix of an alias of the Direct Get with the subject appended; the stream and the subject follow."""
+_BY_LEADER = b"$JS.API.DIRECT_LEADER.GET."
+"""Prefix of Direct Gets to the stream's leader, as an alias."""
 _ADDRESSED = b"$JS.API.DIRECT.PEER."
 """Prefix of Direct Gets to one replica; the stream and the server's name follow (docs/compatibility.md)."""
 _API = b"$JS.API."
@@ -116,6 +118,8 @@ class UserPermissions:
         names = [subject]
         if subject.startswith(_LAST):  # an alias must not circumvent a denied subject
             names.append(_DIRECT_GET + subject[len(_LAST) :])
+        elif subject.startswith(_BY_LEADER):
+            names.append(_DIRECT_GET + subject[len(_BY_LEADER) :])
         if subject.startswith(_JETSTREAM) and not subjects.is_literal(subject):
             # Direct Get and CONSUMER.CREATE read all that the filter matches; as literal text, `>` would be one token.
             return self._can_publish_all(names)

@@ -241,7 +241,8 @@ class UrlStore(Store):
 
     def __init__(self, options: ResolverOptions, tls: TlsOptions | None = None) -> None:
         super().__init__(options)
-        self._tls = tls
+        self.tls = tls
+        """TLS of the next requests; None: the system's authorities check https."""
         self._tokens: dict[str, str] = {}
 
     def fetch(self, account: str) -> str | None:
@@ -263,7 +264,7 @@ class UrlStore(Store):
 
         url, login = _split_login(self.options.url + account)
         request = Request(url, headers={"Authorization": f"Basic {login}"} if login else {})  # noqa: S310 - as configured
-        context = None if self._tls is None else client_context(self._tls)
+        context = None if self.tls is None else client_context(self.tls)
         try:
             with urlopen(request, timeout=self.options.timeout, context=context) as answer:  # noqa: S310
                 text: bytes = answer.read(MAX_TOKEN_BYTES + 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import heapq
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from jetcluster.backup.segment import StoredMessage
@@ -16,6 +18,7 @@ from jetcluster.client.connection import Connection, Gather
 from jetcluster.client.listing import UnansweredError, listed
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, ServerError, api_error
 from jetcluster.client.servers import PATIENCE_SECONDS, ServerOptions
+from jetcluster.client.survey import whoami
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.protocol.stream_archive import ArchiveError
@@ -29,7 +32,8 @@ BATCH: Final = 1000
 BATCH_BYTES: Final = 4 << 20
 """Messages, and bytes, of one answer."""
 REQUESTS: Final = 64
-"""Single messages that are asked for at the same time."""
+SINGLES_BYTES: Final = 64 << 20
+"""Single messages that are asked for at the same time, and the most bytes that these may be."""
 ANSWER_SECONDS: Final = 15.0
 LAG_SECONDS: Final = 3.0
 """Time for a replica that does not have the last messages yet."""
@@ -127,9 +131,12 @@ class AccountReader:
     # ---- what there is
 
     def info(self) -> Fields:
+        """Limits and usage, and the names of cluster and account, "" where they are not told."""
         found = self.api("INFO")
         found.pop("type", None)
-        return {**found, "cluster": self.ask(lambda connection: str(connection.info.get("cluster") or ""))}
+        cluster = self.ask(lambda connection: str(connection.info.get("cluster") or ""))
+        user = self.ask(whoami) or {}
+        return {**found, "cluster": cluster, "account": str(user.get("account") or "")}
 
     def configs(self) -> dict[str, Fields]:
         """Stream -> configuration, of all streams. Raises UnansweredError for one without a leader: a backup without
@@ -202,16 +209,13 @@ class AccountReader:
     def messages(self, stream: StreamSeen, wanted: Sequences) -> Iterator[StoredMessage]:
         """Yields the wanted messages, ascending; those that are not there any more are left out."""
         if not stream.direct:
-            for part in wanted.slices(BATCH):
-                yield from self.singles(stream.name, part)
+            yield from self.singles(stream.name, wanted)
             return
         while wanted:
             found = self._batch(stream.name, wanted)
             up_to = found[-1].seq if found else wanted.last
             missing = wanted.within(wanted.first, up_to).without(Sequences.of(one.seq for one in found))
-            if missing:
-                found = sorted([*found, *self._missing(stream.name, missing)], key=lambda one: one.seq)
-            yield from found
+            yield from heapq.merge(found, self._missing(stream.name, missing), key=lambda one: one.seq)
             wanted = wanted.after(up_to)
 
     def _batch(self, name: str, wanted: Sequences) -> list[StoredMessage]:
@@ -246,33 +250,30 @@ class AccountReader:
                 return
             if seen.live is not None:
                 missing = missing.common(seen.live)
-        for part in missing.slices(BATCH):
-            yield from self.singles(name, part)
+        yield from self.singles(name, missing)
 
-    def singles(self, name: str, wanted: Sequences) -> list[StoredMessage]:
-        """Returns single messages, as the leader has them, ascending."""
-        return self.ask(lambda connection: _singles(connection, name, wanted))
+    def singles(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]:
+        """Yields single messages, as the leader has them, ascending; as many are asked for at the same time as are
+        SINGLES_BYTES if each is as large as servers let it be."""
+        if not wanted:
+            return
+        largest = self.ask(lambda connection: connection.max_payload)
+        for part in wanted.slices(max(1, min(REQUESTS, SINGLES_BYTES // largest))):
+            yield from self.ask(partial(_singles, name, part))
 
 
-def _singles(connection: Connection, name: str, wanted: Sequences) -> list[StoredMessage]:
+def _singles(name: str, wanted: Sequences, connection: Connection) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     subject = f"{connection.api_prefix}STREAM.MSG.GET.{name}"
     failure: JetclusterError | None = None
-
-    def take(down_to: int) -> None:
-        nonlocal failure
-        for _, reply in connection.acks(down_to, ANSWER_SECONDS):
-            try:
-                if (message := _single(reply)) is not None:
-                    found.append(message)
-            except JetclusterError as error:
-                failure = error
-
     for seq in wanted:
         connection.publish_acked(subject, b'{"seq":%d}' % seq)
-        if connection.outstanding >= REQUESTS:
-            take(REQUESTS // 2)
-    take(0)
+    for _, reply in connection.acks(0, ANSWER_SECONDS):
+        try:
+            if (message := _single(reply)) is not None:
+                found.append(message)
+        except JetclusterError as error:
+            failure = error
     if failure is not None:
         raise failure
     return sorted(found, key=lambda one: one.seq)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from typing import Final
 from jetcluster.backup.storage import BackupStorageError, PresentError, StoredFile
 
 TEMPORARY: Final = ".tmp-"
+LEFT_SECONDS: Final = 3600.0
+"""Age of a temporary file that a killed process left."""
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 """A backup has what the account has: only its owner reads it."""
@@ -28,20 +31,41 @@ class FolderStorage:
         return str(self._folder)
 
     def list(self, folder: str) -> Iterator[StoredFile]:
+        for path in self._files(folder):
+            if not path.name.startswith(TEMPORARY) and (found := self._stat(path)) is not None:
+                yield StoredFile(path.relative_to(self._folder).as_posix(), found.st_size)
+
+    def sweep(self) -> None:
+        for path in self._files(""):
+            found = self._stat(path) if path.name.startswith(TEMPORARY) else None
+            if found is not None and time.time() - found.st_mtime > LEFT_SECONDS:
+                self.delete(path.relative_to(self._folder).as_posix())
+
+    def _files(self, folder: str) -> Iterator[Path]:
+        """Yields the files below a folder; what vanishes meanwhile is left out."""
         try:
-            for where, _, names in os.walk(self._folder / folder, onerror=_raise):
-                for name in names:
-                    path = Path(where, name)
-                    if not name.startswith(TEMPORARY):
-                        yield StoredFile(path.relative_to(self._folder).as_posix(), path.stat().st_size)
-        except FileNotFoundError:
-            return
+            for where, _, names in os.walk(self._at(folder), onerror=_raise):
+                yield from (Path(where, name) for name in names)
         except OSError as error:
             raise self._refused(folder, error) from error
 
+    def _stat(self, path: Path) -> os.stat_result | None:
+        try:
+            return path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refused(str(path), error) from error
+
+    def _at(self, path: str) -> Path:
+        """Raises BackupStorageError for a path that leaves the folder, as the index of a damaged backup may have it."""
+        if "\0" in path or path.startswith("/") or ".." in path.split("/"):
+            raise BackupStorageError(f"{path!r} is no path of a backup")
+        return self._folder / path
+
     def read(self, path: str) -> bytes | None:
         try:
-            return (self._folder / path).read_bytes()
+            return self._at(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -59,7 +83,7 @@ class FolderStorage:
                 raise PresentError(f"{self._folder / path} is there") from None
 
     def delete(self, path: str) -> None:
-        target = self._folder / path
+        target = self._at(path)
         try:
             target.unlink(missing_ok=True)
             if target.parent.is_dir():
@@ -70,7 +94,7 @@ class FolderStorage:
     @contextlib.contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[Path]:
         """A synced file with a temporary name, beside `path`. What was done with it is synced afterwards."""
-        target = self._folder / path
+        target = self._at(path)
         temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
             self._make(target.parent)
@@ -100,7 +124,9 @@ class FolderStorage:
 
 
 def _raise(error: OSError) -> None:
-    raise error
+    """Raises it, but for a folder that is not there, or not any more."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _sync(folder: Path) -> None:

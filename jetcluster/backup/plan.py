@@ -8,15 +8,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.segment import SEGMENT_BYTES
 from jetcluster.backup.sequences import Sequences
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
 MAX_SMALL_SEGMENTS: Final = 8
 """Neighbouring segments that together would be one; with more of them they become one."""
 
@@ -186,10 +189,22 @@ def unused(held: Iterable[str], points: Iterable[RestorePoint], partial: Iterabl
     return sorted(path for path in held if path not in needed)
 
 
-def chosen_point(points: Collection[str], wanted: str) -> str | None:
-    """The newest point, or the newest one that is not later than `wanted`; None if there is none."""
-    found = [name for name in points if not wanted or name == wanted or name < wanted]
-    return max(found, default=None)
+def moment(text: str) -> datetime | None:
+    """Returns the time that `2026-11-28T02:00`, with seconds and a zone or without (UTC), names; None for other
+    texts."""
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def not_after(points: Iterable[str], time: datetime) -> str | None:
+    """The name of the newest point that is not later; None if there is none."""
+    last = time.isoformat()[:19].replace("-", "").replace(":", "") + "Z"
+    return max((name for name in points if name[: len(last)] <= last), default=None)
 
 
 def at_point(streams: Iterable[StreamPoint], names: Collection[str]) -> list[StreamPoint]:

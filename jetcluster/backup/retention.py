@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Final
 
 from jetcluster.backup import plan
@@ -12,9 +14,17 @@ from jetcluster.backup.plan import StreamProgress
 from jetcluster.backup.point import FOLDER, NAME, Blob, RestorePoint, Segment
 from jetcluster.backup.sequences import DamagedBackupError
 from jetcluster.backup.storage import BackupStorage
+from jetcluster.errors import CallerError
 
 PARTIAL: Final = "partial"
 BLOBS: Final = "blobs"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+MAX_NAMED: Final = 10
+"""Points that are told if none is the wanted one, the newest ones."""
+
+
+class NoSuchPointError(CallerError):
+    """The text that was given names no restore point."""
 
 
 class PointCatalog:
@@ -56,16 +66,37 @@ class PointCatalog:
     def newest(self) -> str | None:
         """Name of the newest point of all streams that is not known to be damaged; without any, of the newest one
         that is of some. None if there is none."""
+        return max(self._good(), default=None) or max(self.names(), default=None)
+
+    def _good(self) -> list[str]:
+        """The points that may be restored without being named; none of them is of some streams if another is not."""
         points = self.readable(lambda _: None)
-        for wanted in ([one for one in points if not one.asked and one.verified is not False], points):
-            if wanted:
-                return wanted[-1].name
-        return max(self.names(), default=None)
+        whole = [one.name for one in points if not one.asked and one.verified is not False]
+        return whole or [one.name for one in points]
+
+    def named(self, wanted: str) -> str:
+        """The point with this name, or the newest good one that is not later than a time. Raises NoSuchPointError."""
+        names = self.names()
+        if wanted in names:
+            return wanted
+        time = plan.moment(wanted)
+        found = None if time is None else plan.not_after(self._good(), time)
+        if found is None:
+            why = (
+                "is no point, not `latest`, and no time such as 2026-11-28T02:00"
+                if time is None
+                else "is earlier than the points"
+            )
+            raise NoSuchPointError(f"{wanted} {why}; there are: {', '.join(names[-MAX_NAMED:]) or 'none'}")
+        return found
 
     def progress(self, stream: str) -> StreamProgress | None:
         """The segments that an interrupted run has written; None also for a file that is not readable: the run begins
         again then."""
-        data = self._storage.read(_partial(stream))
+        return self._progress_at(_partial(stream))
+
+    def _progress_at(self, path: str) -> StreamProgress | None:
+        data = self._storage.read(path)
         try:
             found = json.loads(data or b"")
             segments = tuple(Segment.read(one) for one in found["segments"])
@@ -106,8 +137,7 @@ class PointCatalog:
         if damaged:
             raise DamagedBackupError("; ".join(damaged) + ": while it is there no blob is removed")
         points = [one for one in points if one.name not in old]
-        partial = [self.progress(one.path.removeprefix(f"{PARTIAL}/").removesuffix(".json"))
-                   for one in self._storage.list(PARTIAL)]  # fmt: skip
+        partial = [self._progress_at(one.path) for one in self._storage.list(PARTIAL)]
         begun: list[Blob] = [segment.blob for one in partial if one is not None for segment in one.segments]
         unused = plan.unused(self.blobs(), points, begun)
         for path in unused:
@@ -117,4 +147,6 @@ class PointCatalog:
 
 
 def _partial(stream: str) -> str:
-    return f"{PARTIAL}/{stream}.json"
+    """A stream's name may be longer than a file's, and what a server tells may be no name at all."""
+    name = stream if _PLAIN.fullmatch(stream) else f"~{sha256(stream.encode('utf-8', 'surrogateescape')).hexdigest()}"
+    return f"{PARTIAL}/{name}.json"

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from jetcluster.backup import plan, segment
 from jetcluster.backup.account import StreamSeen
-from jetcluster.backup.lock import BackupLock
+from jetcluster.backup.journal import lock_of
+from jetcluster.backup.lock import (
+    REMOVAL,
+    BackupLock,
+    BackupLockedError,
+    read_lock,
+    refuse_beside_restore,
+    seems_alive,
+)
 from jetcluster.backup.plan import StoredBase, StreamProgress
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.retention import PointCatalog
@@ -63,22 +72,23 @@ class Account(Protocol):
     def consumers(self, name: str) -> dict[str, Fields]: ...
     def whole(self, name: str) -> Iterator[StoredMessage]: ...
     def messages(self, stream: StreamSeen, wanted: Sequences) -> Iterator[StoredMessage]: ...
-    def singles(self, name: str, wanted: Sequences) -> list[StoredMessage]: ...
+    def singles(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]: ...
 
 
 class BackupRun:
     """One run. `streams` are the wanted ones; none: all."""
 
     def __init__(
-        self, account: Account, storage: BackupStorage, clock: Clock, rng: Rng, say: Say, streams: Sequence[str] = ()
-    ) -> None:
+        self, account: Account, storage: BackupStorage, clock: Clock, rng: Rng, say: Say, streams: Sequence[str] = (),
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
         self._account = account
         self._storage = storage
         self._catalog = PointCatalog(storage)
         self._clock = clock
         self._say = say
         self._streams = streams
-        self._lock = BackupLock(storage, clock, rng)
+        self._lock = BackupLock(storage, clock, rng, say, pause=pause)
         self._held: dict[str, int] = {}
         """Path -> bytes of the blobs that are there."""
         self._points: list[RestorePoint] = []
@@ -91,16 +101,28 @@ class BackupRun:
         verified count if `verify`. Raises NoSuchStreamError, AnotherAccountError unless `allow_empty`,
         BackupLockedError, DamagedBackupError, the storage's errors and the account's."""
         with self._lock:
+            self._storage.sweep()
             point = self._commit(self._verified(self._make(allow_empty=allow_empty), verify=verify))
             self._catalog.forget_progress(self._streams)
             if keep and point.verified is not False:
-                points, blobs = self._catalog.prune(keep, self._lock.hold, verified=verify)
-                self._say(f"removed {points} older points and {blobs} blobs that none needs")
+                self._remove(keep, verified=verify)
             return point
+
+    def _remove(self, keep: int, *, verified: bool) -> None:
+        self._lock.become(REMOVAL)
+        try:
+            refuse_beside_restore(self._storage, self._clock)
+        except BackupLockedError as error:
+            self._say(f"{error}; the next run does it")
+            return
+        points, blobs = self._catalog.prune(keep, self._lock.hold, verified=verified)
+        self._say(f"removed {points} older points and {blobs} blobs that none needs")
 
     def _make(self, *, allow_empty: bool) -> RestorePoint:
         started = self._clock.time_ns()
         configs, account = self._account.configs(), self._account.info()
+        if seems_alive(restoring := read_lock(self._storage, lock_of(account)), self._clock):
+            raise BackupLockedError(f"{restoring['owner']} restores into the account: a point would be of a part of it")
         if missing := sorted(set(self._streams) - set(configs)):
             raise NoSuchStreamError(f"there is no stream {missing[0]}")
         self._held = self._catalog.blobs()
@@ -294,9 +316,9 @@ class BackupRun:
         """Compares the newest message that the destination has and the servers have, too: sequences come again with
         the same time of creation if a store was set back to an older copy of itself."""
         seq, told = base.anchor
-        there = self._account.singles(seen.name, Sequences.of([seq])) if seq else []
-        if there:
-            same = hash_of(there[0]) == told
+        there = next(iter(self._account.singles(seen.name, Sequences.of([seq]))), None) if seq else None
+        if there is not None:
+            same = hash_of(there) == told
         else:
             seq, same = self._newest_in_both(seen, base, found)
         if not same:
@@ -311,15 +333,15 @@ class BackupRun:
             if not (wanted := left.within(one.first, one.last)):
                 continue
             newest = Sequences(((max(wanted.last - NEWEST + 1, one.first), wanted.last),)).common(wanted)
-            there = {message.seq: message for message in self._account.singles(seen.name, newest)}
-            if not there:
+            if not (last := deque(self._account.singles(seen.name, newest), maxlen=1)):
                 continue
+            (there,) = last
             try:
-                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([max(there)])):
-                    return message.seq, message == there[message.seq]
+                for message in segment.chosen(read_blob(self._storage, one.blob), Sequences.of([there.seq])):
+                    return message.seq, message == there
             except DamagedBackupError as error:
                 self._say(f"{seen.name}: {error}")
-                return max(there), False
+                return there.seq, False
         return 0, True
 
     def _rewritten(self, name: str, segments: tuple[Segment, ...], live: Sequences) -> tuple[Segment, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from jetcluster.backup.storage import BackupStorageError, PresentError, StorageAwayError, StoredFile
 
 MISSING: Final = "NoSuchKey"
+NO_BODY: Final = "404"
 PRESENT: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 60
@@ -62,33 +63,60 @@ class S3Storage:
                     yield StoredFile(one["Key"].removeprefix(self._prefix), one["Size"])
 
     def read(self, path: str) -> bytes | None:
-        from botocore.exceptions import ClientError
-
-        data: bytes | None = None
         with self._refusals(path):
+            return self._read(path)
+
+    def _read(self, path: str) -> bytes | None:
+        """Raises boto3's errors. It repeats requests, but none whose answer breaks off in the middle."""
+        from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
+
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                data = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
+                found: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + path)["Body"].read()
             except ClientError as error:
-                if _code(error) != MISSING:
+                # Without the answer's body boto3 knows the status alone, which may mean the bucket as well.
+                if _code(error) == MISSING or (_code(error) == NO_BODY and attempt >= ATTEMPTS):
+                    return None
+                if _code(error) != NO_BODY:
                     raise
-        return data
+            except (HTTPClientError, IncompleteReadError):
+                if attempt >= ATTEMPTS:
+                    raise
+            else:
+                return found
 
     def write(self, path: str, data: bytes) -> None:
         with self._refusals(path):
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + path, Body=data)
 
     def create(self, path: str, data: bytes) -> None:
-        with self._refusals(path):
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + path, Body=data, IfNoneMatch="*")
+        try:
+            with self._refusals(path):
+                self._client.put_object(Bucket=self._bucket, Key=self._prefix + path, Body=data, IfNoneMatch="*")
+        except PresentError:
+            # A request whose answer was lost is repeated by boto3, and finds what it has written itself.
+            if self.read(path) != data:
+                raise
 
     def delete(self, path: str) -> None:
         with self._refusals(path):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + path)
 
+    def sweep(self) -> None:
+        """There is nothing: an object appears whole."""
+
     @contextlib.contextmanager
     def _refusals(self, path: str) -> Iterator[None]:
         """Raises the port's errors for boto3's."""
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
 
         where = f"{self.url}/{path}"
         try:
@@ -100,7 +128,7 @@ class S3Storage:
                 raise PresentError(f"{where} is there") from None
             kind = StorageAwayError if status >= 500 and status != 501 else BackupStorageError
             raise kind(f"{where}: {code}: {told.get('Message', '')}") from error
-        except (ConnectionError, HTTPClientError) as error:
+        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise StorageAwayError(f"{where}: {error}") from error
         except BotoCoreError as error:
             raise BackupStorageError(f"{where}: {error}") from error

@@ -48,11 +48,16 @@ class BackupStorage(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Like `write`. Raises PresentError if the file is there, also if it came a moment ago."""
+        """Like `write`. Raises PresentError if the file is there, also if it came a moment ago, unless this call has
+        written it."""
         ...
 
     def delete(self, path: str) -> None:
         """A file that is not there is no error."""
+        ...
+
+    def sweep(self) -> None:
+        """Removes what processes that were killed left of files that never appeared."""
         ...
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from jetcluster.backup.account import AccountReader
 from jetcluster.backup.destination import open_storage
-from jetcluster.backup.lock import BackupLock
-from jetcluster.backup.plan import chosen_point
+from jetcluster.backup.lock import REMOVAL, BackupLock, refuse_beside_restore
 from jetcluster.backup.point import RestorePoint
-from jetcluster.backup.restore import RestoreOptions, RestoreRun
-from jetcluster.backup.retention import PointCatalog
+from jetcluster.backup.restore import RestoreRun
+from jetcluster.backup.restore_options import RestoreOptions
+from jetcluster.backup.retention import NoSuchPointError, PointCatalog
 from jetcluster.backup.run import BackupRun
 from jetcluster.backup.sequences import DamagedBackupError
 from jetcluster.backup.storage import BackupStorage, BackupStorageError, StorageAwayError
@@ -28,6 +28,7 @@ from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.errors import ApiError, CallerError, JetclusterError
 
 DAMAGED: Final = 4
+LATEST: Final = "latest"
 WORDS: Final = ("list", "verify", "prune")
 _SECOND: Final = 1_000_000_000
 
@@ -87,7 +88,8 @@ def run_catalog(word: str, place: Destination, wanted: str, keep: int, *, gone: 
             if keep < 1:
                 return fail("backup", "prune needs --keep", REFUSED)
             storage = place.open()
-            with BackupLock(storage, SystemClock(), SystemRng()) as lock:
+            with BackupLock(storage, SystemClock(), SystemRng(), say, work=REMOVAL) as lock:
+                refuse_beside_restore(storage, SystemClock())
                 points, blobs = catalog.prune(keep, lock.hold, gone=gone)
             print(f"removed {points} points and {blobs} blobs that none of the others needs")
             return DONE
@@ -110,12 +112,16 @@ def run_restore(
         point = _point(catalog, wanted, catalog.newest())
         say(f"restoring from {point.name}")
         with AccountReader(servers) as account:
-            made = RestoreRun(servers, account, place.open(), point, options, say).run(dry=dry)
+            storage, clock, rng = place.open(), SystemClock(), SystemRng()
+            made = RestoreRun(servers, account, storage, point, options, say, clock, rng).run(dry=dry)
         if as_json:
             print(json.dumps({"point": point.name, "dry_run": dry, "streams": [asdict(one) for one in made]}))
         elif not dry:
-            new = sum(not one.was_there for one in made)
-            print(f"{new} streams restored, {len(made) - new} were there" + (", verified" if options.verify else ""))
+            new, left = sum(not one.was_there for one in made), sum(one.left for one in made)
+            print(
+                f"{new} streams restored, {len(made) - new} were there" + (f", {left} of them left" if left else "")
+                + (", verified" if options.verify else "")
+            )  # fmt: skip
         return DONE
 
     return _guarded("restore", work, as_json=as_json)
@@ -160,12 +166,11 @@ def _mark(row: dict[str, Any]) -> str:
 
 def _point(catalog: PointCatalog, wanted: str, newest: str | None) -> RestorePoint:
     """Raises CallerError, DamagedBackupError."""
-    if wanted[4:5] == "-":
-        wanted = wanted.replace(":", "").replace("-", "", 2)
-    name = chosen_point(catalog.names(), wanted) if wanted else newest
-    if name is None:
-        raise CallerError(f"no restore point that is not later than {wanted}" if wanted else "no restore point there")
-    return catalog.point(name)
+    if wanted not in ("", LATEST):
+        return catalog.point(catalog.named(wanted))
+    if newest is None:
+        raise NoSuchPointError("no restore point there")
+    return catalog.point(newest)
 
 
 def _damaged(command: str, wrong: Sequence[str]) -> int:

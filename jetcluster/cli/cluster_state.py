@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from jetcluster.cli.stream_pages import all_pages, page_body
 from jetcluster.client.connection import Connection
 from jetcluster.client.survey import Answers, survey
 
 PING: Final = "$SYS.REQ.SERVER.PING"
-MAX_ACCOUNTS: Final = 10_000
 NO_ANSWER: Final = "no answer"
 OK: Final = "ok"
 UNWELL: Final = "unwell"
@@ -123,10 +123,18 @@ def read_cluster(connection: Connection, within: float) -> ClusterState:
     (pings,) = survey(connection, [(PING, {})], within)
     questions: list[tuple[str, Mapping[str, Any]]] = [
         (f"{PING}.VARZ", {}), (f"{PING}.HEALTHZ", {"details": True}),
-        (f"{PING}.JSZ", {"accounts": True, "streams": True, "limit": MAX_ACCOUNTS}),
+        (f"{PING}.JSZ", page_body(0, {})),
     ]  # fmt: skip
     varz, healthz, jsz = survey(connection, questions, within, lambda _: len(pings))
-    return cluster_of(pings, varz, healthz, jsz)
+    return cluster_of(
+        pings, varz, healthz, all_pages(jsz, lambda offset: jsz_page(connection, offset, {}, len(pings), within))
+    )
+
+
+def jsz_page(connection: Connection, offset: int, more: Mapping[str, Any], servers: int, within: float) -> Answers:
+    """Asks for the page of all `servers` from the stream `offset` on. Raises what `survey` raises."""
+    (answers,) = survey(connection, [(f"{PING}.JSZ", page_body(offset, more))], within, lambda _: servers)
+    return answers
 
 
 def cluster_of(pings: Answers, varz: Answers, healthz: Answers, jsz: Answers) -> ClusterState:

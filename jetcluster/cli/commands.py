@@ -223,7 +223,7 @@ def users(servers: ServerOptions, as_json: Json = False) -> None:
 Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; repeat it.")]
 Endpoint = Annotated[str, typer.Option("--endpoint", help="URL of S3-compatible storage (default: boto3's).")]
 Region = Annotated[str, typer.Option("--region", help="Region of the bucket (default: boto3's).")]
-PointName = Annotated[str, typer.Option("--point", help="A restore point, or a time: the newest that is not later.")]
+PointName = Annotated[str, typer.Option("--point", help="latest, a point, or a time (UTC): the newest not later.")]
 
 
 @app.command()
@@ -276,7 +276,14 @@ def restore(
     subject: Annotated[list[str] | None, typer.Option("--subject", help="With --as: its subjects; repeat it.")] = None,
     replicas: Annotated[int, typer.Option(min=0, max=9, help="Replicas of the streams; 0: as they had.")] = 0,
     no_limits: Annotated[bool, typer.Option("--no-limits", help="Without limits of age, count and size.")] = False,
+    keep_age: Annotated[
+        bool, typer.Option("--keep-age", help="max_age is longer by the age of the point, so nothing expires at once.")
+    ] = False,
+    no_placement: Annotated[bool, typer.Option("--no-placement", help="Without the streams' placement.")] = False,
+    skip: Annotated[list[str] | None, typer.Option("--skip", help="Not this stream; repeat it.")] = None,
+    missing: Annotated[bool, typer.Option("--missing", help="Leave streams that exist, whatever they hold.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete streams that exist and differ.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Do not go on with a restore that was interrupted.")] = False,
     no_consumers: Annotated[bool, typer.Option("--no-consumers", help="Without the streams' consumers.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not read back what was restored.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
@@ -288,18 +295,23 @@ def restore(
 
     Exit codes: 0 done, 1 refused, 2 no server or no storage reached, 4 the backup is damaged or the result differs.
     """
-    from jetcluster.backup.restore import RestoreOptions
+    from jetcluster.backup.restore_options import RestoreOptions
     from jetcluster.cli import backup as work
 
     options = RestoreOptions(
-        tuple(stream or ()),
-        name,
-        tuple(subject or ()),
-        replicas,
-        no_limits,
-        overwrite,
+        streams=tuple(stream or ()),
+        name=name,
+        subjects=tuple(subject or ()),
+        replicas=replicas,
+        no_limits=no_limits,
+        overwrite=overwrite,
         verify=not no_verify,
         no_consumers=no_consumers,
+        missing=missing,
+        skip=tuple(skip or ()),
+        no_placement=no_placement,
+        keep_age=keep_age,
+        anew=anew,
     )
     place = work.Destination(source, endpoint, region)
     raise typer.Exit(work.run_restore(servers, place, point, options, dry=dry_run, as_json=as_json))

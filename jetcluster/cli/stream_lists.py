@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from jetcluster.cli.cluster_state import MAX_ACCOUNTS, PING, StreamGroup, lag_of, streams_of
+from jetcluster.cli.cluster_state import PING, StreamGroup, jsz_page, lag_of, streams_of
 from jetcluster.cli.common import DONE, NOT_REACHED, ServerRefusedError, connected, fail
 from jetcluster.cli.status_view import size, table
+from jetcluster.cli.stream_pages import all_pages
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import WholeList, listed
 from jetcluster.client.reply import NoRespondersError
@@ -55,11 +56,10 @@ def _streams(connection: Connection, within: float) -> list[StreamGroup]:
 def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> list[Json]:
     try:
         (pings,) = survey(connection, [(PING, {})], within)
-        body = {"accounts": True, "streams": True, "limit": MAX_ACCOUNTS, **more}
-        (answers,) = survey(connection, [(f"{PING}.JSZ", body)], within, lambda _: len(pings))
+        first = jsz_page(connection, 0, more, len(pings), within)
+        return all_pages(first, lambda offset: jsz_page(connection, offset, more, len(pings), within))
     except NoSystemUserError:
         raise ServerRefusedError(_NO_JETSTREAM) from None
-    return answers
 
 
 def _listed(connection: Connection, subject: str, what: str, within: float) -> WholeList:

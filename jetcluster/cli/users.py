@@ -9,9 +9,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from jetcluster.cli.cluster_state import MAX_ACCOUNTS, PING, natural
+from jetcluster.cli.cluster_state import PING, natural
 from jetcluster.cli.common import DONE, NOT_REACHED, connected, fail
 from jetcluster.cli.status_view import printable, size, table
+from jetcluster.cli.stream_pages import MAX_ACCOUNTS
 from jetcluster.client.connection import Connection
 from jetcluster.client.reply import NoRespondersError, RequestTimeoutError
 from jetcluster.client.servers import ServerOptions

@@ -53,7 +53,7 @@ class JetStream:
         """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
         self.flusher, self.restart_safety, self.scrubber = parts.flusher, parts.restart_safety, parts.scrubber
         self.administration, self.durability = parts.administration, parts.durability
-        self.health_report = parts.health_report
+        self.health_report, self.consumer_watch = parts.health_report, parts.consumer_watch
         self.meta_rescue, self.rescue_meta = parts.meta_rescue, parts.meta_rescue.rescue
         self.settle, self.used = parts.every_node.settle, parts.every_node.used
         self.used_by_tier = parts.every_node.used_by_tier
@@ -259,6 +259,7 @@ class JetStream:
         self._guarded(self.parts.store_care.tick, "data store")
         self._guarded(lambda: self.services.settings.account_quota.tick([]), "account limits")
         self.network.catchup.tick()
+        self.consumer_watch.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()
         delay = 0.05 if self.joining.looking else TICK

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
+from jetcluster.protocol.bus import Bus
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD, TOLD_METHOD, answer_told
 from jetcluster.replica.services import Knowledge, Network, Runtime
 from jetcluster.replica.stream_replica import StreamReplica
 
@@ -25,13 +26,22 @@ _U64 = struct.Struct("<Q")
 
 
 class LeaderReads:
-    """The leader's answers to `replica.reads.confirm`. One per node."""
+    """The answers to `replica.reads.confirm`: the leader's, and those of the clients' nodes. One per node."""
 
-    def __init__(self, mesh: MeshCore, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
+    def __init__(
+        self,
+        mesh: MeshCore,
+        meta: MetaReplica,
+        replicas: Mapping[int, StreamReplica],
+        bus: Callable[[str], Bus],
+    ) -> None:
+        """`bus`: account name -> its bus."""
         self._meta = meta
         self._replicas = replicas
+        self._bus = bus
         mesh.serve(COMMIT_METHOD, self._serve_commit)
         mesh.serve(LAST_METHOD, self._serve_last)
+        mesh.serve(TOLD_METHOD, self._serve_told)
 
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
         """Returns the commit index of a group that this node leads, proven to be current."""
@@ -49,6 +59,10 @@ class LeaderReads:
         """Returns the last sequence of a stream that this node leads; no higher sequence has been acknowledged."""
         (gid,) = _U32.unpack(payload)
         return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
+
+    async def _serve_told(self, peer: str, payload: bytes) -> bytes:
+        """Returns what clients of this node were told of a stream."""
+        return answer_told(self._bus, payload)
 
     async def _confirmed_leader(self, gid: int) -> StreamReplica:
         """Returns the replica, once it is proven to lead and has applied all earlier commits. Raises MeshError."""

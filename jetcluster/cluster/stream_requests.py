@@ -15,7 +15,7 @@ from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.once import carry_out, number_of
 from jetcluster.cluster.requests import REPEATED, check_wanted
 from jetcluster.cluster.stepdown import hand_over
-from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, ApiError, by_code
+from jetcluster.errors import MIN_LAST_SEQUENCE, NOT_AVAILABLE, TOO_MANY_REQUESTS, ApiError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.objects.bucket import SUCCESS, Bucket
 from jetcluster.objects.catalog import Content
@@ -326,11 +326,17 @@ class StreamRequests:
             await self._runtime.budget.run(replica.assignment.account, steps)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
+        if not await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq):
+            raise by_code(MIN_LAST_SEQUENCE)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
         if len(message.headers) < msg_get.LONG_HEADER_BYTES:
-            return {"response": at_once(rendering).decode()}
-        return {"response": (await self._runtime.budget.run(replica.assignment.account, rendering)).decode()}
+            response = at_once(rendering)
+        else:
+            response = await self._runtime.budget.run(replica.assignment.account, rendering)
+        if request.fresh.info:
+            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name)
+        return {"response": response.decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         check_wanted(self._runtime.clock)

@@ -10,6 +10,7 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.bootstrap import Founding
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_requests import Ask, ConsumerRequests
+from jetcluster.cluster.consumer_watch import ConsumerWatch
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
@@ -152,6 +153,7 @@ class Parts:
         self.registry = NodeRegistry(*basis, self.service, self.members, self.cluster_id, self.administration)
         self.meta_rescue = MetaRescue(*basis, self.flusher)
         self.scrubber = Scrubber(commits.kv, runtime.clock, runtime.timers, log, replicas)
+        self.consumer_watch = ConsumerWatch(services, replicas, self.background)
         self.health_report = HealthReport(runtime, network, events, replicas)
         self.durability = Durability(mesh, log)
         self.joining = Joining(
@@ -165,7 +167,7 @@ class Parts:
         health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
         health.watch(Aspect.STORE, commits.kv.trouble)
         self.watch = NodeWatch(mesh, network.raft, runtime.clock, runtime.pulse)
-        LeaderReads(mesh, meta, replicas)
+        LeaderReads(mesh, meta, replicas, services.events.bus)
         self.every_node = EveryNode(mesh, runtime.clock, log, meta, replicas)
 
 

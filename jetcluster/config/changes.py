@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from jetcluster.config.keys import KEYS
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.config.options import JetStreamOptions, OperatorOptions, Options
 from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
@@ -36,6 +36,13 @@ _NAMES = {
     "leafnodes": "LeafNode remotes",
 }
 """Names in the log for options whose new values are not shown."""
+_OPERATOR_KEYS = {
+    "preload": "resolver_preload",
+    "pinned_accounts": "resolver_pinned_accounts",
+    "resolver_tls": "resolver_tls",
+    "default_sentinel": "default_sentinel",
+}
+"""Attributes of `OperatorOptions` that a reload changes -> their keys."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
@@ -54,7 +61,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
         found.append("cluster.routes")
     elif old.cluster != new.cluster:
         found.append("cluster")
-    return found + [name for name in ("jetstream", "leafnodes") if getattr(old, name) != getattr(new, name)]
+    return found + [name for name in ("jetstream", "leafnodes", "operator") if getattr(old, name) != getattr(new, name)]
 
 
 def described(changed: list[str], old: Options, new: Options) -> list[str]:
@@ -65,6 +72,8 @@ def described(changed: list[str], old: Options, new: Options) -> list[str]:
             lines += _authorization_lines(old, new)
         elif name == "jetstream":
             lines += _jetstream_lines(old.jetstream, new.jetstream)
+        elif name == "operator":
+            lines += _operator_lines(old.operator, new.operator)
         elif name == "no_fast_producer_stall":
             lines.append(f"fast producers will {'not ' if new.no_fast_producer_stall else ''}be stalled")
         else:
@@ -92,6 +101,11 @@ def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
             lines.append(f"JetStream {shown} = {friendly_bytes(getattr(new, attribute))}")
     same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store)
     return lines if same == old else [*lines, "JetStream limits"]
+
+
+def _operator_lines(old: OperatorOptions, new: OperatorOptions) -> list[str]:
+    """Returns the keys that differ, without their values: they are long, and the sentinel is a secret."""
+    return [shown for attribute, shown in _OPERATOR_KEYS.items() if getattr(old, attribute) != getattr(new, attribute)]
 
 
 def _fixed(block: str) -> dict[str, str]:

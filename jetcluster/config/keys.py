@@ -258,6 +258,14 @@ KEYS: Final = {
         value("sync_interval sync", server.as_sync_interval,
               "By default, and with `always`, every message is synced before its ack. A duration relaxes it, with a "
               "warning, and another one if servers differ ([health.md](health.md)).", fixed="SyncInterval"),
+        value("read_lease", server.as_read_lease,
+              "jetcluster only. Voters promise a leader that is read from (MSG.GET) to elect nobody else for so long, "
+              "300 ms by default and 500 ms at most; 0 turns leases off ([leases](mechanisms/leases.md)).",
+              fixed="JetStreamReadLease"),
+        value("max_clock_drift", server.as_share,
+              'jetcluster only. How much faster or slower than true time a server\'s clock may run: "10%" by default, '
+              "50% at most. Leases reckon with it.",
+              fixed="JetStreamMaxClockDrift"),
         value("strict", as_bool, "Requests with unknown fields are refused.", fixed="JetStreamStrict"),
         value("set_aside_removed", as_bool,
               "jetcluster only. A server that was removed from the cluster and comes back with its store moves that "

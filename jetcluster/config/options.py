@@ -138,6 +138,10 @@ class JetStreamOptions:
     """-1: 75% of the free disk."""
     sync_interval: float | None = None
     """None (the default, and "always"): fsync before every ack. A duration relaxes it."""
+    read_lease: float = 0.3
+    """Seconds for which voters promise a leader that is read from to elect nobody else; 0: no leases."""
+    max_clock_drift: float = 0.1
+    """Share by which a server's clock may run fast or slow."""
     strict: bool = False
     set_aside_removed: bool = False
     """A store that the cluster has removed is moved away, and the server joins as a new member."""

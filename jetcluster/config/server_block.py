@@ -30,6 +30,7 @@ from jetcluster.config.reader import (
     as_duration_text,
     as_int,
     as_map,
+    as_seconds,
     as_size,
     as_string,
     as_strings,
@@ -43,6 +44,9 @@ from jetcluster.config.security_block import check_users
 from jetcluster.model import durations
 from jetcluster.model.machines import MACHINE_TAG, WORKER_TAG
 
+MAX_READ_LEASE_SECONDS = 0.5
+"""`RaftConfig.longest_lease`."""
+MAX_DRIFT_PERCENT = 50.0
 NO_GATEWAYS = "gateways are not supported: connect clusters with leafnodes, mirrors or sources"
 NO_OCSP = "ocsp is not supported: certificates are shown without an OCSP response"
 
@@ -192,6 +196,25 @@ def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> Seconds | N
     if isinstance(node.value, str) and node.value.lower() == "always":
         return None
     return as_duration(reader, name, node)
+
+
+def as_read_lease(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    seconds = as_seconds(reader, name, node)
+    if not 0 <= seconds <= MAX_READ_LEASE_SECONDS:
+        raise FieldError(f"{name} must be from 0 to {MAX_READ_LEASE_SECONDS * 1000:.0f}ms")
+    return seconds
+
+
+def as_share(_reader: Reader, name: str, node: ConfigNode) -> float:
+    """Returns the share of "10%", from 0 to a half. Raises FieldError for everything else."""
+    text = str(node.value)
+    try:
+        percent = float(text.removesuffix("%")) if text.endswith("%") else -1.0
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= MAX_DRIFT_PERCENT:
+        raise FieldError(f'{name} must be a text such as "10%", at most {MAX_DRIFT_PERCENT:.0f}%, got {go_value(node)}')
+    return percent / 100
 
 
 def as_tag_prefix(reader: Reader, name: str, node: ConfigNode) -> str:

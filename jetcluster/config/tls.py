@@ -197,6 +197,7 @@ _WORDS = {
     "peer did not return a certificate": "the other end shows no certificate",
     "tlsv13 alert certificate required": "the other end wants a certificate of this one",
     "tlsv1 alert unknown ca": "the other end does not know the authority of this one's certificate",
+    "sslv3 alert certificate expired": "the other end says that this one's certificate is over",
     "wrong version number": "the other end does not speak TLS",
     "http request": "the other end does not speak TLS",
     "https proxy request": "the other end does not speak TLS",

@@ -51,6 +51,20 @@ class Change(NamedTuple):
     text: str
 
 
+class Detour(NamedTuple):
+    """Where a publish has an effect other than at its subject; b"" and False for one that has none."""
+
+    answer: bytes = b""
+    """The subject to which the answer goes, when somebody else than the asker may take it: a stream, the API."""
+    report: bytes = b""
+    """The subject of the report of a traced message."""
+    mapped: bool = False
+    """The account leads the subject on to another one, by a mapping or an import."""
+
+
+DIRECT: Final = Detour()
+
+
 def change(subject: str, payload: bytes) -> Change | None:
     """Returns None for what changes nothing: requests that read, and answers to flow control."""
     tokens = subject.split(".")
@@ -70,6 +84,18 @@ def change(subject: str, payload: bytes) -> Change | None:
     return Change(kind, f"publishes to {subject[:MAX_SHOWN]}, {len(payload)} bytes")
 
 
+def _led_astray(subject: bytes, made: Change | None, detour: Detour) -> Change:
+    """Returns the change that a publish makes elsewhere as well; what only reads changes something there."""
+    kind, text = made or Change("reads with effects", f"reads {subject[:MAX_SHOWN].decode('utf-8', 'replace')}")
+    for words, target in (("answer to", detour.answer), ("report to", detour.report)):
+        if target:
+            text += f", {words} {target[:MAX_SHOWN].decode('utf-8', 'replace')}"
+            kind = f"{kind}, {words}"  # a quota of its own: others that change less hide none of these
+    if detour.mapped:
+        text, kind = f"{text}, mapped", f"{kind}, mapped"
+    return Change(kind, text)
+
+
 def _request(name: str, payload: bytes) -> str:
     shown = payload[:MAX_SHOWN].decode("utf-8", "replace")
     return f"{name[: 2 * MAX_SHOWN]} {shown}{'…' if len(payload) > MAX_SHOWN else ''}".strip()
@@ -84,9 +110,11 @@ class ChangeAudit:
         self._window = clock.monotonic()
         self._lines: Counter[str] = Counter()
 
-    def published(self, subject: bytes, payload: bytes) -> None:
+    def published(self, subject: bytes, payload: bytes, detour: Detour = DIRECT) -> None:
         """Tells of a publish that is about to be executed, or refused."""
         made = change(subject.decode("utf-8", "replace"), payload)
+        if detour != DIRECT:
+            made = _led_astray(subject, made, detour)
         if made is None:
             return
         if self._clock.monotonic() - self._window >= WINDOW_SECONDS:

@@ -13,21 +13,24 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.config.options import WebSocketOptions
-from jetcluster.console.audit import ChangeAudit
+from jetcluster.console.audit import DIRECT, ChangeAudit, Detour
 from jetcluster.protocol.websocket import HandshakeError, Rules, UpgradeRequest, place_of
+from jetcluster.server.client import message_trace
 from jetcluster.server.client.client import Client
-from jetcluster.server.client.commands import Commands
+from jetcluster.server.client.commands import TRACE_DEST, Commands
 from jetcluster.server.ws.port import HANDSHAKE_SECONDS, WsEntrance, WsState
 from jetcluster.server.ws.transport import WebSocket
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.config.tls_options import TlsOptions
+    from jetcluster.server.accounts.router import Router
     from jetcluster.server.client.clients import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 
 PATH: Final = "/ui/nats"
+INBOX: Final = b"_INBOX."
 
 
 class ConsoleEntrance(WsEntrance):
@@ -58,8 +61,21 @@ class ConsoleCommands(Commands):
     audit: ChangeAudit
 
     def may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
-        self.audit.published(subject, payload)
+        self.audit.published(subject, payload, self._detour(subject, reply, headers))
         return super().may_publish(subject, reply, headers, payload)
+
+    def _detour(self, subject: bytes, reply: bytes, headers: bytes) -> Detour:
+        router = self._session.router
+        assert router is not None, "publishes come after the login"
+        answer = b"" if not reply or reply.startswith(INBOX) or self._is_own(router, reply) else reply
+        report = (message_trace.destination(headers) or b"") if TRACE_DEST in headers else b""
+        mapped = router.mapping_of(subject) is not None or (subject[:1] != b"$" and router.imports_service(subject))
+        return Detour(answer, report, mapped) if answer or report or mapped else DIRECT
+
+    def _is_own(self, router: Router, reply: bytes) -> bool:
+        """Returns True where this connection alone takes what is published to `reply`."""
+        route = router.route_of(reply)
+        return route.takers == 1 and len(route.clients) == 1 and router.subscription_of(self._client, reply) is not None
 
 
 class ConsoleClient(Client):

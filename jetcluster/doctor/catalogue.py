@@ -13,98 +13,102 @@ from jetcluster.doctor.finding import FindingKind, Severity
 BAD, WARN, NOTE = Severity.BAD, Severity.WARN, Severity.NOTE
 
 ABSENT: Final = FindingKind(
-    "JC101", BAD, "A server of the cluster is absent", "membership/servers.md",
+    "JC101", BAD, "A server of the cluster is absent", "symptoms/cluster.md#a-server-of-the-cluster-is-absent",
     "It has stopped, or no link to it comes up. Streams go on while a majority of their replicas is there",
     "Start it again, or see in its log why it ends; check the network between the servers. One that never "
     "returns: `jetcluster decommission`",
 )  # fmt: skip
 JOURNAL_HANGS: Final = FindingKind(
-    "JC102", BAD, "A write to the journal does not return", "health/disks.md",
+    "JC102", BAD, "A write to the journal does not return", "symptoms/servers.md#the-disk-hangs",
     "The disk or its driver hangs. The server leads nothing and does not vote until the write returns",
     "Look at the disk (`dmesg`, `iostat -x 1`). Move the store to another disk or replace the server",
 )  # fmt: skip
 DISK_FULL: Final = FindingKind(
-    "JC103", BAD, "The disk is full", "health/disks.md",
+    "JC103", BAD, "The disk is full", "symptoms/servers.md#the-disk-is-full",
     "Publishes to streams that this server leads are refused, and leaderships move away",
     "Free space, grow the volume, or lower max_bytes or max_age of streams. Reads go on",
 )  # fmt: skip
 STORE_FAILS: Final = FindingKind(
-    "JC104", BAD, "The data store fails or is very slow", "health/disks.md",
+    "JC104", BAD, "The data store fails or is very slow", "symptoms/servers.md#the-data-store-fails",
     "Commits or flushes fail or do not end, so this server answers no reads while others can",
     "Look at the disk (`dmesg`), and at the log for the error",
 )  # fmt: skip
 DATA_DAMAGED: Final = FindingKind(
-    "JC105", BAD, "Files of the data store are damaged", "membership/damage.md",
+    "JC105", BAD, "Files of the data store are damaged", "symptoms/replicas.md#the-data-store-is-damaged",
     "A checksum did not match. The data come again from other replicas, those of one replica cannot",
     "Restart the server: it renews the store. Look for the cause: disk, memory, file system",
 )  # fmt: skip
 DESCRIPTORS_OUT: Final = FindingKind(
-    "JC106", BAD, "No file descriptors are left", "health/descriptors.md",
+    "JC106", BAD, "No file descriptors are left", "symptoms/servers.md#file-descriptors-run-out",
     "Clients are refused, and the reserve for store and links is in use",
     "Raise the limit (`LimitNOFILE=`, `ulimit -n`), or close clients",
 )  # fmt: skip
 CLOCK_OFF: Final = FindingKind(
-    "JC107", BAD, "The clock of a server is wrong", "health/time.md",
+    "JC107", BAD, "The clock of a server is wrong", "symptoms/servers.md#the-clock-is-wrong",
     "It is more than 5 s off the time on which the majority agrees; the server leads nothing until it is right",
     "Repair the time synchronization (chrony, ntpd) on that machine",
 )  # fmt: skip
 LOOP_STANDS: Final = FindingKind(
-    "JC108", BAD, "The event loop stood still", "health.md",
+    "JC108", BAD, "The event loop stood still", "symptoms/servers.md#the-event-loop-stood-still",
     "The process got no processor, or swaps, for half of the last 5 s",
     "Look for load beside the server, for limits of CPU (throttling of the control group), for swapping",
 )  # fmt: skip
 MEMORY_OUT: Final = FindingKind(
-    "JC109", BAD, "Memory is nearly out", "limits.md",
+    "JC109", BAD, "Memory is nearly out", "symptoms/servers.md#memory-is-nearly-out",
     "The kernel will end the process at the limit",
     "Raise the memory limit, or move streams to other servers",
 )  # fmt: skip
 REMOVED: Final = FindingKind(
-    "JC110", BAD, "A server was removed from its cluster and came back", "membership/servers.md",
+    "JC110", BAD, "A server was removed from its cluster and came back",
+    "symptoms/servers.md#a-removed-server-comes-back",
     "Its store belongs to a member that the cluster has removed for good",
     "Start it with an empty store, or have its old store set aside; it joins as a new member then",
 )  # fmt: skip
 META_REFUSED: Final = FindingKind(
-    "JC111", BAD, "A server does not follow the leader of the meta group", "membership/servers.md",
+    "JC111", BAD, "A server does not follow the leader of the meta group",
+    "symptoms/replicas.md#a-replica-does-not-follow-its-leader",
     "Its log of the meta group contradicts the leader's, or the leader's key is not the known one",
     "Read the reason; a server whose store was mixed up has to join anew with an empty store",
 )  # fmt: skip
 LAME_DUCK: Final = FindingKind(
-    "JC112", NOTE, "A server is going away", "deploy.md",
+    "JC112", NOTE, "A server is going away", "symptoms/servers.md#a-server-goes-away-and-stays",
     "It was told to stop and lets its clients move first",
     "Nothing: it ends by itself",
 )  # fmt: skip
 CLOCK_SKEW: Final = FindingKind(
-    "JC113", WARN, "The clock of a server differs from the cluster's time", "health/time.md",
+    "JC113", WARN, "The clock of a server differs from the cluster's time", "symptoms/servers.md#the-clock-is-wrong",
     "Beyond 5 s it would lead nothing. Ages, TTLs and schedules go by the cluster's time",
     "Repair the time synchronization (chrony, ntpd) on that machine",
 )  # fmt: skip
 MEMORY_NEAR: Final = FindingKind(
-    "JC114", WARN, "A server uses most of the memory that it may", "limits.md",
+    "JC114", WARN, "A server uses most of the memory that it may", "symptoms/servers.md#memory-is-nearly-out",
     "At 92 % of the limit of its control group it gives its leaderships away",
     "Raise the limit, or move streams to other servers",
 )  # fmt: skip
 DESCRIPTORS_NEAR: Final = FindingKind(
-    "JC115", WARN, "Most file descriptors are used", "health/descriptors.md",
+    "JC115", WARN, "Most file descriptors are used", "symptoms/servers.md#file-descriptors-run-out",
     "Clients are refused before store and links run out of them",
     "Raise the limit (`LimitNOFILE=`, `ulimit -n`)",
 )  # fmt: skip
 DISK_NEAR: Final = FindingKind(
-    "JC116", WARN, "Little space is left on the disk", "health/disks.md",
+    "JC116", WARN, "Little space is left on the disk", "symptoms/servers.md#the-disk-is-full",
     "When it is full, publishes are refused. Other programs may share the disk",
     "Free space or grow the volume",
 )  # fmt: skip
 STORAGE_NEAR: Final = FindingKind(
-    "JC117", WARN, "The streams of a server hold most of what they may", "limits.md",
+    "JC117", WARN, "The streams of a server hold most of what they may",
+    "symptoms/requests.md#insufficient-resources-10023",
     "Beyond the limit publishes are refused (10023)",
     "Raise max_file_store or max_memory_store, or lower limits of streams",
 )  # fmt: skip
 RESERVED_NEAR: Final = FindingKind(
-    "JC118", WARN, "max_bytes of streams reserve most of a server's storage", "limits.md",
+    "JC118", WARN, "max_bytes of streams reserve most of a server's storage",
+    "symptoms/requests.md#no-suitable-peers-for-placement-10005",
     "A new stream whose max_bytes are more than what is left is refused there (10005, 10047)",
     "Lower max_bytes of streams that do not need them, raise the limit, add servers",
 )  # fmt: skip
 JOURNAL_LOSSES: Final = FindingKind(
-    "JC119", BAD, "Records of the journal were lost", "membership/damage.md",
+    "JC119", BAD, "Records of the journal were lost", "symptoms/replicas.md#records-of-the-journal-were-lost",
     "Damage was found at the start; groups with other replicas fetch what is missing, those of one replica have "
     "lost it",
     "See the log for which groups. Look for the cause: disk, memory, file system",
@@ -125,27 +129,37 @@ NOT_COMPILED: Final = FindingKind(
     "Install a wheel for this platform, or a compiler, and install again",
 )  # fmt: skip
 CERTIFICATE_OVER: Final = FindingKind(
-    "JC123", BAD, "A certificate is over", "security/tls.md",
+    "JC123", BAD, "A certificate is over", "symptoms/connections.md#a-certificate-is-over",
     "Clients or servers that check it do not connect",
     "Put a new certificate in place and reload (`jetcluster serve --signal reload`)",
 )  # fmt: skip
 CERTIFICATE_ENDS: Final = FindingKind(
-    "JC124", WARN, "A certificate ends soon", "security/tls.md",
+    "JC124", WARN, "A certificate ends soon", "symptoms/connections.md#a-certificate-is-over",
     "Afterwards clients or servers that check it do not connect",
     "Put a new certificate in place and reload (`jetcluster serve --signal reload`)",
 )  # fmt: skip
 LEAF_DOWN: Final = FindingKind(
-    "JC125", BAD, "A link to a hub is down", "leaf.md",
+    "JC125", BAD, "A link to a hub is down", "symptoms/links.md#a-leaf-link-is-down",
     "Nothing goes between this cluster and the hub for that account; mirrors across it get older",
     "See the log for why; check address, port, credentials and TLS of the remote",
 )  # fmt: skip
+JOURNAL_DELETED: Final = FindingKind(
+    "JC126", BAD, "The journal's folder was deleted under a running server",
+    "symptoms/servers.md#the-journal-was-deleted",
+    "It was removed, moved or unmounted. The server leads nothing, votes for nothing and acknowledges nothing, as what "
+    "it writes now is lost when it ends",
+    "See what removed it. Put the folder back where it was only moved or unmounted, else move what is left of the "
+    "store away, and restart the server: with an empty store it fetches everything from the others. Streams whose "
+    "replicas are all gone come from a backup",
+)  # fmt: skip
 META_LEADERLESS: Final = FindingKind(
-    "JC201", BAD, "The meta group has no leader", "membership/rescue-meta.md",
+    "JC201", BAD, "The meta group has no leader", "symptoms/cluster.md#the-cluster-has-no-leader",
     "A leader needs a majority of the members. Existing streams go on where they have a majority of their own",
     "Start the absent servers. If a majority is lost for good: rescue of the meta group",
 )  # fmt: skip
 META_AT_QUORUM: Final = FindingKind(
-    "JC202", WARN, "One more absent server and the cluster decides nothing", "membership/servers.md",
+    "JC202", WARN, "One more absent server and the cluster decides nothing",
+    "symptoms/cluster.md#a-server-of-the-cluster-is-absent",
     "Just as many members are there as a majority needs",
     "Start the absent servers; one that never returns: `jetcluster decommission`",
 )  # fmt: skip
@@ -176,7 +190,7 @@ TWO_SERVERS: Final = FindingKind(
     "Add a third server",
 )  # fmt: skip
 LINK_MISSING: Final = FindingKind(
-    "JC208", BAD, "Two servers have no link to each other", "security/routes.md",
+    "JC208", BAD, "Two servers have no link to each other", "symptoms/connections.md#a-route-is-refused",
     "Both are linked to others. Streams whose replicas are on both lack a replica, and clients of one do not hear"
     " those of the other",
     "Check the network between them: firewall, name of the route, cluster port",
@@ -192,59 +206,60 @@ UNANSWERED: Final = FindingKind(
     "Upgrade it; if it is of this version, look at its log and its processor",
 )  # fmt: skip
 LEADERLESS: Final = FindingKind(
-    "JC301", BAD, "A stream has no leader", "membership/rescue-stream.md",
+    "JC301", BAD, "A stream has no leader", "symptoms/cluster.md#a-stream-has-no-leader",
     "A leader needs a majority of the replicas",
     "Start the servers of its replicas. If a majority is lost for good: rescue of the stream",
 )  # fmt: skip
 REPLICA_GONE: Final = FindingKind(
-    "JC302", WARN, "A replica's server is absent", "membership/servers.md",
+    "JC302", WARN, "A replica's server is absent", "symptoms/cluster.md#a-server-of-the-cluster-is-absent",
     "The stream goes on with the others",
     "Start the server; if it never returns, `jetcluster decommission` it, and the stream gets another replica",
 )  # fmt: skip
 BEHIND: Final = FindingKind(
-    "JC303", WARN, "A replica is behind", "mechanisms/catch-up.md",
+    "JC303", WARN, "A replica is behind", "symptoms/replicas.md#a-replica-is-behind",
     "Its server is slow, was away, or its link is full",
     "Wait if it just came back; else compare its disk (fsync) and processor with the others'",
 )  # fmt: skip
 CATCHING_UP: Final = FindingKind(
-    "JC304", NOTE, "A replica fetches its state from another", "membership/catch-up.md",
+    "JC304", NOTE, "A replica fetches its state from another", "symptoms/replicas.md#a-replica-is-behind",
     "It is new, was away for long, or was rebuilt",
     "Wait",
 )  # fmt: skip
 NOT_APPLIED: Final = FindingKind(
-    "JC305", WARN, "A replica has not applied what is committed", "health.md",
+    "JC305", WARN, "A replica has not applied what is committed", "symptoms/replicas.md#a-replica-is-behind",
     "It is loaded more than it can take, or waits for the disk",
     "Look at processor and disk of the server",
 )  # fmt: skip
 STOPPED: Final = FindingKind(
-    "JC306", BAD, "A replica has stopped", "membership/differ.md",
+    "JC306", BAD, "A replica has stopped", "symptoms/replicas.md#a-replica-has-stopped",
     "It could not carry out a command that the others could, or the store failed",
     "Restart its server; if it stops again, report it with the log",
 )  # fmt: skip
 DAMAGED: Final = FindingKind(
-    "JC307", BAD, "A replica has damaged data", "membership/damage.md",
+    "JC307", BAD, "A replica has damaged data", "symptoms/replicas.md#a-replica-has-damaged-data",
     "A stored record fails its checksum. With other replicas it is repaired by itself",
     "Look at the disk. A stream of one replica: restore it from a backup",
 )  # fmt: skip
 REJECTED: Final = FindingKind(
-    "JC308", WARN, "A replica is out of service and is rebuilt", "membership/differ.md",
+    "JC308", WARN, "A replica is out of service and is rebuilt", "symptoms/replicas.md#a-replica-is-out-of-service",
     "Its content differed from the majority's",
     "Wait until it is rebuilt; look for the cause (disk, memory) when it happens again",
 )  # fmt: skip
 UNDECIDED: Final = FindingKind(
-    "JC309", BAD, "A replica differs and no majority agrees", "membership/differ.md",
+    "JC309", BAD, "A replica differs and no majority agrees",
+    "symptoms/replicas.md#replicas-differ-and-no-majority-agrees",
     "Which content is right is not known, so nothing is repaired by itself",
     "Compare the replicas as the page says",
 )  # fmt: skip
 REFUSING: Final = FindingKind(
-    "JC310", BAD, "A replica does not follow its leader", "membership/differ.md",
+    "JC310", BAD, "A replica does not follow its leader", "symptoms/replicas.md#a-replica-does-not-follow-its-leader",
     "The leader's log contradicts what this replica knows to be committed",
     "Read the reason; a replica whose store was mixed up has to be made anew",
 )  # fmt: skip
 BROKEN: Final = FindingKind(
-    "JC311", BAD, "A replica cannot be started", "membership/damage.md",
+    "JC311", BAD, "A replica cannot be started", "symptoms/replicas.md#a-replica-cannot-be-started",
     "What is stored of it cannot be read",
-    "Look at the log. With other replicas: remove the peer (`STREAM.PEER.REMOVE`) and let it come back",
+    "Look at the log. With other replicas: have it filled anew (docs/runbooks.md, recover a damaged replica)",
 )  # fmt: skip
 ONE_REPLICA: Final = FindingKind(
     "JC312", NOTE, "A stream has one replica in a cluster", "membership/servers.md",
@@ -257,12 +272,14 @@ ONE_MACHINE: Final = FindingKind(
     "Move one: tags in its placement, or `jetcluster decommission` of one server and back",
 )  # fmt: skip
 STREAM_FULL: Final = FindingKind(
-    "JC314", WARN, "A stream that refuses when it is full is nearly full", "limits.md",
+    "JC314", WARN, "A stream that refuses when it is full is nearly full",
+    "symptoms/requests.md#maximum-messages-exceeded-10077",
     "discard is new",
     "Raise the limit, let consumers acknowledge (work queue, interest), or purge",
 )  # fmt: skip
 STREAM_ROLLS: Final = FindingKind(
-    "JC315", NOTE, "A stream is at its limit and drops its oldest messages", "limits.md",
+    "JC315", NOTE, "A stream is at its limit and drops its oldest messages",
+    "symptoms/messages.md#no-message-found-10037",
     "discard is old: that is how a limit works",
     "Raise the limit if readers need the older messages",
 )  # fmt: skip
@@ -272,12 +289,13 @@ CONSUMERS_NEAR: Final = FindingKind(
     "Delete consumers that nobody uses, give them an inactive_threshold, or raise the limit",
 )  # fmt: skip
 UPSTREAM_SILENT: Final = FindingKind(
-    "JC317", BAD, "A mirror or source does not hear its upstream", "mechanisms/mirrors.md",
+    "JC317", BAD, "A mirror or source does not hear its upstream",
+    "symptoms/links.md#a-mirror-hears-nothing-of-its-upstream",
     "The link to the upstream's cluster is down, the upstream has no leader, or it was deleted",
     "Check the leaf link and the upstream stream",
 )  # fmt: skip
 UPSTREAM_LAGS: Final = FindingKind(
-    "JC318", WARN, "A mirror or source is behind its upstream", "mechanisms/mirrors.md",
+    "JC318", WARN, "A mirror or source is behind its upstream", "symptoms/links.md#a-mirror-is-behind-its-upstream",
     "More comes than goes over the link, or the stream here is slow or full",
     "Watch whether the lag shrinks; compare rates on both sides",
 )  # fmt: skip
@@ -287,46 +305,62 @@ QUEUE_UNUSED: Final = FindingKind(
     "Create a consumer, or delete the stream",
 )  # fmt: skip
 NO_INTEREST: Final = FindingKind(
-    "JC320", NOTE, "A stream that keeps by interest has no consumer", "consumers.md",
+    "JC320", NOTE, "A stream that keeps by interest has no consumer",
+    "symptoms/messages.md#a-message-is-acknowledged-and-not-there",
     "What is published is removed at once",
     "Create the consumers before the publishers start",
 )  # fmt: skip
 REFUSED: Final = FindingKind(
-    "JC321", NOTE, "A stream was refused lately", "compatibility.md",
+    "JC321", NOTE, "A stream was refused lately", "symptoms/requests.md#no-suitable-peers-for-placement-10005",
     "No servers have the room or the tags for it (10005), the account's limit is reached (10047, 10028), or a server "
     "without a cluster was asked for replicas (10074)",
     "See what each server lacks. Lower max_bytes or num_replicas, change the placement, or add room, servers or tags",
 )  # fmt: skip
 STUCK: Final = FindingKind(
-    "JC401", BAD, "A consumer delivers nothing although messages and a reader wait", "consumers.md",
-    "This should not happen: a filter, a priority group or a limit of the pull (max_bytes) may exclude what waits",
+    "JC401", BAD, "A consumer delivers nothing although messages and a reader wait",
+    "symptoms/consumers.md#a-consumer-delivers-nothing-to-a-reader-that-waits",
+    "This should not happen: it is not paused, waits for no ack, reader, time (rate_limit_bps, replay_policy original) "
+    "or priority group",
     "Look at the consumer's info and its pulls. A step-down of the consumer's leader begins its delivery anew. "
     "Report it with the log",
 )  # fmt: skip
 ACKS_FULL: Final = FindingKind(
-    "JC402", WARN, "A consumer waits for acks", "consumers.md",
+    "JC402", WARN, "A consumer waits for acks", "symptoms/consumers.md#a-consumer-waits-for-acks",
     "At max_ack_pending nothing more is delivered",
     "See why its workers do not acknowledge; raise max_ack_pending if they are many",
 )  # fmt: skip
 PAUSED: Final = FindingKind(
-    "JC403", NOTE, "A consumer is paused", "consumers.md",
+    "JC403", NOTE, "A consumer is paused", "symptoms/consumers.md#a-consumer-is-paused",
     "Somebody set pause_until",
     "Resume it (`nats consumer resume`), or wait",
 )  # fmt: skip
 REDELIVERED: Final = FindingKind(
-    "JC404", WARN, "Every message of a consumer comes again", "consumers.md",
+    "JC404", WARN, "Every message of a consumer comes again", "symptoms/consumers.md#messages-come-again",
     "The workers fail or take longer than ack_wait, so each message is delivered anew",
     "Look at the workers' log; raise ack_wait or have them send +WPI; set max_deliver so that bad messages end",
 )  # fmt: skip
 UNASKED: Final = FindingKind(
-    "JC405", NOTE, "Messages wait at a consumer and nobody asks for them", "consumers.md",
+    "JC405", NOTE, "Messages wait at a consumer and nobody asks for them",
+    "symptoms/consumers.md#messages-wait-and-nobody-asks",
     "Its workers are down, or it is not used any more",
     "Start the workers, or delete the consumer: it may keep messages in the stream",
 )  # fmt: skip
 GIVEN_UP: Final = FindingKind(
-    "JC406", WARN, "A consumer gave messages up", "consumers.md",
+    "JC406", WARN, "A consumer gave messages up", "symptoms/consumers.md#a-consumer-gave-messages-up",
     "They reached max_deliver without an ack, and the stream keeps them by interest",
     "Read them (`$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES` names each) and delete them",
+)  # fmt: skip
+UNBOUND: Final = FindingKind(
+    "JC407", NOTE, "Messages wait at a push consumer and nobody has subscribed to its subject", "consumers.md",
+    "A push consumer sends while somebody subscribes to deliver_subject, with deliver_group in that queue group, in "
+    "the consumer's account",
+    "Start the subscriber, see that subject, queue group and account are the consumer's, or delete the consumer: it "
+    "may keep messages in the stream",
+)  # fmt: skip
+UNREAD: Final = FindingKind(
+    "JC408", WARN, "A consumer waits for a reader that is there and does not read", "consumers.md",
+    "Its reader has 2 MiB (push) or 8 MiB (pull) unread, or does not answer a flow control request",
+    "Look at the worker: it hangs, its processor is busy, or its link is slow",
 )  # fmt: skip
 OPEN_ROUTES: Final = FindingKind(
     "JC501", WARN, "Anybody in the network may join the cluster", "security/routes.md",
@@ -369,12 +403,13 @@ NO_SYSTEM_USER: Final = FindingKind(
     "Add a user to the system account",
 )  # fmt: skip
 ACCOUNT_NEAR: Final = FindingKind(
-    "JC509", WARN, "An account has nearly used its limit", "security/accounts.md",
+    "JC509", WARN, "An account has nearly used its limit",
+    "symptoms/requests.md#resource-limits-exceeded-for-account-10002",
     "Beyond it publishes (10002) or new streams (10027) are refused",
     "Raise the limit of the account, or lower those of its streams",
 )  # fmt: skip
 INVALID: Final = FindingKind(
-    "JC510", BAD, "The configuration file is not valid", "configuration.md",
+    "JC510", BAD, "The configuration file is not valid", "symptoms/servers.md#a-server-does-not-start",
     "A server does not start with it",
     "Correct what the message says",
 )  # fmt: skip
@@ -382,6 +417,13 @@ START_WARNING: Final = FindingKind(
     "JC511", NOTE, "A start warns about the configuration", "configuration.md",
     "See the text",
     "See the text",
+)  # fmt: skip
+ACCOUNT_RESERVED: Final = FindingKind(
+    "JC512", WARN, "max_bytes of streams reserve most of an account's limit",
+    "symptoms/requests.md#insufficient-storage-resources-available-10047",
+    "A new stream, or an update, whose max_bytes times its replicas are more than what is left is refused (10047 for "
+    "files, 10028 for memory), however little the streams hold",
+    "Lower max_bytes or num_replicas of the streams that are named, delete those not needed, or raise the limit",
 )  # fmt: skip
 LOW_DESCRIPTORS: Final = FindingKind(
     "JC601", WARN, "The machine allows few file descriptors", "health/descriptors.md",
@@ -394,7 +436,7 @@ LOW_BACKLOG: Final = FindingKind(
     "`sysctl -w net.core.somaxconn=4096`",
 )  # fmt: skip
 UNSYNCHRONIZED: Final = FindingKind(
-    "JC603", WARN, "The machine's clock is not synchronized", "health/time.md",
+    "JC603", WARN, "The machine's clock is not synchronized", "symptoms/servers.md#the-clock-is-wrong",
     "The kernel says that nothing keeps it right",
     "Run chrony or ntpd",
 )  # fmt: skip
@@ -409,12 +451,12 @@ SLOW_DISK: Final = FindingKind(
     "Use a disk with a write cache that survives a power failure; share it with nobody",
 )  # fmt: skip
 STORE_UNWRITABLE: Final = FindingKind(
-    "JC606", BAD, "Nothing can be written to the store's folder", "configuration.md",
+    "JC606", BAD, "Nothing can be written to the store's folder", "symptoms/servers.md#a-server-does-not-start",
     "Owner or mode of the folder, or a volume that is mounted read-only",
     "Correct that: the server's user needs to write there",
 )  # fmt: skip
 LITTLE_SPACE: Final = FindingKind(
-    "JC607", WARN, "Little space is left for the store", "health/disks.md",
+    "JC607", WARN, "Little space is left for the store", "symptoms/servers.md#the-disk-is-full",
     "When it is full, publishes are refused",
     "Free space, or put the store on another disk",
 )  # fmt: skip
@@ -429,12 +471,12 @@ PORT_TAKEN: Final = FindingKind(
     "Stop the other program, or choose another port",
 )  # fmt: skip
 ROUTE_UNRESOLVED: Final = FindingKind(
-    "JC610", BAD, "The name of a route has no address", "security/routes.md",
+    "JC610", BAD, "The name of a route has no address", "symptoms/servers.md#a-server-does-not-start",
     "DNS does not know it from here",
     "Correct the name, or the resolver of this machine",
 )  # fmt: skip
 ROUTE_UNREACHABLE: Final = FindingKind(
-    "JC611", WARN, "Nothing answers at the address of a route", "security/routes.md",
+    "JC611", WARN, "Nothing answers at the address of a route", "symptoms/connections.md#a-route-is-refused",
     "That server is down, or a firewall is between",
     "Start it; open the cluster port between the servers",
 )  # fmt: skip
@@ -443,13 +485,15 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     ABSENT, JOURNAL_HANGS, DISK_FULL, STORE_FAILS, DATA_DAMAGED, DESCRIPTORS_OUT, CLOCK_OFF, LOOP_STANDS, MEMORY_OUT,
     REMOVED, META_REFUSED, LAME_DUCK, CLOCK_SKEW, MEMORY_NEAR, DESCRIPTORS_NEAR, DISK_NEAR, STORAGE_NEAR,
     RESERVED_NEAR, JOURNAL_LOSSES, UNASSIGNED, API_WAITS, NOT_COMPILED, CERTIFICATE_OVER, CERTIFICATE_ENDS, LEAF_DOWN,
+    JOURNAL_DELETED,
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
     UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
-    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, OPEN_ROUTES,
+    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
-    START_WARNING, LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
+    START_WARNING, ACCOUNT_RESERVED,
+    LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,
     LITTLE_SPACE, LITTLE_MEMORY, PORT_TAKEN, ROUTE_UNRESOLVED, ROUTE_UNREACHABLE,
 )  # fmt: skip
 """All kinds, by code."""

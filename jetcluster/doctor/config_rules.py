@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from jetcluster.doctor import catalogue as kinds
-from jetcluster.doctor.facts import AccountFacts, ConfigFacts
-from jetcluster.doctor.finding import Finding, Subject
+from jetcluster.doctor.facts import AccountFacts, ConfigFacts, ReservationFacts, ReservingStream
+from jetcluster.doctor.finding import Figure, Finding, Subject
 from jetcluster.doctor.words import names, share, size
 
 NEARLY: Final = 0.85
@@ -54,5 +54,30 @@ def look_at_account(facts: AccountFacts) -> Iterator[Finding]:
     ):
         if limit > 0 and used > NEARLY * limit:
             what = f"Account {facts.name} uses {shown(used)} of {name} {shown(limit)}"
-            why = f"{share(used, limit)} are used, all replicas counted. {kinds.ACCOUNT_NEAR.reason}"
-            yield kinds.ACCOUNT_NEAR.found(about.of(name), what, why, limit_name=name, used=used, limit=limit)
+            left = max(limit - used, 0)
+            counted = "" if name == "max_streams" else ", all replicas counted"
+            sum_of = f"{shown(limit)} less {shown(used)} leave {shown(left)}: {share(used, limit)} are used{counted}"
+            figures: dict[str, Figure] = {"limit_name": name, "used": used, "limit": limit, "left": left}
+            yield kinds.ACCOUNT_NEAR.found(about.of(name), what, f"{sum_of}. {kinds.ACCOUNT_NEAR.reason}", **figures)
+    for one in facts.reservations:
+        if one.limit > 0 and one.reserved > NEARLY * one.limit:
+            yield _reserved(facts.name, one, about)
+
+
+def _reserved(account: str, facts: ReservationFacts, about: Subject) -> Finding:
+    kind, reserved, limit = kinds.ACCOUNT_RESERVED, facts.reserved, facts.limit
+    left = max(limit - reserved, 0)
+    what = f"max_bytes of the streams of account {account} reserve {size(reserved)} of {facts.name} {size(limit)}"
+    parts = [f"{one.name} {_product(one)}" for one in facts.largest]
+    if facts.others:
+        rest = reserved - sum(one.max_bytes * one.counted for one in facts.largest)
+        parts.append(f"{facts.others} more streams {size(rest)}")
+    why = f"{size(limit)} less {size(reserved)} leave {size(left)}. Reserved by {', '.join(parts)}. {kind.reason}"
+    figures: dict[str, Figure] = {"limit_name": facts.name, "reserved": reserved, "limit": limit, "left": left}
+    return kind.found(about.of(facts.name), what, why, **figures)
+
+
+def _product(one: ReservingStream) -> str:
+    if one.counted == 1:
+        return size(one.max_bytes)
+    return f"{size(one.max_bytes * one.counted)} ({one.counted} replicas of {size(one.max_bytes)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from jetcluster.doctor import catalogue as kinds
@@ -13,10 +13,16 @@ from jetcluster.doctor.words import span
 STUCK_SECONDS: Final = 15.0
 """A message that waits longer while somebody wants it should have been delivered."""
 QUIET_SECONDS: Final = 5.0
-"""Without an ack for so long, a consumer that has all it may in flight waits for its workers."""
+"""Without an ack for so long, and for ack_wait, a consumer that has all it may in flight waits for its workers."""
 IDLE_SECONDS: Final = 300.0
 """Messages that nobody has asked for during that time are worth a word."""
 MIN_REDELIVERED: Final = 10
+READERS_FAULT: Final[Mapping[str, str]] = {
+    "unread": "its readers do not read what was sent to them",
+    "unconfirmed": "its subscriber does not answer flow control",
+}
+"""The values of `ConsumerFacts.withheld` that somebody should look at. With the others a consumer does what it was
+configured to do."""
 
 
 def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
@@ -26,8 +32,8 @@ def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
         what = f"{facts.name} is paused for {span(facts.paused)} more; {facts.pending} messages wait"
         yield kinds.PAUSED.found(about, what, seconds=round(facts.paused), pending=facts.pending)
     elif _at_most(facts):
-        # With acks that come, the window is full because the workers are busy.
-        if not 0 <= facts.acked < QUIET_SECONDS:
+        # With acks that come, the window is full because the workers are busy: each may take ack_wait.
+        if not 0 <= facts.acked < max(QUIET_SECONDS, facts.ack_wait):
             yield _full(facts, about)
     elif facts.pending and facts.oldest > STUCK_SECONDS:
         yield from _undelivered(facts, about)
@@ -59,13 +65,20 @@ def _undelivered(facts: ConsumerFacts, about: Subject) -> Iterator[Finding]:
         return
     last = "nothing was ever delivered" if facts.delivered < 0 else f"the last delivery was {span(facts.delivered)} ago"
     figures = {"pending": facts.pending, "oldest_seconds": round(facts.oldest, 1), "waiting": facts.waiting}
-    if facts.waiting or facts.bound:
+    why = f"The oldest waits for {span(facts.oldest)}; {last}. "
+    if facts.withheld in READERS_FAULT:
+        what = f"{facts.pending} messages wait at {facts.name}: {READERS_FAULT[facts.withheld]}"
+        yield kinds.UNREAD.found(about, what, why + kinds.UNREAD.reason, **figures)
+    elif facts.waiting or facts.bound:
+        if facts.withheld:
+            return
         who = "a subscriber is there" if facts.bound else f"{facts.waiting} pull requests wait"
         what = f"{facts.name} delivers nothing: {facts.pending} messages wait although {who}"
-        why = f"The oldest waits for {span(facts.oldest)}; {last}. {kinds.STUCK.reason}"
-        yield kinds.STUCK.found(about, what, why, **figures)
+        if facts.in_flight:
+            why += f"{facts.in_flight} deliveries wait until the stream's log has them. "
+        yield kinds.STUCK.found(about, what, why + kinds.STUCK.reason, **figures)
     elif facts.oldest > IDLE_SECONDS and not 0 <= facts.delivered < IDLE_SECONDS:
-        asks = "nobody has subscribed to its subject" if facts.push else "nobody asks for them"
+        kind = kinds.UNBOUND if facts.push else kinds.UNASKED
+        asks = f"nobody has subscribed to {facts.target}" if facts.push else "nobody asks for them"
         what = f"{facts.pending} messages wait at {facts.name} and {asks}"
-        why = f"The oldest waits for {span(facts.oldest)}; {last}. {kinds.UNASKED.reason}"
-        yield kinds.UNASKED.found(about, what, why, **figures)
+        yield kind.found(about, what, why + kind.reason, **figures)

@@ -292,6 +292,13 @@ class ConsumerFacts:
     """Pull requests that wait."""
     bound: bool = False
     """A push consumer whose subject somebody has subscribed."""
+    target: str = ""
+    """That subject, with its queue group in brackets."""
+    withheld: str = ""
+    """Why it sends nothing now although messages and readers are there (`consumer.owner.delivery`); "" if for no reason
+    that is known."""
+    in_flight: int = 0
+    """First deliveries that the stream's log does not have yet."""
     ack_pending: int = 0
     max_ack_pending: int = 0
     redelivered: int = 0
@@ -300,6 +307,28 @@ class ConsumerFacts:
     """Until its pause ends."""
     exhausted: int = 0
     """Messages given up after max_deliver, kept by interest retention."""
+
+
+class ReservingStream(NamedTuple):
+    """A stream whose max_bytes counts against a limit."""
+
+    name: str
+    max_bytes: int
+    counted: int
+    """Its replicas; 1 in a tier, where they count once."""
+
+
+class ReservationFacts(NamedTuple):
+    """The bytes that max_bytes of an account's streams reserves of a limit, its own or a tier's."""
+
+    name: str
+    """`max_file`, `R3 max_file`."""
+    limit: int
+    reserved: int
+    largest: tuple[ReservingStream, ...] = ()
+    """Those that reserve the most, the first the largest."""
+    others: int = 0
+    """Number of the other streams that reserve something."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -314,6 +343,7 @@ class AccountFacts:
     max_memory: int = -1
     streams: int = 0
     max_streams: int = -1
+    reservations: tuple[ReservationFacts, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

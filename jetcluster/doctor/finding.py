@@ -104,14 +104,14 @@ class FindingKind:
     severity: Severity
     seen: str
     more: str
-    """The page that explains more, below docs/."""
+    """The page that explains more, below docs/, with its anchor: the symptom, where there is one."""
     reason: str
     remedy: str
 
     @property
     def page(self) -> str:
-        """The anchor of the row."""
-        return f"findings.md#{self.code.lower()}"
+        """The section of the symptom, which says more, or else the row of docs/findings.md."""
+        return self.more if self.more.startswith("symptoms/") else f"findings.md#{self.code.lower()}"
 
     def found(self, subject: Subject, what: str, why: str = "", /, **figures: Figure) -> Finding:
         """Returns a finding of this kind; `why` is the kind's own reason unless given."""

@@ -19,6 +19,8 @@ the figures that it rests on, and the arithmetic in its reason.
 well. Each server judges itself, its streams and the consumers that it owns; the one that is asked with
 `{"cluster": true}` (`/findingsz?cluster=1`) adds what only all servers together show.
 
+The last column leads to the [symptom](symptoms.md), where there is one: its text, why, and what to do at length.
+
 This page is made from the catalogue (`python -m jetcluster.doctor.page > docs/findings.md`).
 """
 GROUPS: Final[Mapping[str, str]] = {
@@ -46,7 +48,10 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _title(path: str) -> str:
+def _title(place: str) -> str:
+    path, _, anchor = place.partition("#")
+    if anchor:
+        return anchor.replace("-", " ")
     return path.removesuffix(".md").replace("/", ", ").replace("-", " ")
 
 

@@ -23,6 +23,7 @@ WARM_SECONDS: Final = 30.0
 
 TROUBLES: Final[Mapping[str, FindingKind]] = {
     "journal": kinds.JOURNAL_HANGS,
+    "deleted": kinds.JOURNAL_DELETED,
     "space": kinds.DISK_FULL,
     "store": kinds.STORE_FAILS,
     "data": kinds.DATA_DAMAGED,

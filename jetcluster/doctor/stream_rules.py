@@ -135,10 +135,10 @@ def _upstreams(facts: StreamFacts, about: Subject) -> Iterator[Finding]:
     for one in facts.upstreams:
         does = "mirrors" if one.mirror else "takes from"
         figures: dict[str, Figure] = {"upstream": one.name, "lag": one.lag, "silent_seconds": round(one.silent, 1)}
-        said = f" Its last answer: {one.error}." if one.error else ""
+        said = f". Its last answer: {one.error}" if one.error else ""
         if one.silent < 0 or one.silent > SILENT_SECONDS:
-            since = "never since this server leads" if one.silent < 0 else f"for {span(one.silent)}"
-            what = f"{facts.name} {does} {one.name}, of which nothing is heard {since}"
+            heard = "was heard since this server leads" if one.silent < 0 else f"is heard for {span(one.silent)}"
+            what = f"{facts.name} {does} {one.name}, of which nothing {heard}"
             yield kinds.UPSTREAM_SILENT.found(
                 about.of(one.name), what, f"{kinds.UPSTREAM_SILENT.reason}{said}", **figures
             )

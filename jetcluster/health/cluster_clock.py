@@ -76,6 +76,7 @@ class ClusterClock:
         `others` returns the other nodes of the cluster, reachable or not; None while they are unknown."""
         self._system = system
         self.monotonic = system.monotonic
+        self.uptime = system.uptime
         self._limit = limit
         self._on_moved = on_moved or (lambda seconds: None)
         self._peers: dict[str, _Heard] = {}

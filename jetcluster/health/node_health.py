@@ -27,6 +27,7 @@ class Aspect(enum.Enum):
     """A part of a node whose trouble withdraws promises, with the module that reports it."""
 
     JOURNAL = "journal"  # raft.node
+    DELETED = "deleted"  # raft.node
     SPACE = "space"  # raft.node
     STORE = "store"  # replica.turn_commit, store
     DATA = "data"  # cluster.store_care
@@ -36,7 +37,7 @@ class Aspect(enum.Enum):
     MEMORY = "memory"  # health.memory
 
 
-_SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
+_SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.DELETED, Aspect.STORE})
 """With these the node answers no reads while another voter's node may."""
 
 
@@ -86,7 +87,12 @@ class NodeHealth:
 
     @property
     def may_vote(self) -> bool:
-        return Aspect.JOURNAL not in self.troubles
+        return Aspect.JOURNAL not in self.troubles and Aspect.DELETED not in self.troubles
+
+    @property
+    def keeps_time(self) -> bool:
+        """True while the clock of this node is not in doubt: it may give and use leases."""
+        return Aspect.CLOCK not in self.troubles
 
     @property
     def may_answer(self) -> bool:

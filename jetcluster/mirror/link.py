@@ -9,7 +9,6 @@ stored messages. So only the order within one attempt must be right.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -20,7 +19,6 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
-from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
@@ -36,6 +34,8 @@ SILENCE_SECONDS: Final = 5.0
 """Time without a message or a heartbeat (one per second) after which the consumer counts as gone."""
 QUIET_SECONDS: Final = 2.5
 """Longest silence between two heartbeats, with one lost or late."""
+LATE_SECONDS: Final = 2.0
+"""Age at which a message comes that is no delay yet: it is of two servers' clocks."""
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 10.0
 NOBODY_RETRY_SECONDS: Final = 1.0
@@ -68,7 +68,7 @@ class UpstreamLink:
         self.seq = 0
         """The upstream's sequence of the last message."""
         self.last_ts = 0
-        """Time of the last message, Unix nanoseconds."""
+        """Time of the last message, Unix nanoseconds; 0 when nothing follows it."""
         self._around = around
         self._log = log
         self._heard = 0.0
@@ -184,12 +184,15 @@ class UpstreamLink:
     @property
     def lag_seconds(self) -> float:
         """Age of the newest message here while the upstream has more; of the last word from a silent upstream, which
-        may have had more since; else 0."""
+        may have had more since; the age at which the newest message came (what is under way on a narrow link counts
+        as delivered there), until a heartbeat says that nothing follows it. Else 0."""
         silent = self.silent_seconds
         known = silent if silent > QUIET_SECONDS else 0.0
-        if not self.lag or not self.last_ts:
+        if not self.last_ts:
             return known
-        return max(known, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+        age = (self._around.clock.time_ns() - self.last_ts) / 1e9
+        late = age - silent
+        return max(known, age if self.lag else late if late > LATE_SECONDS else 0.0)
 
     @property
     def silent_seconds(self) -> float:
@@ -388,9 +391,7 @@ class UpstreamLink:
         same stream then, and both were restored. Otherwise begins at its first message."""
 
         def compare(answer: dict[str, Any]) -> None:
-            message = answer["message"]
-            same = message["subject"].encode() == origin.subject
-            same = same and base64.b64decode(message.get("data", "")) == origin.payload
+            same = self.upstream.is_origin(answer["message"], origin)
             self._create(identity, origin.identity if same else b"")
 
         def create() -> None:
@@ -406,12 +407,7 @@ class UpstreamLink:
         error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
 
         def compare(answer: dict[str, Any]) -> None:
-            message = answer["message"]
-            same = own and (message["subject"].encode(), message["time"].encode()) == (
-                own[0].subject,
-                times.rfc3339_bytes(own[0].ts),
-            )
-            if same and base64.b64decode(message.get("data", "")) == own[0].payload:
+            if own and self.upstream.is_same(answer["message"], own[0]):
                 self._create(identity)
             else:
                 self._fail(error)
@@ -566,7 +562,7 @@ class UpstreamLink:
             return
         cursor = self._around.target.cursor(self.upstream.key)
         if inflow.settled:
-            self.lag = 0
+            self.lag = self.last_ts = 0
             self._refused, self.error = False, None
             if cursor is not None and cursor.lag >= CURRENT_MESSAGES:
                 inflow.tell(0)  # an idle heartbeat: nothing is left

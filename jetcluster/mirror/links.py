@@ -87,7 +87,7 @@ class Links:
             first = max(silent, key=lambda link: link.silent_seconds)
             self._silent_since = now - first.silent_seconds
             text = "nothing is heard of the upstream: what is read here gets older"
-            self._around.log.warning(text, stream=self._stream, upstream=first.upstream.name, silent=len(silent))
+            self._around.log.warning(text, stream=self._stream, upstream=first.upstream.name, upstreams=len(silent))
         elif not silent and self._silent_since is not None:
             seconds, self._silent_since = round(now - self._silent_since, 1), None
             if links:

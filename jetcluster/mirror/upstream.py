@@ -5,6 +5,7 @@ The wire form is nats-server's, so that either end may be one.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -27,9 +28,12 @@ INACTIVE_NS: Final = 10 * 10**9
 MAX_ACK_PENDING: Final = 4096
 """Unacknowledged messages of an upstream that waits for acknowledgements; nats-server's links use 1000."""
 _SOURCE: Final = b"Nats-Stream-Source"
+_NO_LINES: Final = b"NATS/1.0\r\n\r\n"
 _DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
 
 SEARCH_STEP_MESSAGES: Final = 512
+CLOCKS_NS: Final = 60 * 10**9
+"""The most that the clocks of two clusters are thought to differ."""
 MAX_SEARCHED_MESSAGES: Final = 65_536
 """Stored messages searched for one of a source without a cursor."""
 
@@ -44,12 +48,16 @@ class Start(NamedTuple):
 
 
 class SourcedFrom(NamedTuple):
-    """The place of a stored message in its upstream."""
+    """The place of a stored message in its upstream, and the message."""
 
     seq: int
     identity: bytes
     subject: bytes
+    headers: bytes
+    """As stored here."""
     payload: bytes
+    ts: int
+    """The time at which it was stored here."""
 
 
 class Upstream:
@@ -174,7 +182,23 @@ class Upstream:
         if len(parts) >= 4 and b" ".join(parts[2:4]) != self._filter:
             return None
         subject = parts[4] if len(parts) > 4 else message.subject
-        return SourcedFrom(int(parts[1]), parts[5] if len(parts) > 5 else b"", subject, message.payload)
+        identity = parts[5] if len(parts) > 5 else b""
+        return SourcedFrom(int(parts[1]), identity, subject, message.headers, message.payload, message.ts)
+
+    def is_same(self, answer: Mapping[str, Any], own: Msg) -> bool:
+        """Compares a message of the upstream, as STREAM.MSG.GET tells it, with the one that a mirror has stored. Raises
+        KeyError, ValueError, TypeError and AttributeError for an answer that is none."""
+        subject, block, payload = _told(answer)
+        block = self.headers(block, own.seq, subject, b"") if block else block
+        told = (self.mapped(subject, own.seq), answer["time"].encode(), block, payload)
+        return told == (own.subject, times.rfc3339_bytes(own.ts), own.headers, own.payload)
+
+    def is_origin(self, answer: Mapping[str, Any], own: SourcedFrom) -> bool:
+        """Compares a message of the upstream with the one that a source has taken, which has the time at which it was
+        taken: the upstream's is not later. Raises as `is_same`."""
+        subject, block, payload = _told(answer)
+        later = times.parse_rfc3339(answer["time"]) > own.ts + CLOCKS_NS
+        return not later and (subject, _plain(block), payload) == (own.subject, _plain(own.headers), own.payload)
 
 
 def _without_orders(block: bytes, *, source: bool) -> bytes:
@@ -183,6 +207,18 @@ def _without_orders(block: bytes, *, source: bool) -> bytes:
         if name.startswith(_DROPPED) or (source and name == _SOURCE):
             block = header_block.remove(block, name)
     return block
+
+
+def _told(answer: Mapping[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """(subject, header block, payload) of a message that STREAM.MSG.GET tells."""
+    block, payload = (base64.b64decode(answer.get(key) or "") for key in ("hdrs", "data"))
+    return answer["subject"].encode(), block, payload
+
+
+def _plain(block: bytes) -> bytes:
+    """A header block without what a source removes or adds."""
+    block = _without_orders(block, source=True) if block else block
+    return b"" if block == _NO_LINES else block
 
 
 def start_of(upstream: Upstream, target: LinkTarget, identity: bytes, same: bytes = b"") -> Start:

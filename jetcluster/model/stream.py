@@ -79,7 +79,7 @@ class StreamConfig(WireModel):
     """One stream's configuration; `normalised` fills in the defaults. Durations in nanoseconds, sizes in bytes."""
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset(
-        {"retention", "discard", "storage", "compression", "persist_mode"}
+        {"retention", "discard", "storage", "compression", "persist_mode", "read_consistency"}
     )
 
     name: str = ""
@@ -119,6 +119,8 @@ class StreamConfig(WireModel):
     allow_batched: bool = False
     allow_msg_schedules: bool = False
     persist_mode: Literal["default", "async"] = "default"
+    read_consistency: Literal["default", "weak", "session", "strong"] = "default"
+    """The least that a Direct Get gets (the upstream proposal's names, and `session` for the default)."""
     metadata: dict[str, str] = Field(default_factory=dict)
 
     def normalised(self, limits: AccountLimits = UNLIMITED, *, auto_allow_direct: bool = True) -> StreamConfig:
@@ -201,7 +203,7 @@ _OMITTED_WHEN_ZERO = frozenset(
 
 
 def _shown(key: str, value: Any) -> bool:
-    if key == "persist_mode":
+    if key in ("persist_mode", "read_consistency"):
         return bool(value != "default")
     return bool(value) or key not in _OMITTED_WHEN_ZERO
 

@@ -6,18 +6,15 @@ import os
 import tempfile
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetcluster import __version__, native
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.consumer.info import num_pending
 from jetcluster.doctor.facts import (
     Absent,
     Certificate,
     ConfigFacts,
-    ConsumerFacts,
     RefusalFacts,
     Remote,
     ReplicaFacts,
@@ -26,7 +23,6 @@ from jetcluster.doctor.facts import (
     StreamFacts,
     UpstreamFacts,
 )
-from jetcluster.files import total_bytes
 from jetcluster.model.machines import machine_of
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.monitor.jsz import consumer_count, jetstream_stats, node_name, stream_leader
@@ -37,18 +33,13 @@ from jetcluster.node.node import Node
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.cluster.refusals import Refusal
-    from jetcluster.consumer.state.state import ConsumerState
     from jetcluster.meta.state import Assignment
     from jetcluster.replica.stream_replica import StreamReplica
 
 LOCAL = ("127.", "::1", "localhost")
 """Beginnings of hosts that only this machine reaches."""
-LOOK_SECONDS = 5.0
-"""A consumer that delivered something since is not looked at any closer."""
 MAX_ACCOUNTS = 1000
 """Accounts whose waiting requests are counted."""
-MAX_FILTERS = 16
-"""Filters of a consumer for which its oldest message is looked for."""
 
 
 def server_facts(node: Node) -> ServerFacts:
@@ -88,7 +79,7 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
         removed=engine.joining.removed,
         skew=raft.health.time.skew,
         disk_free=raft.journal.free,
-        disk_size=_disk_size(node),
+        disk_size=raft.journal.disk_size,
         storage=used["storage"],
         max_storage=jetstream.capacity.max_storage,
         reserved_storage=used["reserved_storage"],
@@ -124,14 +115,6 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
 def _silent(engine: JetStream, peer: str, now: float) -> float:
     seen = engine.network.raft.peers.last_seen(peer)
     return max(now - seen, 0.0) if seen else -1.0
-
-
-def _disk_size(node: Node) -> int:
-    assert node.jetstream is not None
-    try:
-        return total_bytes(Path(node.jetstream.store_dir), node.platform.files)
-    except OSError:
-        return 0
 
 
 def _remotes(node: Node) -> tuple[Remote, ...]:
@@ -269,46 +252,3 @@ def _upstreams(replica: StreamReplica) -> tuple[UpstreamFacts, ...]:
         )
         for one in ([found["mirror"]] if mirror else found.get("sources", ()))
     )  # fmt: skip
-
-
-def consumer_facts(replica: StreamReplica, state: ConsumerState, server: str, now: int) -> ConsumerFacts | None:
-    """Returns a consumer that this node owns; None for one that gets on, which is seen without counting its messages,
-    and for one that another node owns. `now`: Unix nanoseconds. Raises DamagedError."""
-    owner, rules = replica.consumers.owner(state.cid), state.rules
-    if owner is None or rules.direct:
-        return None
-    view = state.view()
-    paused = max(rules.pause_until - now, 0) / 1e9
-    exhausted = len(state.exhausted.keys)
-    delivered = (now - state.delivered_at) / 1e9 if state.delivered_at else -1.0
-    waits = view.delivered_sseq < replica.store.last_seq and not 0 <= delivered < LOOK_SECONDS
-    full = 0 < rules.max_ack_pending <= view.ack_pending
-    if not (waits or full or paused or exhausted or view.redelivered):
-        return None
-    pending = num_pending(state, replica.store)
-    return ConsumerFacts(
-        server, replica.assignment.account, replica.assignment.name, state.name,
-        push=rules.push,
-        pending=pending,
-        oldest=_oldest(replica, state, now) if pending else -1.0,
-        delivered=delivered,
-        acked=(now - state.acked_at) / 1e9 if state.acked_at else -1.0,
-        waiting=owner.num_waiting,
-        bound=owner.push_bound,
-        ack_pending=view.ack_pending,
-        max_ack_pending=rules.max_ack_pending,
-        redelivered=view.redelivered if rules.max_deliver != 1 else 0,
-        ack_wait=rules.ack_wait / 1e9,
-        paused=paused,
-        exhausted=exhausted,
-    )  # fmt: skip
-
-
-def _oldest(replica: StreamReplica, state: ConsumerState, now: int) -> float:
-    """Returns the age in seconds of the oldest message that is not delivered; -1 where that takes a long search."""
-    filters, start = state.rules.filters, state.delivered_sseq + 1
-    if len(filters) > MAX_FILTERS or start <= state.last_per_subject_upto:
-        return -1.0
-    firsts = [replica.store.view(one, start).first() for one in filters]
-    times = [first.ts for first in firsts if first is not None]
-    return (now - min(times)) / 1e9 if times else -1.0

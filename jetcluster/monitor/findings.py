@@ -12,16 +12,18 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import Steps
+from jetcluster.cluster.consumer_facts import consumer_facts
 from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
-from jetcluster.doctor.facts import AccountFacts, ClusterFacts, OrphanFacts, ServerFacts, Unanswered
+from jetcluster.doctor.facts import ClusterFacts, OrphanFacts, ServerFacts, Unanswered
 from jetcluster.doctor.report import Collector, Report, merged
 from jetcluster.doctor.server_rules import look_at_server
 from jetcluster.doctor.stream_rules import look_at_refusal, look_at_stream
 from jetcluster.logs import get_logger
 from jetcluster.mesh.api import MeshError, MeshRefusedError
-from jetcluster.monitor.facts import broken_facts, consumer_facts, refusal_facts, server_facts, stream_facts
+from jetcluster.monitor.account_facts import account_facts
+from jetcluster.monitor.facts import broken_facts, refusal_facts, server_facts, stream_facts
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.shared import Shared, part_of
 from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
@@ -40,8 +42,6 @@ ASKER: Final = ("monitor", "findings")
 """In the node's time budget: whoever asks first, all wait for the same look."""
 KEPT_SECONDS: Final = 1.0
 """Findings that are no older serve several askers: a look at thousands of streams costs much."""
-MAX_ACCOUNTS: Final = 200
-"""Accounts with limits whose use is looked at."""
 CONSUMERS_PER_STEP: Final = 64
 
 log = get_logger("monitor")
@@ -121,7 +121,7 @@ class Findings:
                 reports[one[0].name] = one[1]
         together = Collector()
         together.add(look_at_cluster(ClusterFacts(facts.name, tuple(servers), tuple(unanswered))))
-        for account in await self._accounts():
+        for account in await account_facts(self._node):
             together.add(look_at_account(account))
         engine = engine_of(self._node)
         if engine is not None and engine.clustered:
@@ -145,25 +145,6 @@ class Findings:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             log.warning("findings of another server cannot be read", server=name, error=repr(error))
             return Unanswered(name, "its answer cannot be read")
-
-    async def _accounts(self) -> list[AccountFacts]:
-        """Returns the accounts with limits. Their use is counted over all servers."""
-        node, engine, found = self._node, engine_of(self._node), []
-        if engine is None or node.jetstream is None or node.jetstream.capacity is None:
-            return []
-        for account in list(node.jetstream.apis)[:MAX_ACCOUNTS]:
-            limits = node.jetstream.capacity.own_limits(account)
-            if max(limits.max_memory, limits.max_storage, limits.max_streams) <= 0:
-                continue
-            memory, storage, _ = await engine.used(account)
-            streams = len(engine.meta.machine.assignments(account))
-            found.append(
-                AccountFacts(
-                    node.server.name, account, storage, limits.max_storage, memory, limits.max_memory, streams,
-                    limits.max_streams,
-                )
-            )  # fmt: skip
-        return found
 
 
 def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) -> Steps[None]:

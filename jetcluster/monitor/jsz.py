@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster import API_LEVEL
@@ -74,6 +74,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     details = flag(query, "accounts") or streams or bool(account)
     leader_only, stream_leader_only = flag(query, "leader-only"), flag(query, "stream-leader-only")
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
+    stream_offset, stream_limit = number(query, "stream-offset", 0), number(query, "stream-limit", 0)
     found = jetstream_stats(node)
     found |= {"server_id": node.server.server_id, "now": now_text(node)}
     if engine is None:
@@ -102,6 +103,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     if engine.unassigned:
         # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
         found["unassigned_streams"] = list(engine.unassigned)
+    found["disk"] = {"free": engine.network.raft.journal.free, "size": engine.network.raft.journal.disk_size}  # ours
     found["scrub"] = {  # ours
         "passes": engine.scrubber.passes,
         "bytes": engine.scrubber.bytes,
@@ -139,8 +141,15 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
         notes = _notes(node) if flag(query, "lag") else None
         wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only, notes), []
+        page: Mapping[str, list[StreamReplica]] = {}
+        if streams and stream_limit:
+            # Ours: the streams of all accounts in pages, of which each has the accounts that have a stream on it.
+            of = {name: by_account[name] for name in ([account] if account else accounts) if name in by_account}
+            page, found["stream_total"] = _page(of, wanted, stream_offset, stream_limit)
+            chosen = list(page)
         for name in chosen:
-            shown.append((yield from _account(node, engine, name, by_account.get(name, []), wanted)))
+            replicas = by_account.get(name, [])
+            shown.append((yield from _account(node, engine, name, replicas, wanted, page.get(name))))
             yield
         if shown:
             found["account_details"] = shown
@@ -356,8 +365,35 @@ class _Wanted(NamedTuple):
     """None when the lag of replicas is not asked for."""
 
 
-def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted) -> Steps[Json]:
-    replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
+def _by_name(replicas: Iterable[StreamReplica]) -> list[StreamReplica]:
+    return sorted(replicas, key=lambda replica: str(replica.assignment.name))
+
+
+def _page(
+    accounts: Mapping[str, list[StreamReplica]], wanted: _Wanted, offset: int, limit: int
+) -> tuple[dict[str, list[StreamReplica]], int]:
+    """Returns (streams by account, how many there are of all), of `limit` streams behind the first `offset`, in order
+    of `accounts` and of their names."""
+    found: dict[str, list[StreamReplica]] = {}
+    total = 0
+    for name, replicas in accounts.items():
+        listed = [replica for replica in replicas if replica.leading or not wanted.leader_only]
+        start, end = max(offset - total, 0), max(offset + limit - total, 0)
+        total += len(listed)
+        if start < len(listed) and end > 0:  # only what is on the page is sorted
+            found[name] = _by_name(listed)[start:end]
+    return found, total
+
+
+def _account(
+    node: Node,
+    engine: JetStream,
+    name: str,
+    replicas: list[StreamReplica],
+    wanted: _Wanted,
+    page: list[StreamReplica] | None = None,
+) -> Steps[Json]:
+    """Makes an account as in `account_details`; `page`: the streams of it that are shown, None for all."""
     api = apis_of(node).get(name)
     found: Json = {
         "name": account_name(node, name),
@@ -369,7 +405,7 @@ def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamRepl
     }
     if wanted.streams:
         shown = []
-        for replica in replicas:
+        for replica in _by_name(replicas) if page is None else page:
             gone = engine.replicas.get(replica.assignment.gid) is not replica  # between two steps
             if not gone and (replica.leading or not wanted.leader_only):
                 shown.append((yield from _stream(engine, replica, wanted)))

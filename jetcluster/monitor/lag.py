@@ -99,7 +99,7 @@ class LagNotes:
         gid = replica.group.gid
         for peer in replica.group.status().peers:
             missing = partial(engine.network.catchup.missing, gid, peer.peer)
-            yield peer.peer, self.of(replica, peer.match_index, missing)
+            yield peer.peer, self.of(replica, peer.acked_index, missing)
 
 
 def _at(notes: Sequence[_Note], entry: int, now: float, newest: int) -> tuple[float, int]:

@@ -25,13 +25,15 @@ _SUMMED: Final = frozenset(
         "consumers_leader", "messages", "bytes", "passes", "damaged_replicas", "damage_found",
         "replicas_repaired", "compared", "rebuilt", "num_connections", "num_subscriptions", "num_cache",
         "num_inserts", "num_removes", "num_matches", "num_routes", "conns", "total_conns", "msgs", "Sys",
-        "NumGC", "Frees", "total", "client_connections", "leafnode_connections", "subscriptions_count",
+        "NumGC", "Frees", "total", "stream_total", "client_connections", "leafnode_connections", "subscriptions_count",
     }
 )  # fmt: skip
 _LARGEST: Final = frozenset({"max_wait_time", "max_fanout", "avg_fanout"})
 _SUMMED_BLOCKS: Final = frozenset({"http_req_stats"})
 """Blocks whose members are all added up."""
-_FIRST: Final = frozenset({"meta_cluster", "cluster", "limits", "websocket", "leaf", "tags", "connect_urls", "uptime"})
+_FIRST: Final = frozenset(
+    {"meta_cluster", "cluster", "disk", "limits", "websocket", "leaf", "tags", "connect_urls", "uptime"}
+)
 _JOINED: Final = frozenset(
     {
         "connections", "routes", "leafs", "subscriptions_list", "subscriptions_list_detail", "stream_detail",
@@ -51,10 +53,12 @@ _DESCENDING: Final = {
 
 def whole(query: Query) -> dict[str, str]:
     """Returns the query for each worker: a page of the machine's list may have all its rows from one worker."""
-    found = {key: value for key, value in query.items() if key != "offset"}
+    found = {key: value for key, value in query.items() if key not in ("offset", "stream-offset")}
     offset, limit = _number(query, "offset", 0), _number(query, "limit", 0)
     if offset:
         found["limit"] = str(offset + (limit or _DEFAULT_LIMIT))
+    if limit := _number(query, "stream-limit", 0):
+        found["stream-limit"] = str(_number(query, "stream-offset", 0) + limit)
     return found
 
 
@@ -130,12 +134,27 @@ def _cut(page: str, query: Query, found: Json) -> Json:
     if name not in found:
         return found
     rows = found[name]
+    if "stream_total" in found:
+        found[name] = _streams(rows, _number(query, "stream-offset", 0), _number(query, "stream-limit", 0))
+        return found
     if page == "connz":
         rows = _sorted(rows, query.get("sort", "") or "cid")
     found[name] = rows[offset : offset + limit]
     if page == "connz":
         found["num_connections"] = len(found[name])
     return found
+
+
+def _streams(accounts: list[Json], offset: int, limit: int) -> list[Json]:
+    """Returns the accounts that have some of the streams `offset` to `offset + limit`, each with those."""
+    shown, before = [], 0
+    for account in sorted(accounts, key=lambda one: str(one["id"])):
+        streams = sorted(account["stream_detail"], key=lambda stream: str(stream["name"]))
+        part = streams[max(offset - before, 0) : max(offset + limit - before, 0)]
+        before += len(streams)
+        if part:
+            shown.append({**account, "stream_detail": part})
+    return shown
 
 
 def _sorted(rows: list[Json], sort: str) -> list[Json]:

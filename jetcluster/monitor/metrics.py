@@ -326,7 +326,9 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         out.gauge("jetcluster_node_trouble", "What keeps this server from leading", int(wrong), labels)
     skew = round(raft.health.time.skew, 6)
     out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
-    journal, replicas = raft.journal, list(engine.replicas.values())
+    renewed = node.jetstream.renewed_at if node.jetstream else 0
+    out.gauge("jetcluster_data_renewed_seconds", "Unix time at which damaged data was set aside; 0: never", renewed)
+    journal, replicas, watch = raft.journal, list(engine.replicas.values()), engine.consumer_watch
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
@@ -351,7 +353,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (
-        ("disk_full", "Publishes are refused: no space left", int(journal.full)),
+        ("disk_full", "Publishes are refused: no space left", int(raft.full)),
         ("journal_losses", "Groups that lost records to journal damage found at the start", len(raft.losses)),
         ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
         ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),
@@ -361,6 +363,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),
         ("replicas_broken", "Streams whose replica could not be started here", len(engine.broken)),
         ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.network.catchup.progress())),
+        ("consumers_stuck", "Consumers that deliver nothing though messages and readers wait", len(watch.stuck)),
         ("streams_unassigned", "Data of streams that are not placed here", len(engine.unassigned)),
         ("streams_led", "Streams led here", sum(bool(r.leading) for r in replicas)),
     ):  # fmt: skip

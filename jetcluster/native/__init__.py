@@ -70,6 +70,8 @@ split_bare: Callable[..., tuple[list[bytes], list[bytes], list[bytes], int] | No
 """`ingest.split_bare`; its twin is in `stream.lead.ingest`."""
 stored_acks: Callable[..., list[tuple[bytes, bytes]]] | None = None if why_pure else _found["ingest"].stored_acks
 """`ingest.stored_acks`; its twin is `stream.lead.answers.PubAcks.render`."""
+told_by: Callable[..., list[tuple[bytes, int]]] | None = None if why_pure else _found["ingest"].told_by
+"""`ingest.told_by`; its twin is `server.accounts.told.told`."""
 plain_get: Callable[[bytes], int | bytes | None] | None = None if why_pure else _found["gets"].plain_get
 """`gets.plain_get`; its twin is `stream.read.get_request.GetRequest`."""
 message_head: Callable[..., bytes] | None = None if why_pure else _found["gets"].message_head

@@ -66,12 +66,17 @@ def mark(directory: Path, reason: str, files: Files = os) -> None:
     write_durably(directory / DATA / MARKER_FILE, reason, files)
 
 
-def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
-    """Returns True when a renewal is in its pause at `now`, in Unix seconds."""
+def last_renewed(directory: Path, now: float, files: Files = os) -> int:
+    """Returns the time of the newest renewal whose data is in the quarantine, 0 for none; both in Unix seconds."""
     names = names_in(directory / QUARANTINE, files)
     stamps = [name.removeprefix("data-") for name in names if name.startswith("data-")]
     # Ignores foreign files, and times in the future, which a wrong clock has written.
-    return any(stamp.isdecimal() and 0 <= now - int(stamp) < RENEWAL_PAUSE_SECONDS for stamp in stamps)
+    return max((int(stamp) for stamp in stamps if stamp.isdecimal() and int(stamp) <= now), default=0)
+
+
+def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
+    """Returns True when a renewal is in its pause at `now`, in Unix seconds."""
+    return now - last_renewed(directory, now, files) < RENEWAL_PAUSE_SECONDS
 
 
 def settle(directory: Path, files: Files = os) -> None:

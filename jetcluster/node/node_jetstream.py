@@ -133,6 +133,8 @@ class NodeJetStream(MeshListener):
         self._started = self._clock.monotonic()
         self._created = 0
         """Unix nanoseconds when this node's store was made."""
+        self.renewed_at = 0
+        """Unix seconds of the last renewal of a damaged data store, as of the start; 0: none is in the quarantine."""
         self._left_out = ""
         """Advice for a node that a rescue of the cluster left out, and which stops; else ""."""
 
@@ -458,12 +460,13 @@ class NodeJetStream(MeshListener):
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
-        from jetcluster.node.data_renewal import open_data
+        from jetcluster.node.data_renewal import last_renewed, open_data
 
         platform = self._platform
         try:
             now = platform.clock.time_ns() / 1e9
             kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
+            self.renewed_at = last_renewed(directory, now, platform.files)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         cache_of(kv, platform.physical_memory())
@@ -502,7 +505,12 @@ class NodeJetStream(MeshListener):
             text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
             self._log.error(text, damage=str(damage))
         usual = platform.raft_config()
-        config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
+        config = replace(
+            usual,
+            max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD),
+            lease=self._options.jetstream.read_lease,
+            clock_drift=self._options.jetstream.max_clock_drift,
+        )
         health = self._health(self._journal)
         self._raft, leaders, roster = link_raft(
             self.mesh, self._journal, machine, replicas,

@@ -104,6 +104,8 @@ class NodeOperator:
         """Takes over the accounts of `prepare`, before the connections are authenticated anew."""
         if not isinstance(self.resolver, Store):
             self.resolver = MemoryResolver(self._options.operator.preload)
+        elif isinstance(self.resolver, UrlStore):
+            self.resolver.tls = self._options.operator.resolver_tls
         self.known.by_key = known.by_key
         for key in list(self._timers):
             self._timers.pop(key).cancel()

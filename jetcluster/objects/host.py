@@ -66,8 +66,10 @@ class BucketHost:
         """First fields of the stream's PubAcks."""
 
     def tell(self, reply: bytes, body: bytes, headers: bytes = b"") -> None:
-        if reply:
+        if reply and headers:
             self.bus.publish(reply, body, b"", headers)
+        elif reply:
+            self.bus.publish_many([(reply, body)])
 
     def refuse(self, reply: bytes, error: ApiError) -> None:
         """Refuse with an error PubAck, which publishers expect."""

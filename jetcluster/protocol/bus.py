@@ -164,7 +164,12 @@ class Bus(Protocol):
         message of the server for a request (`is_no_request`)."""
 
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Route many (subject, payload) pairs without headers: the fast path of PubAcks."""
+        """Route many (subject, payload) pairs without headers: the fast path of PubAcks, which `told` remembers."""
+
+    def told(self, reply: bytes, stream: bytes, created: int) -> int:
+        """The highest sequence that PubAcks told those here who take `reply`, of the stream that was created then (Unix
+        nanoseconds); 0 for none, the highest number of 64 bits where they may have been told anything. `stream`: its
+        name, as `stream.lead.answers.PubAcks.stream`."""
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
         """Route many (subject, header block, payload): the answers to requests that came together."""

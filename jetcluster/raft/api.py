@@ -115,6 +115,8 @@ class PeerStatus:
     """No frame has come from the peer for `RaftConfig.suspect_after`."""
     caught_up: bool = False
     """The peer is a learner that could become a voter now."""
+    acked_index: int = 0
+    """`match_index`, or what the peer acknowledged before its link broke: 0 then, until it answers again."""
 
 
 @dataclass(slots=True)
@@ -196,6 +198,10 @@ class RaftGroup(Protocol):
         """Call back with True once this replica is proven to lead *after* this call and has applied everything
         committed by then: a local read is then linearizable (Raft dissertation, section 6.4). False: this replica
         cannot prove it. All calls of one loop turn share one round."""
+
+    def reads_now(self) -> bool:
+        """True when a read of what is applied is linearizable without `read_index`: a lease holds at this moment, or
+        this replica is the only voter. The read may follow later."""
 
     def transfer(self, peer: str | None = None) -> bool: ...
 

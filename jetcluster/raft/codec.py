@@ -37,6 +37,7 @@ Entry = tuple[bytes, int, int, int]
 
 APPEND, ACK, REJECT, PRE_VOTE, PRE_VOTE_REPLY, VOTE, VOTE_REPLY, TIMEOUT_NOW, SNAP_OFFER, SNAP_REQUEST = range(1, 11)
 RESIGN, REJOIN, REJOIN_REPLY = 11, 12, 13
+LEASE_REQUEST, LEASE_GRANT, LEASE_RELEASED = 14, 15, 16
 HEARTBEAT, DIGEST = 32, 33
 
 NO_REPLY = 0xFFFF_FFFF
@@ -170,6 +171,29 @@ class RejoinReply(NamedTuple):
     """The leader's last index at that time."""
 
 
+class LeaseRequest(NamedTuple):
+    """The leader of `term` asks the receiver to elect nobody else for a while (`lease.Lease`)."""
+
+    term: int
+    number: int
+    """Ascending within the term, from 1."""
+    microseconds: int
+
+
+class LeaseGrant(NamedTuple):
+    """The promise that LeaseRequest `number` asks for."""
+
+    term: int
+    number: int
+
+
+class LeaseReleased(NamedTuple):
+    """The leader of `term` reads by no lease up to `number` any more. Its successor repeats it to the other voters."""
+
+    term: int
+    number: int
+
+
 class Heartbeat(NamedTuple):
     """Node-level frame (gid 0): the sender's event loop runs."""
 
@@ -190,7 +214,20 @@ class Digest(NamedTuple):
     groups: list[tuple[int, int, int]]
 
 
-Numbers = Reject | PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow | SnapRequest | Resign | Rejoin | RejoinReply
+Leases = LeaseRequest | LeaseGrant | LeaseReleased
+Numbers = (
+    Reject
+    | PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | TimeoutNow
+    | SnapRequest
+    | Resign
+    | Rejoin
+    | RejoinReply
+    | Leases
+)
 """Messages of numbers and flags only."""
 Message = Append | Ack | SnapOffer | Numbers
 Control = Heartbeat | Digest
@@ -233,6 +270,9 @@ _NUMBERS: dict[type[Numbers], tuple[int, struct.Struct]] = {
     Resign: (RESIGN, _TERM_ONLY),
     Rejoin: (REJOIN, struct.Struct("<BBQI")),
     RejoinReply: (REJOIN_REPLY, struct.Struct("<BBQIQ")),
+    LeaseRequest: (LEASE_REQUEST, struct.Struct("<BBQII")),
+    LeaseGrant: (LEASE_GRANT, struct.Struct("<BBQI")),
+    LeaseReleased: (LEASE_RELEASED, struct.Struct("<BBQI")),
 }
 """Kind and layout: version, kind, then the message's fields in order."""
 

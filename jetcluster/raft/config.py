@@ -51,6 +51,13 @@ class RaftConfig:
     """Before a batch without an answer is sent again over a live link."""
     transfer_timeout: float = 1.0
     """Before a leadership transfer is given up."""
+    lease: float = 0.3
+    """For so long a voter promises a leader that is read from to elect nobody else (`core/lease.py`); 0: no leases."""
+    clock_drift: float = 0.1
+    """Share by which a server's clock may run fast or slow."""
+    longest_lease: float = 0.5
+    """A replica's wait before its first vote, as it may have promised something before it was restarted. Servers of all
+    versions keep to it: no voter promises more."""
     transfer_patience: float = 0.2
     """The leader's wait during a transfer until it has answered all accepted proposals. Below `give_way`."""
     offer_retry: float = 2.0

@@ -92,7 +92,8 @@ class RaftNode:
         pins = self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
         journal.serve(self._on_durable, report, PinLimits(*pins))
         self.health.watch(Aspect.JOURNAL, self._journal_trouble)
-        self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if journal.full else "")
+        self.health.watch(Aspect.DELETED, lambda: journal.missing)
+        self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if self.full else "")
         self.health.watch(Aspect.LOOP, lambda: self._loop.trouble)
         self._period = self.config.heartbeat
         """Seconds from the last beat to the next one."""
@@ -272,6 +273,7 @@ class RaftNode:
             self.peer_down(peer)
         state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
+        state.level = 0
         state.waits = waits
         self.heard(peer)
         self._say_alive([peer])  # at once: the peer may need this node's time to hold an election
@@ -336,6 +338,7 @@ class RaftNode:
             self._on_digest(peer, message)
             return ""
         self.peers.states[peer].well = message.well
+        self.peers.states[peer].level = message.level
         self.levels.heard(peer, message.level)
         if message.wall_ns and self.admission.is_voter(peer):
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
@@ -470,6 +473,14 @@ class RaftNode:
                 under_way += group.hand_over.give_way()
                 if under_way >= self.config.hand_overs:
                     break
+        if self.journal.missing:
+            self._resign()
+
+    def _resign(self) -> None:
+        """Lead nothing, also where nobody takes it: no entry of this node would become durable here."""
+        led = [group for group in self.groups.values() if group.engine.leading and group.hand_over.target is None]
+        for group in led[: self.config.hand_overs]:
+            group.resign()
 
     def _journal_trouble(self) -> str:
         """Return a text while a write of the journal hangs. A write that fails ends the process instead."""
@@ -521,8 +532,8 @@ class RaftNode:
 
     @property
     def full(self) -> bool:
-        """True when this node's disk takes no publishes: another node should lead."""
-        return self.journal.full
+        """True when no space is left for publishes on this node's disk: another node should lead."""
+        return self.journal.full and not self.journal.missing
 
     def close(self) -> None:
         """Stop the timers; the journal is closed by its owner."""

@@ -14,6 +14,8 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.records import dataclass
 
+LEASES_LEVEL = 3
+"""Lowest level of a node that understands leases (`core/lease.py`)."""
 CONTROL_GID = 0
 """The group id of node-level frames."""
 WAKES_AT_ONCE = 4
@@ -187,6 +189,8 @@ class PeerState:
     suspected: bool = False
     well: bool = True
     """The peer reports itself healthy."""
+    level: int = 0
+    """The level that the peer has reported over this link (`Levels`)."""
     waits: bool | None = None
     """The peer waits for its disk before it acknowledges; None while it has not reported that."""
 
@@ -215,6 +219,11 @@ class Peers:
         if peer == self._me:
             return self._health.well
         return self.is_alive(peer) and self.states[peer].well
+
+    def knows_leases(self, peer: str) -> bool:
+        """True when `peer` is connected, and of a version that understands leases."""
+        state = self.states.get(peer)
+        return state is not None and state.up and state.level >= LEASES_LEVEL
 
     def waits_for_disk(self, peer: str) -> bool | None:
         """True when `peer` waits for its disk before it acknowledges; None while it has not reported that."""

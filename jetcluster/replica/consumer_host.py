@@ -413,6 +413,7 @@ class ConsumerHost:
             rng=self._runtime.rng,
             render=replica.events.render,
             unused=lambda: self._unused(state),
+            unserved=lambda unserved: self._note_unserved(state.cid, unserved=unserved),
             stream=replica.assignment.name,
             domain=self._settings.domain,
             replicated=self._replicated,
@@ -420,6 +421,13 @@ class ConsumerHost:
             when_known=self._when_known,
         )
         return ConsumerOwner(state, around)
+
+    def _note_unserved(self, cid: int, *, unserved: bool) -> None:
+        where = self.replica.assignment.gid, cid
+        if unserved:
+            self._settings.unserved[where] = self._runtime.clock.monotonic()
+        else:
+            self._settings.unserved.pop(where, None)
 
     def _unused(self, state: ConsumerState) -> None:
         if len(self.unused) < MAX_UNUSED_CONSUMERS:  # the owner of a consumer without room asks again
@@ -439,6 +447,7 @@ class ConsumerHost:
         if hosted is None:
             return
         self._filters.remove(cid)
+        self._note_unserved(cid, unserved=False)
         self.turns.forget(hosted.owner)
         self._guard(lambda: self._part(hosted.owner.stop(reason), reason))
         hosted.turns.owner = None

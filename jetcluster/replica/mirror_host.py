@@ -16,15 +16,16 @@ from jetcluster.mirror.ports import LinkDependencies, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.reads.confirm import confirmed_last
+from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, tell
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.apply.sourced import Cursor
+from jetcluster.stream.read.freshness import FreshnessError
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.rules import StreamRules, short_hash
+from jetcluster.stream.rules import DEFAULT, WEAK, StreamRules, short_hash
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link that make it omit or change messages of the upstream."""
@@ -104,18 +105,23 @@ class MirroredStream:
     upstream that answers, which holds all that its clients were acked.
 
     For an upstream in the same cluster its leader is asked for the last sequence, and the answer waits until the mirror
-    has it; without a leader the mirror answers 503 (`ReadConfirmations`), except for messages by sequence, which never
-    change. Answers for an upstream elsewhere, or a deleted one, are as old as the mirror.
+    has it, except for messages by sequence, which never change. Without a leader the mirror answers those who were told
+    of nothing that it lacks, and others with 503 (`ReadConfirmations`). Answers for an upstream elsewhere, or a deleted
+    one, are as old as the mirror.
 
     A mirror does not answer for a stream that merely has the upstream's name: one of this account where the upstream is
     elsewhere, or one that was created anew."""
 
+    answers_unled = True
     may_change = True
     role = "mirror"
 
-    def __init__(self, replica: ReplicaState) -> None:
+    def __init__(self, replica: ReplicaState, domain: str) -> None:
         self._known = replica.known
         self._replica = replica
+        self._domain = domain
+        self._unled_until = 0.0
+        """Nobody leads the upstream, as far as all nodes said; they are asked again after this time."""
 
     @property
     def name(self) -> str:
@@ -150,12 +156,39 @@ class MirroredStream:
         return cursor is not None and cursor.lag < (MAX_LAG_MESSAGES if joined else CURRENT_MESSAGES)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
-        return self._upstream is not None and not self._has(payload)
+        upstream = self._upstream
+        return upstream is not None and self.consistency != WEAK and not self._has(payload)
 
     async def confirmed(self) -> int | None:
         """Return the last sequence of the upstream."""
         upstream = self._upstream
-        return await confirmed_last(self._replica.network, upstream.gid) if upstream is not None else self.reached()
+        if upstream is None:
+            return self.reached()
+        network, now = self._replica.network, self._replica.runtime.clock.monotonic
+        if network.leaders.get(upstream.gid) is None and now() < self._unled_until:
+            return None
+        found = await confirmed_last(network, upstream.gid)
+        if found is None and network.leaders.get(upstream.gid) is None:
+            self._unled_until = now() + UNLED_SECONDS
+        return found
+
+    async def tell(self, reads: list[Read]) -> None:
+        """Set `told` of reads: the last sequence of the upstream that their requesters were told of."""
+        upstream = self._upstream
+        if upstream is not None:
+            await tell(self._replica, upstream, self._domain, reads)
+
+    @property
+    def consistency(self) -> str:
+        upstream = self._upstream
+        return DEFAULT if upstream is None else upstream.config.get("read_consistency") or DEFAULT
+
+    @property
+    def provable(self) -> bool:
+        return self._upstream is not None
+
+    def knows_all_told(self, origin: Origin) -> bool:
+        return False
 
     def reached(self) -> int:
         return self._replica.store.last_seq
@@ -164,7 +197,7 @@ class MirroredStream:
         """True when the request is for one message by its sequence, and the mirror has it."""
         try:
             request = GetRequest.decode(payload) if payload else None
-        except MalformedRequest:
+        except (MalformedRequest, FreshnessError):
             return False
         if request is None or request.given not in (["seq"], ["seq", "no_hdr"]):
             return False

@@ -72,7 +72,7 @@ class ReplicaInfos:
                 continue
             known, node = seen.get(peer), self._machine.nodes.get(peer)
             online = peer in self._network.mesh.peers
-            lag = self._lag(status, known) if known is not None else 0
+            lag = self._lag(status, known, online) if known is not None else 0
             idle = now - known.last_seen if known is not None and known.last_seen else None
             found.append(
                 ReplicaInfo(
@@ -86,14 +86,15 @@ class ReplicaInfos:
             )
         return found
 
-    def _lag(self, status: GroupStatus, peer: PeerStatus) -> int:
-        """Log entries that the peer lacks; messages while it has to fetch the whole state."""
+    def _lag(self, status: GroupStatus, peer: PeerStatus, online: bool) -> int:
+        """Log entries that the peer lacks, as far as is known; messages while it has to fetch the whole state."""
         missing = self._network.catchup.missing(status.gid, peer.peer)
         if missing is not None:
             return max(missing, 1)
-        if peer.match_index + 1 < status.first_index:
+        match = peer.match_index if online else peer.acked_index
+        if match + 1 < status.first_index:
             return max(self._replica.store.messages, 1)
-        return max(status.commit_index - peer.match_index, 0)
+        return max(status.commit_index - match, 0)
 
     def own(self) -> ReplicaInfo:
         return ReplicaInfo(name=self._network.name, peer=self._network.me, current=True, active_ns=0)

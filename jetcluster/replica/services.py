@@ -116,6 +116,9 @@ class Settings:
     max_buffered: tuple[int, int] = (MAX_PENDING_MESSAGES, MAX_PENDING_BYTES)
     """Messages and bytes of one stream that may be proposed and not yet applied."""
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    unserved: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(stream's group, consumer id) -> monotonic seconds since its owner, on this node, has had messages and readers
+    left after each of its runs: those that `cluster.consumer_watch` looks at."""
     compat: CompatOptions = field(default_factory=CompatOptions)
     """Used for answers rendered here and for commands that a leader makes; apply never reads it."""
 

@@ -92,7 +92,7 @@ class StreamReplica(ReplicaState):
         self._bound_batches()
         self._told_valve = AnnouncedValve(network.mesh, assignment.account, runtime.timers)
         self.mirrors = MirrorHost(self, settings.domain, services.link_paces, self.failures)
-        upstream = MirroredStream(self) if assignment.config.get("mirror") else None
+        upstream = MirroredStream(self, services.settings.domain) if assignment.config.get("mirror") else None
         self.reads = Reads(self, settings, self.mirrors.links, self.ingest, upstream)
         self.infos = ReplicaInfos(self, settings.system_account)
         self.leadership = Leadership(self, self.infos)
@@ -501,6 +501,8 @@ class StreamReplica(ReplicaState):
 
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""
+        if self.group.reads_now():
+            return self.whole
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.group.read_index(resolver(future))
         try:

@@ -61,7 +61,7 @@ class Server:
         self.timers = timers
         self.budget = LoopBudget(clock, timers)
         self.removals = Removals(self.budget, timers)
-        self.accounts = Accounts(rng, self.removals)
+        self.accounts = Accounts(rng, self.removals, clock)
         self.governor = Governor(clock, timers, self.budget)
         self.crowd = Crowd(clock, descriptors)
         self.slow_logins = SlowLogins()

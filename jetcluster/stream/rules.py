@@ -20,6 +20,11 @@ _BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 LIMITS = "limits"
 INTEREST = "interest"
 WORKQUEUE = "workqueue"
+
+DEFAULT = "default"
+WEAK = "weak"
+STRONG = "strong"
+"""Values of `read_consistency`; `session` is another name of DEFAULT."""
 """Retention policies."""
 
 
@@ -57,6 +62,7 @@ class StreamRules:
         "name",
         "no_ack",
         "num_replicas",
+        "read_consistency",
         "republish",
         "republish_headers_only",
         "restoring",
@@ -97,6 +103,8 @@ class StreamRules:
         self.allow_batched = bool(config.get("allow_batched"))
         self.allow_direct = bool(config.get("allow_direct"))
         self.mirror_direct = bool(config.get("mirror_direct"))
+        self.read_consistency: str = config.get("read_consistency") or DEFAULT
+        """The least that a Direct Get gets: DEFAULT (all that its connection was told of), WEAK or STRONG."""
         self.allow_msg_ttl = bool(config.get("allow_msg_ttl"))
         self.subject_delete_marker_ttl = _limit(config, "subject_delete_marker_ttl")
         self.allow_msg_counter = bool(config.get("allow_msg_counter"))

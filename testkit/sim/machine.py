@@ -75,6 +75,9 @@ class MachineClock:
     def now(self) -> float:
         return self._base + (self._scheduler.now + self.spent) * self._rate
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def time_ns(self) -> int:
         return EPOCH_NS + int((self.now() - UPTIME + self.wall_ahead) * 1e9)
 

@@ -58,7 +58,7 @@ class SkewedClock:
     def __init__(self, cluster: Cluster, name: str, loop: VirtualLoop) -> None:
         self._cluster = cluster
         self._name = name
-        self.monotonic = loop.monotonic
+        self.monotonic = self.uptime = loop.monotonic
         self._time_ns = loop.time_ns
 
     def time_ns(self) -> int:

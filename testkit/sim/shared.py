@@ -52,6 +52,9 @@ class FreeClock:
 
     now = monotonic
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def time_ns(self) -> int:
         return EPOCH_NS + int((self._scheduler.now - START) * 1e9)
 
@@ -70,6 +73,9 @@ class Strides:
         self._now += SLICE_SECONDS
         return self._now
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def time_ns(self) -> int:
         return EPOCH_NS
 
@@ -82,7 +88,8 @@ class VirtualLoop(SimLoop):
         scheduler.now = START
         clock = self.clock = FreeClock(scheduler)
         super().__init__(scheduler, clock, self._at_once, self._note)
-        self.monotonic, self.time_ns = clock.monotonic, clock.time_ns
+        self.monotonic = self.uptime = clock.monotonic
+        self.time_ns = clock.time_ns
         self.failures: list[str] = []
         self.homes: dict[str, Endpoints] = {}
         """Ports and connections of each node, by its address."""

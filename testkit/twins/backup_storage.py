@@ -53,6 +53,9 @@ class MemoryStorage:
         self.files.pop(path, None)
         self._changed()
 
+    def sweep(self) -> None:
+        self._alive()
+
     def revive(self) -> None:
         """Lets the next process work; its changes are counted from 1."""
         self.changes = self.die_at = self.die_after = 0

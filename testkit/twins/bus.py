@@ -68,6 +68,9 @@ class MemBus:
         for subject, payload in messages:
             self.publish(subject, payload)
 
+    def told(self, reply: bytes, stream: bytes, created: int) -> int:
+        return 0
+
     def has_interest(self, subject: bytes) -> bool:
         return bool(self.takers(subject))
 

@@ -30,7 +30,7 @@ class JournalDisk(FileDisk):
 
     @property
     def reported_free(self) -> int | None:
-        """The answer of `free_bytes`, when a test wants a wrong one."""
+        """The free bytes that `look` finds, when a test wants a wrong one."""
         return self.machine.reported_free
 
     @reported_free.setter
@@ -82,6 +82,12 @@ class JournalDisk(FileDisk):
         """Makes the file shorter, behind everybody's back."""
         self.machine.cut(self._path(number), size)
 
+    def vanish(self) -> None:
+        """Deletes the folder under the process that has it open."""
+        for number in self.segments():
+            self.machine.files.unlink(self._path(number))
+        self.machine.files.rmdir(self.folder)
+
     def corrupt(self, number: int, offset: int, data: bytes) -> None:
         """Overwrites bytes behind everybody's back (bit rot)."""
         self._file(number).overwrite(offset, data)
@@ -110,6 +116,8 @@ class InlineWriter:
         self.waits = DiskWaits()
         self._timers = timers
         self._held: list[tuple[Job, Done]] | None = None
+        self.submitted = 0
+        """Jobs so far, those that wait included."""
 
     def hold(self) -> None:
         self._held = []
@@ -118,9 +126,13 @@ class InlineWriter:
         """Does the jobs that were held."""
         held, self._held = self._held or [], None
         for job, done in held:
-            self.submit(job, done)
+            self._do(job, done)
 
     def submit(self, job: Job, done: Done) -> None:
+        self.submitted += 1
+        self._do(job, done)
+
+    def _do(self, job: Job, done: Done) -> None:
         if self._held is not None:
             self._held.append((job, done))
             return

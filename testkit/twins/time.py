@@ -52,6 +52,9 @@ class ManualTime:
     def monotonic(self) -> float:
         return self._now
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def time_ns(self) -> int:
         return self._epoch_ns + int(self._now * 1e9)
 

@@ -18,7 +18,7 @@ from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.event import Finding
 from testkit.harness import TOP
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -16,7 +16,7 @@ from jetcluster.pipeline.checkers.event import Event, load
 from testkit import shim
 from tests.chaos.test_checkers import Script, drop
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 SEED = 1
 """The power cut of this seed comes some seconds after the last flush, which syncs the journal."""

@@ -20,7 +20,7 @@ from jetcluster.pipeline.checkers.event import load
 from testkit import shim
 from testkit.harness import free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.long, pytest.mark.thorough]
 
 
 def test_no_promise_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from testkit.attacked import attacked, measure
 from testkit.attacks import KINDS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.thorough]
 
 SECONDS = 1.0
 LONGEST = 400.0

@@ -13,7 +13,7 @@ from testkit.client import create_stream
 from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, publish_all, steady_publisher
 
-pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
+pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.thorough]
 
 MESSAGES = 1_500
 SIZE = 64_000

@@ -13,7 +13,7 @@ from testkit.client import ClientError
 from testkit.consumer_client import MILLISECOND, Inbox, Jet, ack_fields
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 COUNT = 300
 

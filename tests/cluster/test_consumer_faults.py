@@ -22,7 +22,7 @@ from testkit.client import Client, ClientError, Msg, create_stream
 from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
 from testkit.harness import Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long, pytest.mark.thorough]
 
 ON_ITS_WAY = 0.5
 """Seconds that a delivery sent before a confirmation may take to be read here, on a machine under load."""

@@ -14,8 +14,10 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
+from tests.symptom_page import shown
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.cluster,
     pytest.mark.long,
     pytest.mark.ours("nats-server is not asked what it does with damage"),
@@ -62,6 +64,7 @@ async def whole_again(cluster: ProcessCluster, node: Node, ledger: Ledger, pid: 
 
     await eventually(renewed, 90, f"{node.name} is not renewed", node)
     assert node.alive and node.pid == pid and any((node.store / "jetstream" / "quarantine").glob("data-*"))
+    shown("the-data-store-is-damaged", node.log(), *(node.store / "jetstream" / "quarantine").iterdir())
     await cluster.wait_meta()
     for stream in ("S", "T"):
         await cluster.wait_current(stream)

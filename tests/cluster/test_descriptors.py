@@ -15,7 +15,7 @@ from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import publish_all
 from tests.cluster.test_health import acks_come_again, drilled, is_well, leader_at_hand, reasons
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 LIMIT = 180
 BODY = 16 * 1024

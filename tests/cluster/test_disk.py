@@ -14,7 +14,7 @@ from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_direct
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 
 DISK_MIB = 384

@@ -13,7 +13,7 @@ from testkit.client import ClientError, create_stream
 from testkit.flood import Probe, run_flood
 from testkit.harness import Node, ProcessCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.thorough]
 
 LONGEST = 3.0
 """Seconds to an ack, on a machine that the flood and other tests share; the goal is 2 s (bench/scenarios/flood.py).

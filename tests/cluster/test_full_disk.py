@@ -11,8 +11,14 @@ import pytest
 
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
+from tests.symptom_page import shown
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.ours("about this server's reserves")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.ours("about this server's reserves"),
+    pytest.mark.thorough,
+]
 
 SIZE = 500_000
 DISK_MIB = 64
@@ -32,14 +38,15 @@ async def fill(client: Client) -> tuple[int, dict[str, object]]:
     raise AssertionError("200 MB fitted on 64 MB")
 
 
-async def said(node: Node) -> None:
-    """The log, health and metrics say that the disk is full."""
+async def said(node: Node, answer: dict[str, object]) -> None:
+    """The client, the log and health say that the disk is full."""
     await eventually(lambda: "[ERR] this node is not well aspect=space" in node.log(), 5, "no line in the log", node)
 
     async def unhealthy() -> bool:
         return "this server is not well: " in (await node.monitor("healthz")).get("error", "")
 
     await eventually(unhealthy, 5, "/healthz says nothing of it", node)
+    shown("the-disk-is-full", answer, node.log(), (await node.monitor("healthz"))["error"])
 
 
 async def _writable(client: Client) -> bool:
@@ -56,7 +63,7 @@ async def test_a_full_disk_can_be_emptied(small_disk: Path, server: str, way: st
         for _ in range(3):
             count, answer = await fill(client)
             assert answer["error"]["err_code"] in (10077, 10047), answer
-            await said(single[0])
+            await said(single[0], answer)
             last = (await client.api("STREAM.INFO.S"))["state"]["last_seq"]
             read = await client.request("$JS.API.DIRECT.GET.S", json.dumps({"seq": last}).encode())
             assert len(read.data) == SIZE

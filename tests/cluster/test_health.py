@@ -16,6 +16,7 @@ from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import load, publish_all, until_acked, wait_direct
 from tests.cluster.test_crash import check_every_node
+from tests.symptom_page import shown
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
@@ -75,7 +76,7 @@ async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
             files[leader.name].touch()
             resumed = await acks_come_again(client, "probe")
             assert resumed < RESUMED
-            assert "journal: a write has not returned" in await reasons(leader)
+            shown("the-disk-hangs", await reasons(leader), leader.log())
             await asyncio.sleep(5)
             for stream in ("S", "PROBE"):
                 assert (await cluster.stream_leader(stream, ask=other)) is not leader
@@ -188,7 +189,10 @@ async def test_a_leader_whose_data_store_fails(tmp_path: Path, fault: str) -> No
             else:
                 await flushes(client)
             await eventually(lambda: leads(cluster, "S", leader, False), 40, "another leader: the store is flushed")
-            assert "store: " in await reasons(leader)
+            why = await reasons(leader)
+            assert "store: " in why
+            if fault == "store.write=eio":
+                shown("the-data-store-fails", why, leader.log())
             await until_acked(ledger, 500)
             files[leader.name].unlink()
             await eventually(lambda: is_well(leader), 15, "it is well again")
@@ -266,7 +270,10 @@ async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -
         shims[leader.name].set_clock(ahead)
         assert await acks_come_again(client, "s") < RESUMED
         await eventually(lambda: leads(cluster, "S", leader, False), 5, "another leader")
-        assert "clock: the wall clock is 7200.0 s" in await reasons(leader)
+        why = await reasons(leader)
+        assert "clock: the wall clock is 7200.0 s" in why
+        if ahead > 0:
+            shown("the-clock-is-wrong", why, leader.log())
         again = await client.request("s", b"7", headers={"Nats-Msg-Id": "7"})
         assert b'"duplicate":true' in again.data.replace(b" ", b"")
 

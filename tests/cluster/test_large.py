@@ -12,7 +12,7 @@ import pytest
 from testkit.client import create_stream
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.thorough]
 
 MB = 1 << 20
 

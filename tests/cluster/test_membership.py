@@ -18,6 +18,7 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import TOP, Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, read_all, steady_publisher
+from tests.symptom_page import shown
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -147,6 +148,7 @@ async def comes_back(removed: Node) -> None:
     removed.spawn()
     said = "this server was removed from the cluster; it can come back with an empty store"
     await eventually(lambda: f"[ERR] {said}" in removed.log(), 10, "the log says why", removed)
+    shown("a-removed-server-comes-back", removed.log())
     assert "set_aside_removed" in removed.log()
     assert said in (await removed.monitor("healthz?js-server-only=true"))["error"]
     await removed.stop()

@@ -14,7 +14,7 @@ from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wa
 from tests.cluster.test_membership import CONFIG, ask, system
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 RESCUE = "META.RESCUE"
 TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"

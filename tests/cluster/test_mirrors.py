@@ -423,3 +423,87 @@ async def test_a_read_right_behind_the_ack_finds_the_copy(single: ProcessCluster
             await client.request("up", b"%d" % number)
             stale += (await client.request(subject)).data != b"%d" % number
         assert stale <= (1 if server == "jetcluster" else 25), f"{stale} of 100"
+
+
+def shown(message: Any) -> tuple[int, bytes]:
+    return message.status, message.data
+
+
+@pytest.mark.ours("nats-server keeps no such promise of own writes")
+async def test_an_upstream_that_dies_beside_its_mirror_takes_nothing_with_it(cluster: ProcessCluster) -> None:
+    """Reads of every form go on at once, but for a connection that was told of what the mirror never got."""
+    async with await cluster[0].connect() as client:
+        await create_stream(client, "UP", ["up.*"], 1, allow_direct=True)
+        await settled(cluster, client)
+        await publish(client, "up.a", *(b"%d" % n for n in range(1, 21)))
+        home = await cluster.stream_leader("UP")
+        others = [node for node in cluster.nodes if node is not home]
+        body = {"name": "M", "mirror": {"name": "UP"}, "num_replicas": 3, "mirror_direct": True}
+        await client.api("STREAM.CREATE.M", body)
+        await reached(client, "M", 20)
+    readers = [await node.connect() for node in others]
+    told = await others[0].connect()
+
+    async def joined() -> bool:
+        for reader in readers:
+            answer = await reader.request("$JS.API.DIRECT.GET.UP", b'{"seq":3}')
+            if answer.get("Nats-Stream") != "M":
+                return False
+        return True
+
+    await eventually(joined, 20, "the mirror does not answer for its upstream", every=0.2)
+    # Only `told` hears of one more, which the mirror may get or not.
+    await publish(told, "up.b", b"own")
+    home.kill9()
+    for reader in readers:
+        await reader.request("$JS.API.DIRECT.GET.UP.up.a", b"", 5.0)  # notices that nobody leads the upstream
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    for reader in readers:
+        for request in (
+            b'{"last_by_subj":"up.a"}',
+            b'{"seq":20,"next_by_subj":"up.a"}',
+            b'{"seq":20,"batch":5,"next_by_subj":"up.a"}',
+            b'{"multi_last":["up.a"]}',
+        ):  # fmt: skip
+            start = loop.time()
+            answer = await reader.request("$JS.API.DIRECT.GET.UP", request, 5.0)
+            times.append(loop.time() - start)
+            assert (answer.get("Nats-Sequence"), answer.data) == ("20", b"20"), (request, shown(answer))
+        start = loop.time()
+        answer = await reader.request("$JS.API.DIRECT.GET.UP.up.a", b"", 5.0)
+        times.append(loop.time() - start)
+        assert answer.data == b"20"
+    assert sorted(times)[len(times) // 2] < 0.5, times
+    own = await told.request("$JS.API.DIRECT.GET.UP.up.b", b"", 5.0)
+    assert own.data == b"own" or own.status == 503, shown(own)  # whether the mirror got it in time
+    for one in (*readers, told):
+        one.close()
+
+
+@pytest.mark.ours("nats-server has no sessions")
+async def test_a_token_holds_on_any_connection_at_a_mirror(shared: ProcessCluster) -> None:
+    """One client writes; others on every node read its write by the token, from the mirror or under its own name."""
+    async with upstream(shared, ".*", replicas=1, allow_direct=True, read_consistency="session") as (client, up, name):
+        found = (await info(client, up))["config"]
+        assert found["read_consistency"] == "session"
+        await publish(client, f"{up}.a", b"first")
+        await mirror(client, name, up, 3)
+        await reached(client, name, 1)
+        readers = [await node.connect() for node in shared.nodes]
+        served = set()
+        for number in range(40):
+            ack = (await client.request(f"{up}.a", b"%d" % number)).json()
+            token = {"Nats-Min-Last-Sequence": str(ack["seq"]), "Nats-Read-Info": "true"}
+            for reader in readers:
+                for stream in (up, name):
+                    answer = await reader.request(f"$JS.API.DIRECT.GET.{stream}.{up}.a", b"", 5.0, token)
+                    assert answer.data == b"%d" % number, (stream, shown(answer))
+                    served.add((answer.get("Nats-Answered-By"), answer.get("Nats-Answered-As")))
+        assert len(served) > 2, served
+        config = {**found, "read_consistency": "strong"}
+        assert (await client.api(f"STREAM.UPDATE.{up}", config))["config"]["read_consistency"] == "strong"
+        assert await refused(client, f"STREAM.UPDATE.{up}", {**found, "read_consistency": "best"}) in (10025, 10052)
+        for reader in readers:
+            assert (await reader.request(f"$JS.API.DIRECT.GET.{up}.{up}.a", b"", 5.0)).data == b"39"
+            reader.close()

@@ -16,7 +16,7 @@ from testkit.client import Client
 from testkit.consumer_client import Inbox, Jet, ack_fields
 from testkit.harness import ProcessCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.thorough]
 
 COUNT, SIZE = 150, 200_000
 MAX_PENDING = 8 << 20

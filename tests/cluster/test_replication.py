@@ -161,3 +161,42 @@ async def test_delete_and_purge_reach_every_node(tidy: ProcessCluster) -> None:
         assert (await other.api("STREAM.DELETE.S"))["success"] is True
         assert (await client.api("STREAM.NAMES", {}))["total"] == 0
         assert (await client.request("s.a", b"x")).status == 503
+
+
+@pytest.mark.ours("nats-server has no such fields")
+async def test_reads_say_and_keep_how_fresh_they_are(shared: ProcessCluster) -> None:
+    """Every form, through every node, with one that is frozen meanwhile."""
+    async with await shared[0].connect() as client:
+        await create_stream(client, "FRESH", ["fresh.*"], 3, allow_direct=True)
+        for number in range(1, 4):
+            ack = (await client.request("fresh.a", b"%d" % number)).json()
+    assert ack["seq"] == 3
+    get, clients = "$JS.API.DIRECT.GET.FRESH", [await node.connect() for node in shared.nodes]
+    for one in clients:
+        for suffix, body, headers in (
+            ("", b'{"last_by_subj":"fresh.a","min_last_seq":3,"read_info":true}', {}),
+            ("", b'{"last_by_subj":"fresh.a","consistency":"linearizable","read_info":true}', {}),
+            (".fresh.a", b'{"min_last_seq":3,"read_info":true}', {}),
+            (".fresh.a", b"", {"Nats-Min-Last-Sequence": "3", "Nats-Read-Info": "true"}),
+            (".fresh.a", b"", {"Nats-Max-Staleness": "1s", "Nats-Read-Info": "true"}),
+            ("", b'{"seq":3}', {"Nats-Read-Consistency": "session", "Nats-Read-Info": "true"}),
+        ):
+            answer = await one.request(get + suffix, body, 5.0, headers)
+            assert answer.data == b"3", (body, headers, answer.header)
+            assert answer.get("Nats-Applied-Sequence") == "3" and answer.get("Nats-Answered-By")
+        plain = await one.request(get, b'{"seq":3}')
+        assert plain.get("Nats-Applied-Sequence") is None, "never by default"
+        led = await one.request("$JS.API.DIRECT_LEADER.GET.FRESH.fresh.a", b'{"read_info":true}')
+        assert (led.data, led.get("Nats-Answered-As")) == (b"3", "leader")
+        refused = await one.request(get, b'{"seq":3,"min_last_seq":9}', 5.0)
+        assert (refused.status, refused.get("Nats-Applied-Sequence")) == (503, "3")
+        bad = await one.request(get, b'{"seq":3,"consistency":"strong"}')
+        assert bad.status == 408 and b"consistency must be" in bad.header
+        found = (
+            await one.request("$JS.API.STREAM.MSG.GET.FRESH", b'{"seq":3,"min_last_seq":3,"read_info":true}')
+        ).json()
+        assert found["message"]["seq"] == found["freshness"]["applied_seq"] == 3
+        late = (await one.request("$JS.API.STREAM.MSG.GET.FRESH", b'{"seq":3,"min_last_seq":9}', 5.0)).json()
+        assert late["error"]["err_code"] == 10180
+    for one in clients:
+        one.close()

@@ -22,7 +22,7 @@ from tests.cluster.test_membership import CONFIG, members
 from tests.cluster.test_meta_rescue import home, read_whole, rescued
 from tests.unit.node.stopped import hurt
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ours("the tool is ours")]
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the tool is ours"), pytest.mark.thorough]
 
 
 async def tool(*words: str, data: str = "", rc: int = 0) -> str:

@@ -23,7 +23,7 @@ from tests.cluster.link_client import (
     upstream,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.thorough]
 
 
 async def sourcing(client: Client, name: str, *sources: dict[str, Any], **config: Any) -> dict[str, Any]:

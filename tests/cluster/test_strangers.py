@@ -25,7 +25,7 @@ from testkit.ledger import publish_all, read_all, wait_newest
 from testkit.raft_frames import encode_raft
 from tests.unit.cluster.fake_node import SECRET, Rogue
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 RNG = SystemRng()
 GROUPS = (1, 2)

@@ -28,6 +28,7 @@ from testkit.ledger import Ledger, check_exactly_once, load, read_all, until_ack
 from testkit.previous import commit_before, git, unpacked
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.cluster,
     pytest.mark.alone,
     pytest.mark.started,

@@ -15,7 +15,7 @@ from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.long, pytest.mark.thorough]
 
 
 def routes(node: Node, *to: Node) -> None:

@@ -5,7 +5,6 @@ All is of one event loop, that of the session, because the browser and the serve
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,9 +17,6 @@ from testkit.harness import Node, ProcessCluster, eventually
 from tests.console.browser import BROWSERS, Demo, Screen, configuration, find_browser
 
 HERE = Path(__file__).parent
-SHORT = "JETCLUSTER_CONSOLE_SHORT"
-"""Set by `make test`, which leaves out the tests marked `thorough`."""
-LEFT_OUT = "thorough: `make console` runs it"
 ABSENT = f"no Chromium on this machine ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
 
 
@@ -33,8 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
             if absent:
                 item.add_marker(pytest.mark.skip(reason=ABSENT))
-            elif SHORT in os.environ and item.get_closest_marker("thorough"):
-                item.add_marker(pytest.mark.skip(reason=LEFT_OUT))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

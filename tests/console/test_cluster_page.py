@@ -32,6 +32,12 @@ async def test_three_servers_and_their_figures(screen: Screen, demo: Demo) -> No
     assert await screen.page.locator("tbody tr").count() == 3
     # A rate needs two looks; this page itself is the traffic.
     await expect(figure(screen, "Messages in")).to_have_text(re.compile(r"^[\d.]+ ?[KM]?/s$"))
+    columns = await screen.page.locator("th").all_inner_texts()
+    at = next(at for at, name in enumerate(columns) if name.startswith("Free disk"))
+    for cell in await screen.page.locator("tbody tr").locator(f"td:nth-child({at + 1})").all():
+        await expect(cell.locator("span")).to_have_attribute(
+            "title", re.compile(r"^[\d.]+ [GT]iB of [\d.]+ [GT]iB are free$")
+        )
     hints = await screen.page.locator(".figure").evaluate_all("(found) => found.map((one) => one.title)")
     assert hints and all(hints), "every figure names its metric"
 
@@ -54,6 +60,14 @@ async def test_a_killed_server_is_absent_with_the_reason_and_comes_back(screen: 
         offline = re.compile("^offline, .* last heard ")
         await expect(chip).to_have_attribute("title", offline, timeout=REPLICA_LOST_S * 1000)
         await screen.picture("cluster-groups-one-lost")
+        silent = screen.page.locator("main").get_by_role("alert")
+        await expect(silent).to_contain_text(f"No answer from {victim.name}: ")
+        await screen.go("#/cluster/links")
+        await expect(silent).to_contain_text(f"No answer from {victim.name}: ")
+        cells = screen.page.locator(".matrix tbody tr", has_text=victim.name).locator("td:not(.self)")
+        await expect(cells).to_have_text(["not known"] * 2)
+        await screen.go("#/cluster/history")
+        await expect(silent).to_contain_text(f"No answer from {victim.name}: ")
     finally:
         await victim.start()
     await demo.cluster.wait_current("ORDERS")

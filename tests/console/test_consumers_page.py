@@ -117,7 +117,7 @@ async def test_pause_and_resume_and_another_leader(screen: Screen, jobs: Client)
 
 async def test_a_form_shows_the_servers_word_beside_the_field(screen: Screen, jobs: Client) -> None:
     await screen.enter("app", "#/streams/JOBS/consumers")
-    await screen.page.click("button:text-is('Create a consumer')")
+    await screen.page.click("button:text-is('New consumer')")
     box = dialog(screen)
     await box.get_by_label("Name", exact=True).fill("late")
     await box.get_by_label("Waits between deliveries").fill("1s\n5s")
@@ -182,7 +182,7 @@ async def test_how_they_look(screen: Screen, jobs: Client) -> None:
         await screen.go(hash_)
         await screen.settled()
         faults += await screen.looks(name)
-    await screen.page.click("button:text-is('Create a consumer')")
+    await screen.page.click("button:text-is('New consumer')")
     faults += await screen.looks("consumer-form")
     await screen.go("#/streams/JOBS/consumers/odd")
     await screen.page.keyboard.press("Escape")

@@ -123,6 +123,21 @@ async def test_a_key_is_put_deleted_put_again_and_purged(screen: Screen, bucket:
     await expect(screen.page.locator(".history tbody tr")).to_have_count(1)
 
 
+async def test_a_link_to_a_key_that_is_a_wildcard_shows_and_takes_nothing(screen: Screen, bucket: Client) -> None:
+    before = (await bucket.api("STREAM.INFO.KV_SETTINGS"))["state"]
+    await screen.enter("app", "#/kv")
+    for key in (">", "*", "region1.*"):
+        await screen.go(f"#/kv/SETTINGS/k/{key}")
+        await expect(screen.page.locator("main").get_by_role("alert")).to_contain_text(
+            "would be another subject, or many"
+        )
+        await expect(screen.page.locator(".actions")).to_have_count(0)
+    for link in ("#/kv/SETTINGS.x", "#/streams/*", "#/streams/KV_SETTINGS/consumers/a.b", "#/objects/>"):
+        await screen.go(link)
+        await expect(screen.page.locator("main").get_by_role("alert")).to_contain_text("is not one plain token")
+    assert (await bucket.api("STREAM.INFO.KV_SETTINGS"))["state"] == before
+
+
 async def test_changes_come_live(screen: Screen, bucket: Client) -> None:
     await screen.enter("app", "#/kv/SETTINGS/live")
     await eventually(lambda: _watched(bucket), 10, "nobody watches")
@@ -165,7 +180,7 @@ async def _mirrored(client: Client) -> bool:
 
 async def test_a_bucket_is_made_and_goes_by_its_name(screen: Screen, demo: Demo) -> None:
     await screen.enter("app", "#/kv")
-    await screen.page.click("button:text-is('Create a bucket')")
+    await screen.page.click("button:text-is('New bucket')")
     await dialog(screen).get_by_label("Name", exact=True).fill("short")
     await dialog(screen).get_by_label("Replicas").fill("7")
     await dialog(screen).locator("button.primary").click()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
+from testkit.client import Client, create_stream
+from testkit.harness import eventually
 from tests.console.browser import Demo, Screen
 
 TABS = ("state", "messages", "subjects", "configuration")
@@ -32,20 +34,59 @@ async def test_messages_say_who_answered_and_their_payload(screen: Screen, demo:
     await expect(one).to_contain_text('"total": 3.5')
 
 
+async def test_a_message_cannot_say_who_answered_nor_what_it_is(screen: Screen, demo: Demo) -> None:
+    """Its publisher gave it fields of the server's names, and a status as the end of an answer has."""
+    async with await demo.cluster[0].connect() as client:
+        await create_stream(client, "FORGED", ["forged.>"], 3)
+        fields = {"Nats-Sequence": "999", "Nats-Subject": "other", "Nats-Time-Stamp": "2001-01-01T00:00:00Z"}
+        proof = {"Jc-Peer": "evil", "Jc-Stream": "OTHER", "Jc-Applied-Seq": "999", "Nats-Num-Pending": "77"}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {**fields, **proof}.items())
+        block = f"NATS/1.0 404 Message Not Found\r\n{lines}\r\n".encode()
+        body = block + b"sound"
+        client.write(b"HPUB forged.a %d %d\r\n%b\r\n" % (len(block), len(body), body))
+        client.publish("forged.b", b"after it")
+        await eventually(lambda: _stored(client), 10, "the messages are not there")
+        await screen.enter("app", "#/streams/FORGED/messages?message=1")
+        one = screen.page.get_by_role("region", name="Message 1")
+        await expect(one).to_contain_text("sound")
+        await expect(one).to_contain_text("forged.a")
+        names = [node.name for node in demo.cluster.nodes]
+        for where in (one.locator("dl"), screen.page.locator(".answered")):
+            said = await where.inner_text()
+            assert "evil" not in said and "999" not in said and any(name in said for name in names), said
+        await expect(screen.page.locator(".answered")).to_contain_text("2 messages, 0 more match")
+        await expect(screen.page.locator("tbody tr", has_text="forged.")).to_have_count(2)
+        await client.api("STREAM.DELETE.FORGED")
+
+
+async def _stored(client: Client) -> bool:
+    return bool((await client.api("STREAM.INFO.FORGED"))["state"]["messages"] == 2)
+
+
 async def test_who_may_only_look_sees_all_and_can_change_nothing(screen: Screen, demo: Demo) -> None:
     await screen.enter("reader", "#/streams")
     create = screen.page.get_by_role("button", name="New stream")
     await expect(create).to_be_disabled()
-    assert await create.get_attribute("title") == "This user may not create streams."
+    assert await create.get_attribute("title") == "This user may not publish to $JS.API.STREAM.CREATE.*."
     for tab in TABS:
         await screen.go(f"#/streams/ORDERS/{tab}")
         await expect(screen.page.locator("main h1")).to_have_text("ORDERS")
         await screen.settled()
         assert await screen.page.locator("main [role=alert]").count() == 0, tab
+        await screen.page.keyboard.press("Tab")  # who uses keys sees where the focus is
         for verb in ("Publish", "Edit", "Step down", "Purge", "Delete"):
             button = screen.page.locator(".actions").get_by_role("button", name=verb, exact=True)
             await expect(button).to_be_disabled()
-            assert (await button.get_attribute("title") or "").startswith("This user may not publish to "), verb
+            why = await button.get_attribute("title") or ""
+            assert why.startswith("This user may not publish to "), verb
+            await button.focus()  # by keys, too: the reason is shown, read out with the button, and told on Enter
+            await expect(button).to_be_focused()
+            reason = screen.page.locator(".why:visible")
+            await expect(reason).to_have_text(why)
+            assert await button.get_attribute("aria-describedby") == await reason.get_attribute("id")
+    await screen.page.keyboard.press("Enter")
+    await expect(screen.page.locator(".notices")).to_contain_text(why)
+    assert await screen.page.locator("dialog[open]").count() == 0
     await screen.go("#/streams/ORDERS/messages")
     await expect(screen.page.locator("tbody tr")).to_have_count(50)
 

@@ -13,7 +13,7 @@ from testkit.consumer_client import Jet
 from testkit.harness import ProcessCluster, find_server
 from tests.cluster.test_account_backup import HOUR, STREAMS, Site, everything, load
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 
 async def filled(client: Client) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.long, pytest.mark.usefixtures("tool")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.interop,
+    pytest.mark.long,
+    pytest.mark.usefixtures("tool"),
+    pytest.mark.thorough,
+]
 
 
 async def ask(client: Client, subject: str, body: Any = "") -> dict[str, Any]:

@@ -24,7 +24,7 @@ import pytest
 from testkit.harness import ProcessCluster, eventually, find_nats_cli
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 CONFIG = """
 accounts {

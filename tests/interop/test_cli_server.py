@@ -75,6 +75,7 @@ MISSING = {
 EXTRA = {
     "sync_always": "nats-server shows it when configured; it is our default",
     "scrub": "ours",
+    "disk": "ours",
     ".jetcluster": "ours: our version, and what is compiled",
     "hashes": "ours",
     "object_uploads": "ours",

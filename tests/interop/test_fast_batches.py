@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from testkit.harness import Node, find_server, free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 Step = tuple[str, bytes, dict[str, str] | None]
 """Reply subject behind the inbox, payload, headers."""

@@ -22,7 +22,7 @@ from testkit.harness import ProcessCluster, eventually, find_server, free_ports
 
 from .leaf_pair import OURS, THEIRS, LeafPair, Relay, linked
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 DELAY = 0.15
 """Seconds each way."""

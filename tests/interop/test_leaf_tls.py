@@ -16,7 +16,7 @@ from tests.signer import USER, Key, Operator, preload
 
 from .leaf_pair import OURS, THEIRS, linked, server
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 PAIRS = [(OURS, THEIRS), (THEIRS, OURS), (OURS, OURS)]
 WITH_THEIRS = PAIRS[:2]

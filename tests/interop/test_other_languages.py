@@ -14,7 +14,7 @@ import pytest
 
 from testkit.harness import ProcessCluster, free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.long, pytest.mark.thorough]
 HERE = Path(__file__).parent
 
 

@@ -20,22 +20,22 @@ WAYS: Final = (
     Way(
         "publish-r1",
         "Publish to a stream with one replica",
-        64,
-        29,
+        68,
+        31,
         "A client publishes one message with a reply subject. The PubAck leaves once the entry is on the disk.",
     ),
     Way(
         "publish-r3",
         "Publish to a stream with three replicas",
-        231,
-        32,
+        234,
+        34,
         "One message, published on the leader's node. All three nodes are counted, until all have applied it.",
     ),
     Way(
         "batch-r1",
         "Atomic batch of two",
-        114,
-        32,
+        116,
+        34,
         "Two messages of a batch, the second of which commits it: one PubAck for both.",
     ),
     Way(
@@ -56,7 +56,7 @@ WAYS: Final = (
         "direct-get",
         "Direct Get",
         35,
-        15,
+        16,
         "A client reads a message by its sequence.",
     ),
 )

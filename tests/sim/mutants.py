@@ -5,6 +5,7 @@ Rows (D12 and the like) are those of docs/reference/pysyncobj.md.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from jetcluster.raft import codec, membership
-from jetcluster.raft.core import changes, engine, group, read_index, receiver
+from jetcluster.raft.core import changes, engine, group, lease, promise, read_index, receiver
 from jetcluster.raft.journal import recovery
 from jetcluster.raft.journal.log import GroupLog
 
@@ -120,3 +121,56 @@ def _committed_by_the_new(real: Any) -> Any:
 def _at_once(real: Any) -> Any:
     """Voters change from one set to another without a joint configuration between them."""
     return lambda self, voters: real(self, voters).left()
+
+
+@mutant("lease too long", lease, "use_of")
+def _lease_too_long(real: Any) -> Any:
+    """A leader reads for longer than its voters promised."""
+    return lambda config: 3 * real(config)
+
+
+@mutant("clocks agree", lease, "use_of")
+def _clocks_agree(real: Any) -> Any:
+    """A lease that takes no account of clocks that are wrong within the bound."""
+    return lambda config: config.lease
+
+
+@mutant("lease from its grant", lease.Lease, "on_grant")
+def _lease_from_its_grant(real: Any) -> Any:
+    """A lease that counts from when the answer came: a process that stood still meanwhile has one that is over."""
+
+    def on_grant(self: lease.Lease, peer: str, number: int) -> None:
+        now = int(self._now() * 1e9)
+        self.asked = collections.deque([(asked, now) for asked, _ in self.asked], maxlen=self.asked.maxlen)
+        real(self, peer, number)
+
+    return on_grant
+
+
+@mutant("early vote", promise.Promise, "give")
+def _early_vote(real: Any) -> Any:
+    """A voter that promises, and does not keep it."""
+    return lambda self, message: True
+
+
+@mutant("promise forgotten", promise.Promise, "__init__")
+def _promise_forgotten(real: Any) -> Any:
+    """A voter that votes at once after its restart."""
+
+    def init(self: promise.Promise, node: Any, log: GroupLog) -> None:
+        real(self, node, log)
+        self.end()
+
+    return init
+
+
+@mutant("lease outlives a transfer", lease.Lease, "release")
+def _lease_outlives_a_transfer(real: Any) -> Any:
+    """A leader that hands over frees its voters, and goes on reading."""
+
+    def release(self: lease.Lease) -> None:
+        until, kept = self.until, dict(self.promised)
+        real(self)
+        self.until, self.promised = until, kept
+
+    return release

@@ -116,6 +116,7 @@ class Nemesis:
         if not node.dead:
             self.sim.log("PAUSE", node.name)
             node.paused_until = self.sim.now + self.rng.uniform(0.03, 0.7)
+            self.sim.at(node.paused_until - self.sim.now, self.sim.read_at, node)
 
     def slow_disk(self) -> None:
         node = self.sim.nodes[self._name()]

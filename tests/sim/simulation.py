@@ -12,16 +12,18 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
+from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import Done, Job
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
+from jetcluster.raft.node_state import LEASES_LEVEL
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.sim.checks import Checks, Violation
@@ -29,7 +31,12 @@ from tests.sim.limits import FAST, JOURNAL
 from tests.sim.liveness import Liveness
 from tests.sim.machine import SimMachine, SimStore
 
-MAX_EVENTS = 200_000
+if TYPE_CHECKING:
+    from tests.sim.nemesis import Nemesis
+
+START = 1000.0
+"""All clocks at the beginning, seconds."""
+MAX_EVENTS = 400_000
 """More of them in one run is a storm."""
 
 
@@ -42,6 +49,13 @@ class Scenario:
     groups: int = 1
     seconds: float = 1.0
     settle: float = 1.2
+    config: RaftConfig = FAST
+    reads_every: float = 0.0
+    """Seconds between two reads at all that believe to lead; 0: drawn by the seed."""
+    nemesis: Callable[[Simulation], Nemesis] | None = None
+    """The faults; None for the usual ones."""
+    drift: float = 0.1
+    """Share by which clocks may be fast or slow: each is, or all but one are fast and that one is slow."""
     fault_every: float = 0.15
     think: float = 0.012
     corrupt: bool = False
@@ -76,7 +90,7 @@ class Scenario:
 
 
 class SimTimers:
-    """Clock and timers of one life of one process."""
+    """Clock and timers of one life of one process, by the clock of its machine, which may be fast or slow."""
 
     def __init__(self, sim: Simulation, node: SimNode, life: int) -> None:
         self.sim = sim
@@ -84,17 +98,20 @@ class SimTimers:
         self.life = life
 
     def monotonic(self) -> float:
-        return self.sim.now
+        return self.node.clock()
+
+    def uptime(self) -> float:
+        return self.monotonic()
 
     def time_ns(self) -> int:
-        return int(self.sim.now * 1e9)
+        return int(self.monotonic() * 1e9)
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> _Handle:
         return self.call_later(0.0, callback, *args)
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> _Handle:
         handle = _Handle()
-        self.sim.at(delay, self._run, handle, callback, args)
+        self.sim.at(delay / self.node.rate, self._run, handle, callback, args)
         return handle
 
     def _run(self, handle: _Handle, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -172,12 +189,24 @@ class SimNode:
         self.machines: dict[int, SimMachine] = {}
         self.assigned: dict[int, tuple[str, ...]] = {}
         """gid -> peers that the group was created with."""
+        self.rate = 1.0
+        """Seconds of its clocks per true second."""
+        self._base = 0.0
         self.life = 0
         self.dead = True
         self.paused_until = 0.0
         self.slow_until = 0.0
         self.ill_until = 0.0
         self.reports: list[str] = []
+
+    def clock(self) -> float:
+        """The reading of its monotonic clock, seconds."""
+        return self._base + self.sim.now * self.rate
+
+    def set_rate(self, rate: float) -> None:
+        """Lets its clocks run at another rate from now on; timers that run go off when they would have."""
+        self._base += self.sim.now * (self.rate - rate)
+        self.rate = rate
 
     def boot(self) -> None:
         self.life += 1
@@ -197,8 +226,8 @@ class SimNode:
         health = NodeHealth(timers, time, calm=0.1)
         health.watch(Aspect.MEMORY, lambda: "hardly any is left" if sim.now < self.ill_until else "")
         self.raft = RaftNode(
-            self.name, self.journal, self, timers, rng, timers, FAST, self._report, health,
-            vouched=sim.nodes.__contains__,
+            self.name, self.journal, self, timers, rng, timers, sim.scenario.config, self._report, health,
+            level=LEASES_LEVEL, vouched=sim.nodes.__contains__,
         )  # fmt: skip
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
@@ -246,10 +275,12 @@ class Simulation:
         self.seed = seed
         self.scenario = scenario or Scenario.of(seed)
         self.rng = random.Random(seed)
-        self.now = 1000.0
+        self.now = START
         self.trace: list[str] | None = [] if trace else None
         self.stats: collections.Counter[str] = collections.Counter()
         self.acks: dict[int, dict[int, bytes]] = {}
+        self.seen: dict[int, int] = {}
+        """Newest index that a read has shown, by group."""
         self.checks = Checks(self)
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
@@ -259,11 +290,16 @@ class Simulation:
         self.state_lost = False
         """The state machines of a node were emptied."""
         self.links: dict[tuple[str, str], int] = {}
+        self.watch: Callable[[str, bytes], None] | None = None
+        """Called with the sender of a group's frame, and the frame."""
         self.blocked: set[tuple[str, str]] = set()
         self.stalled: dict[tuple[str, str], float] = {}
         self._arrival: dict[tuple[str, str], float] = {}
         names = [chr(65 + i) for i in range(self.scenario.voters + self.scenario.spares)]
         self.nodes = {name: SimNode(self, name) for name in names}
+        self._draws = SeededRng(seed)
+        """Draws of clocks and reads, apart from the others."""
+        self._set_clocks()
         voters = tuple(names[: self.scenario.voters])
         for node in self.nodes.values():
             node.boot()
@@ -274,6 +310,15 @@ class Simulation:
         for i, a in enumerate(names):
             for b in names[i + 1 :]:
                 self.connect(a, b)
+
+    def _set_clocks(self) -> None:
+        kind, drift = self._draws.randrange(3), self.scenario.drift
+        slow = self._draws.randrange(len(self.nodes))
+        for at, node in enumerate(self.nodes.values()):
+            if kind == 1:
+                node.set_rate(1 + drift * (self._draws.randrange(3) - 1))
+            elif kind == 2:
+                node.set_rate(1 - drift if at == slow else 1 + drift)
 
     # -- time
 
@@ -289,8 +334,9 @@ class Simulation:
         from tests.sim.nemesis import Nemesis
 
         scenario = self.scenario
-        nemesis = Nemesis(self)
+        nemesis = (scenario.nemesis or Nemesis)(self)
         self.at(0.02, self._client)
+        self.at(0.02, self._reader)
         self.at(0.1, nemesis.strike)
         self.at(0.05, self._housekeep)
         self.at(0.1, self._match)
@@ -363,6 +409,8 @@ class Simulation:
         if link is None or source.dead:
             return False
         self.checks.frame(source, target, gid, frame)
+        if self.watch is not None and gid:
+            self.watch(source.name, frame)
         rng = self.rng
         delay = rng.uniform(0.0002, 0.002) if rng.random() < 0.93 else rng.uniform(0.002, 0.03)
         way = (source.name, target)
@@ -491,17 +539,42 @@ class Simulation:
         self.acks.setdefault(gid, {})[index] = command
         self.stats["acked"] += 1
 
+    def _reader(self) -> None:
+        """Reads at all that believe to lead, in half of the runs so often that they have leases."""
+        if self.healed:
+            return
+        often = self.scenario.reads_every or (self._draws.uniform(0.002, 0.03) if self.seed % 2 else 0.3)
+        self.at(often, self._reader)
+        for node in self.nodes.values():
+            self.read_at(node)
+
+    def read_at(self, node: SimNode) -> None:
+        """Reads there, if it runs, before it does anything else."""
+        if node.dead or node.paused_until > self.now:
+            return
+        for gid, group in list(node.raft.groups.items()):
+            if group.engine.leading and not group.stopped:
+                self._read(node, gid, group)
+        self.checks.after_event(node)
+
     def _read(self, node: SimNode, gid: int, group: Group) -> None:
-        floor = max(self.acks.get(gid, {}), default=0)
+        """A read that begins now must show all that was acked, and all that a read has shown."""
+        floor = max(max(self.acks.get(gid, {}), default=0), self.seen.get(gid, 0))
         life = node.life
 
         def served(ok: bool) -> None:
-            if ok and node.life == life:
+            if ok and node.life == life and not group.lacks_state:
                 self.stats["reads"] += 1
-                if node.machines[gid].index < floor:
-                    raise Violation("stale-read", f"{node.name} serves {gid} at {node.machines[gid].index} < {floor}")
+                found = node.machines[gid].index
+                if found < floor:
+                    raise Violation("stale-read", f"{node.name} serves {gid} at {found} < {floor}")
+                self.seen[gid] = max(found, self.seen.get(gid, 0))
 
-        group.read_index(served)
+        if group.reads_now():
+            self.stats["lease-reads"] += len(group.peers) > 1
+            served(True)
+        else:
+            group.read_index(served)
 
     def admin(self) -> None:
         """One membership change, as the meta layer would make it."""

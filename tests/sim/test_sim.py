@@ -11,11 +11,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.sim import lease_faults
 from tests.sim.checks import Violation
 from tests.sim.liveness import Liveness
 from tests.sim.mutants import MUTANTS
@@ -80,7 +82,14 @@ FIRST = {"one vote is enough": 2800, "reads unconfirmed": 300}
 (2873 is one), a leader that was replaced without knowing it and is asked at once (320, 465)."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+LEASES = [
+    "lease too long", "clocks agree", "lease from its grant", "early vote", "promise forgotten",
+    "lease outlives a transfer",
+]  # fmt: skip
+"""Mutants for which `lease_faults` are made."""
+
+
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in LEASES])
 def test_a_missing_safety_measure_is_noticed(name: str) -> None:
     with MUTANTS[name]():
         first = FIRST.get(name, 0)
@@ -89,6 +98,39 @@ def test_a_missing_safety_measure_is_noticed(name: str) -> None:
             if failure is not None:
                 return
     raise AssertionError(f"400 seeds without {name!r} and nothing noticed")
+
+
+def test_leases_hold_under_the_faults_that_are_made_for_them() -> None:
+    reads = 0
+    for seed in range(100, 130):
+        sim, failure = run_seed(seed, scenario=lease_faults.scenario(seed))
+        assert failure is None, f"lease seed {seed}: {failure}"
+        reads += sim.stats["lease-reads"]
+    assert reads > 5000, "hardly any read was under a lease"
+
+
+@pytest.mark.parametrize("name", LEASES)
+def test_a_lease_that_does_not_hold_is_noticed(name: str) -> None:
+    with MUTANTS[name]():
+        assert _stale(lease_faults.scenario), f"60 seeds with {name!r} and nothing noticed"
+
+
+def test_clocks_beyond_the_bound_are_noticed() -> None:
+    def beyond(seed: int) -> Scenario:
+        scenario = lease_faults.scenario(seed)
+        scenario.drift = 0.45
+        return scenario
+
+    assert _stale(beyond)
+
+
+def _stale(scenario: Callable[[int], Scenario]) -> bool:
+    """True when a seed shows a stale read."""
+    for seed in range(60):
+        _, failure = run_seed(seed, scenario=scenario(seed))
+        if failure is not None:
+            return failure.startswith("stale-read")
+    return False
 
 
 def test_a_seed_replays_exactly() -> None:

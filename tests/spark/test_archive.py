@@ -18,6 +18,7 @@ from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.timeout(300),  # the first one starts Spark and a cluster
 ]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from testkit.harness import ProcessCluster
 
+pytestmark = pytest.mark.thorough
+
 ROWS = 1500
 
 

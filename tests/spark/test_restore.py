@@ -20,6 +20,7 @@ from tests.spark.streams import create, fill
 from tests.spark.test_archive import mixed
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.timeout(300),  # the first one starts Spark and a cluster
 ]

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from jetcluster.client.connection import Connection
 from jetcluster.pipeline import snapshot
 from tests.spark.streams import create, fill
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from testkit.harness import ProcessCluster
+
+pytestmark = pytest.mark.thorough
 
 State = dict[str, tuple[str, int, bytes]]
 """Key -> (state, revision, value)."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 
 def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
     """Starts `call`; what is returned waits for its result."""

@@ -16,6 +16,8 @@ from tests.spark.dying import DEATHS, ROWS, SOURCE, target
 from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.timeout(400)  # it starts Spark
 def test_tasks_that_are_tried_again(cluster: ProcessCluster, connection: Connection, tmp_path: Path) -> None:

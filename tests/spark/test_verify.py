@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.timeout(300),  # the first one starts Spark and a cluster
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]

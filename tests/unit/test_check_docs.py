@@ -114,6 +114,13 @@ def test_numbers_that_say_what_they_are_of_are_not(tree: Tree, told: str) -> Non
     assert list(code_problems("jetcluster/raft/some.py", tree)) == []
 
 
+def test_an_anchor_of_a_row_counts(tree: Tree) -> None:
+    (tree.top / "docs/rows.md").write_text('| <a id="jc101"></a>JC101 | a |\n')
+    (tree.top / "docs/page.md").write_text("[a](rows.md#jc101) [b](rows.md#jc102)\n")
+    tree.files |= {"docs/page.md", "docs/rows.md"}
+    assert list(page_problems("docs/page.md", tree)) == ["docs/page.md: no heading #jc102 in docs/rows.md"]
+
+
 def test_anchors_are_those_that_github_makes() -> None:
     assert anchor_of("The time of the `loop`") == "the-time-of-the-loop"
     assert anchor_of("STREAM.INFO, and [more](x.md)") == "streaminfo-and-more"

@@ -11,12 +11,13 @@ const SHOWN_EVERY_MS = 250;
  * `stopped()` ends it early.
  */
 export async function consumersOfAll(seen = () => {}, stopped = () => false) {
-  const streams = (await jsAll("STREAM.LIST", "streams")).filter((one) => one.state.consumer_count);
-  const total = streams.reduce((sum, one) => sum + one.state.consumer_count, 0);
+  const pick = ({ config, state }) => (state.consumer_count ? { name: config.name, count: state.consumer_count } : null);
+  const streams = await jsAll("STREAM.LIST", "streams", { pick });
+  const total = streams.reduce((sum, one) => sum + one.count, 0);
   const rows = [];
-  const failed = [];
+  const failed = streams.missing.map((stream) => ({ stream, error: new Error("the stream does not answer") }));
   let shown = performance.now();
-  const waiting = streams.map((one) => one.config.name);
+  const waiting = streams.map((one) => one.name);
   const work = async () => {
     while (waiting.length && !stopped()) {
       const stream = waiting.shift();
@@ -78,6 +79,9 @@ export function row(info) {
     ...condition(info),
   };
 }
+
+/** The fields that a consumer's state is made of. */
+export const STATE_OF = "from paused, num_waiting, push_bound, num_ack_pending and max_ack_pending";
 
 /** What the consumer is doing, in words: { state, kind }. */
 export function condition(info) {

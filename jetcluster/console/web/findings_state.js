@@ -13,7 +13,7 @@ effect(() => {
 const WORST = ["bad", "warn", "note"];
 
 /** The subject that a user needs to be allowed. */
-export function findingsSubject() {
+function findingsSubject() {
   return `$SYS.REQ.SERVER.${session.value.nc.info.server_id}.FINDINGS`;
 }
 

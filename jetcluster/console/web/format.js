@@ -19,10 +19,16 @@ export function count(value) {
   return `${counts.format(value)} ${units[at]}`;
 }
 
-/** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, or its digits as text. */
+/** "1 key", "2 keys": a number with its noun, which is given in plural. */
+export function counted(number, nouns) {
+  return `${exact(number)} ${number === 1 ? nouns.replace(/s$/, "") : nouns}`;
+}
+
+/** A number with all its digits; one beyond 2^53, which JSON has rounded, says so. `value`: a number, a BigInt, or digits. */
 export function exact(value) {
   if (value === null || value === undefined) return DASH;
   if (typeof value === "string") return digits.format(BigInt(value));
+  if (typeof value === "bigint") return digits.format(value);
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? `≈ ${digits.format(value)}` : digits.format(value);
 }
 
@@ -72,7 +78,8 @@ export function time(text) {
 /** How long ago, by the servers' clock; they may differ a little from each other. */
 export function ago(text) {
   if (isNever(text)) return "never";
-  const passed = (now() - new Date(text).getTime()) / 1000;
+  const exactly = (now() - new Date(text).getTime()) / 1000;
+  const passed = Math.abs(exactly) < 10 ? exactly : Math.round(exactly); // nobody reads tenths of a minute
   return passed < -SAME_SECONDS ? `in ${seconds(-passed)}` : `${seconds(Math.max(0, passed))} ago`;
 }
 
@@ -89,10 +96,4 @@ export function fromGo(text) {
     rest = rest.slice(found[0].length);
   }
   return total;
-}
-
-/** Seconds of what a person types, or what `seconds` shows: "90", "90s", "5 min", "2h", "7d"; NaN for other text. */
-export function fromHuman(text) {
-  const trimmed = text.replace(/\s+/g, "");
-  return /^[\d.]+$/.test(trimmed) ? Number(trimmed) : fromGo(trimmed);
 }

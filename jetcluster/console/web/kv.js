@@ -1,6 +1,7 @@
 // Key-value buckets as every client keeps them: a stream KV_<bucket>, a subject per key, a message per revision.
 import { Kvm, headers as newHeaders } from "./vendor/nats.js";
 import { each, readLast } from "./messages.js";
+import { isKey, keySubject, token } from "./names.js";
 import { pause } from "./part/slices.js";
 import { ApiError, js, jsAll, may, raw, session } from "./session.js";
 
@@ -8,6 +9,8 @@ const PREFIX = "KV_";
 const WRONG_LAST = new Set([10071, 10164]);
 /** Errors of an expected last sequence that is not the last. */
 const MOST_REVISIONS = 64;
+const MOST_KEYS = 1_000_000;
+/** More would not fit into a tab; the subjects of the stream, filtered, show the others. */
 const READ_MS = 30_000;
 
 /** Somebody was faster: the key is not at the revision that was expected any more. */
@@ -18,7 +21,7 @@ export class Conflict extends Error {
 }
 
 /** { name, stream, prefix, direct, mirror, config, state, info } of the stream of a bucket. */
-export function bucketOf(info) {
+function bucketOf(info) {
   const { config, state } = info;
   const origin = config.mirror?.name.startsWith(PREFIX) ? config.mirror.name : config.name;
   return {
@@ -34,32 +37,36 @@ export function bucketOf(info) {
 }
 
 export async function buckets() {
-  const streams = await jsAll("STREAM.LIST", "streams");
-  return streams.filter((one) => one.config.name.startsWith(PREFIX)).map(bucketOf);
+  return jsAll("STREAM.LIST", "streams", { pick: (one) => (one.config.name.startsWith(PREFIX) ? bucketOf(one) : null) });
 }
 
 export async function bucket(name) {
-  return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
+  return bucketOf(await js(`STREAM.INFO.${PREFIX}${token(name, "bucket")}`));
 }
 
-/** All keys, deleted ones with them, sorted: { keys: [key], kept(key) }: how many revisions. `seen(got, total)` after a page. */
+/**
+ * The keys, deleted ones with them, sorted: { keys: [key], kept(key), left }: `kept` is how many revisions, `left` how many keys
+ * there are beyond the first million. `seen(got, total)` after a page.
+ */
 export async function keysOf({ stream, prefix }, seen = () => {}) {
   const pages = [];
   let subjects = [];
+  let total = 0;
   for (;;) {
     const page = await js(`STREAM.INFO.${stream}`, { subjects_filter: `${prefix}>`, offset: subjects.length }, READ_MS);
     const counts = page.state.subjects ?? {};
     const found = Object.keys(counts);
     pages.push(counts);
+    total = page.total ?? 0;
     subjects = subjects.concat(found);
-    seen(subjects.length, page.total);
+    seen(subjects.length, total);
     await pause();
-    if (!found.length || subjects.length >= (page.total ?? 0)) break;
+    if (!found.length || subjects.length >= Math.min(total, MOST_KEYS)) break;
   }
   subjects.sort();
   await pause();
   const kept = (key) => pages.find((counts) => prefix + key in counts)?.[prefix + key];
-  return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept };
+  return { keys: subjects.map((subject) => subject.slice(prefix.length)), kept, left: Math.max(0, total - subjects.length) };
 }
 
 /** What a message of a bucket means: { key, revision, time, operation, value }. */
@@ -77,21 +84,21 @@ function entry(bucket, message) {
 
 /** The last entries of some keys. Those beyond `bytes` together are left out. */
 export async function entriesOf(bucket, keys, bytes = 0) {
-  const found = await readLast(bucket.stream, keys.map((key) => bucket.prefix + key), bytes, bucket.direct);
+  const found = await readLast(bucket.stream, keys.filter(isKey).map((key) => bucket.prefix + key), bytes, bucket.direct);
   return found.map((message) => entry(bucket, message));
 }
 
 /** The revisions of a key that are kept, the newest first. */
 export async function historyOf(bucket, key) {
   const found = [];
-  const wanted = { subject: bucket.prefix + key, batch: MOST_REVISIONS, most: MOST_REVISIONS };
+  const wanted = { subject: keySubject(bucket.prefix, key), batch: MOST_REVISIONS, most: MOST_REVISIONS };
   for await (const message of each(bucket.stream, wanted, bucket.direct)) found.push(entry(bucket, message));
   return found.reverse();
 }
 
 /** What the leader has of a key, which nobody has newer; null when it never had a value. */
 export async function current(bucket, key) {
-  const [found] = await readLast(bucket.stream, [bucket.prefix + key], 0, false);
+  const [found] = await readLast(bucket.stream, [keySubject(bucket.prefix, key)], 0, false);
   return found ? entry(bucket, found) : null;
 }
 
@@ -106,7 +113,7 @@ export async function write(bucket, key, value, { expected, operation = "PUT", t
   if (operation !== "PUT") fields.set("KV-Operation", operation);
   if (operation === "PURGE") fields.set("Nats-Rollup", "sub");
   if (ttl) fields.set("Nats-TTL", ttl);
-  const ack = (await raw(bucket.prefix + key, value, fields)).json();
+  const ack = (await raw(keySubject(bucket.prefix, key), value, fields)).json();
   if (WRONG_LAST.has(ack.error?.err_code)) throw new Conflict(key);
   if (ack.error) throw new ApiError(ack.error);
   return ack.seq;

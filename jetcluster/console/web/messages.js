@@ -25,7 +25,7 @@ function own(message, name) {
 }
 
 /** A message of an answer: { seq, id, time, subject, headers: [[name, value]], data }. */
-export function decoded(message) {
+function decoded(message) {
   const id = own(message, "Nats-Sequence");
   return {
     seq: Number(id),
@@ -38,7 +38,7 @@ export function decoded(message) {
 }
 
 /** The end of a batch: a status, and no message. */
-export function isEnd(message) {
+function isEnd(message) {
   return Boolean(message.headers?.code) && !message.headers.has("Nats-Sequence");
 }
 
@@ -140,7 +140,7 @@ export async function readOne(stream, id, direct = true) {
  * The sequence from which about `count` messages that match `subject` are left, by halving: each step is one read. Only where the
  * answers are counted, by Direct Get.
  */
-export async function startOfLast(stream, state, subject, count) {
+async function startOfLast(stream, state, subject, count) {
   // With nothing deleted it is known without a question.
   if (!subject && state.messages === state.last_seq - state.first_seq + 1) return Math.max(1, state.first_seq, state.last_seq - count + 1);
   let low = Math.max(1, state.first_seq);

@@ -4,8 +4,9 @@
 import { headers as newHeaders, nuid, sha256 } from "./vendor/nats.js";
 import { now } from "./clock.js";
 import { each, readLast } from "./messages.js";
+import { isToken, token } from "./names.js";
 import { pacer } from "./part/slices.js";
-import { ApiError, js, jsAll, may, raw, text } from "./session.js";
+import { ApiError, js, jsAll, may, raw, text, whyNot } from "./session.js";
 
 const PREFIX = "OBJ_";
 const DIGEST = "sha-256=";
@@ -15,11 +16,10 @@ const IN_FLIGHT = 8;
 const ACK_MS = 30_000;
 const LIST_BATCH = 500;
 const READ_BATCH = 8;
-const TOKEN = /^[^\s.*>]+$/;
 const encoder = new TextEncoder();
 
 /** { name, stream, stock, service, direct, config, state, info } of the stream of a bucket. */
-export function bucketOf(info) {
+function bucketOf(info) {
   const { config, state } = info;
   const name = config.name.slice(PREFIX.length);
   const has = (prefix) => (config.subjects ?? []).some((one) => one.startsWith(prefix)) || Boolean(config.mirror);
@@ -28,12 +28,11 @@ export function bucketOf(info) {
 }
 
 export async function objectBuckets() {
-  const streams = await jsAll("STREAM.LIST", "streams");
-  return streams.filter((one) => one.config.name.startsWith(PREFIX)).map(bucketOf);
+  return jsAll("STREAM.LIST", "streams", { pick: (one) => (one.config.name.startsWith(PREFIX) ? bucketOf(one) : null) });
 }
 
 export async function objectBucket(name) {
-  return bucketOf(await js(`STREAM.INFO.${PREFIX}${name}`));
+  return bucketOf(await js(`STREAM.INFO.${PREFIX}${token(name, "bucket")}`));
 }
 
 /** The objects, as `objectOf` makes them, without deleted ones; `shared`: another one names the same chunks. */
@@ -56,7 +55,7 @@ export async function objectsOf(bucket) {
 }
 
 /** An object as its metadata describe it, which anybody may have published: each field is of its type, or null for none at all. */
-export function objectOf(message, layout) {
+function objectOf(message, layout) {
   let meta;
   try {
     meta = JSON.parse(text(message.data));
@@ -83,11 +82,10 @@ export function objectOf(message, layout) {
 }
 
 /** The subject of an object's chunks. Throws for an id that would be more than one token, and so name other objects' chunks too. */
-export function chunksSubject(bucket, object) {
-  if (!TOKEN.test(object.id)) throw new Error(`the metadata of ${object.name} name no chunks: ${JSON.stringify(object.id)} is not one plain token`);
-  return object.layout === "stock" ? `$O.${bucket.name}.C.${object.id}` : `$OBJ.${bucket.name}.chunks.${object.id}`;
+function chunksSubject(bucket, object) {
+  const id = token(object.id, `chunks of ${object.name}`);
+  return object.layout === "stock" ? `$O.${bucket.name}.C.${id}` : `$OBJ.${bucket.name}.chunks.${id}`;
 }
-
 
 /**
  * Fetches an object as a Blob. `seen(bytes)` is told how far it is; `stopped()` ends it. Throws when chunks are missing, or
@@ -165,7 +163,7 @@ async function stockUpload(bucket, name, description, shared) {
   // The leader knows best whose chunks are replaced.
   const [known] = await readLast(bucket.stream, [metaSubject(bucket, name)], 0, !may(`$JS.API.STREAM.MSG.GET.${bucket.stream}`));
   const old = known && objectOf(known, "stock");
-  const chunks = old && !old.link && !old.deleted && !shared && TOKEN.test(old.id) ? chunksSubject(bucket, old) : "";
+  const chunks = old && !old.link && !old.deleted && !shared && isToken(old.id) ? chunksSubject(bucket, old) : "";
   return {
     subject: `$O.${bucket.name}.C.${id}`,
     end: async (result) => {
@@ -199,8 +197,7 @@ export function whyNoChange(bucket) {
   if (bucket.mirror) return `A mirror takes its objects from ${bucket.mirror}.`;
   if (bucket.config.sealed) return "The bucket is sealed.";
   const subjects = bucket.stock ? [`$O.${bucket.name}.C.x`, `$O.${bucket.name}.M.x`, `$JS.API.STREAM.PURGE.${bucket.stream}`] : [`$OBJ.${bucket.name}.info.x`, `$OBJ.${bucket.name}.chunks.x`, `$OBJ.${bucket.name}`];
-  const refused = subjects.find((one) => !may(one));
-  return refused ? `This user may not publish to ${refused}` : "";
+  return subjects.map(whyNot).find(Boolean) ?? "";
 }
 
 async function sent(subject, payload, headers = undefined) {

@@ -2,6 +2,7 @@
 import { createInbox, credsAuthenticator, nkeyAuthenticator, wsconnect } from "./vendor/nats.js";
 import { signal } from "./vendor/ui.js";
 import { heard } from "./clock.js";
+import { parse, stringify } from "./json.js";
 import { mayPublish, mayPublishSome } from "./permissions.js";
 
 const KEPT = "jetcluster-login";
@@ -84,6 +85,7 @@ export async function logout() {
   sessionStorage.removeItem(KEPT);
   session.value = null;
   servers = 0;
+  lastHeard.clear();
   await nc?.close();
 }
 
@@ -144,11 +146,27 @@ async function ask(nc, subject, body = "", headers = undefined, timeout = ASK_MS
   const from = performance.now();
   const wall = Date.now();
   asked.requests += 1;
-  const message = await nc.request(subject, typeof body === "string" ? body : JSON.stringify(body), { timeout, headers });
+  const message = await nc.request(subject, typeof body === "string" ? body : stringify(body), { timeout, headers });
   asked.slowest = Math.max(asked.slowest, performance.now() - from);
   const answer = message.json();
-  if (answer.ts) heard(answer.ts, wall);
+  answers.set(answer, message);
+  const told = timeOf(answer);
+  if (told) heard(told, wall);
   return answer;
+}
+
+/** When a server wrote an answer, RFC 3339; those of a list say it of each entry. */
+function timeOf(answer) {
+  const list = [answer.streams, answer.consumers].find(Array.isArray); // both are numbers in an account's figures
+  return answer.ts ?? answer.server?.time ?? list?.at(-1)?.ts;
+}
+
+const answers = new WeakMap();
+/** The message that each answer was read from. */
+
+/** An answer once more, with all digits of its whole numbers: those beyond 2^53 are BigInts. */
+export function exactly(answer) {
+  return parse(answers.get(answer).string());
 }
 
 function nc() {
@@ -160,9 +178,15 @@ export function may(subject) {
   return mayPublish(session.value?.permissions, subject);
 }
 
-/** True when the user may publish to some subject that one of `filters` matches. */
-export function maySome(...filters) {
-  return filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+/** Why the user may not publish to `subject`, or "". */
+export function whyNot(subject) {
+  return may(subject) ? "" : `This user may not publish to ${subject}.`;
+}
+
+/** Why the user may publish to no subject that one of `filters` matches, or "". */
+export function whyNone(...filters) {
+  const some = filters.some((filter) => mayPublishSome(session.value?.permissions, filter));
+  return some ? "" : `This user may not publish to ${filters.join(" or ")}.`;
 }
 
 /** Asks the JetStream API: `js("STREAM.INFO.ORDERS", { subjects_filter: ">" })`. Throws ApiError. */
@@ -181,19 +205,20 @@ const nameOf = (one) => (typeof one === "string" ? one : (one.name ?? one.config
 const LIST_TRIES = 20;
 
 /**
- * All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(found, total)` after each. The array's `missing` are the names of
- * those that did not answer. A page begins with the last entry of the one before; if it does not, something in front was deleted and
- * an entry may have slipped between both, so the list is read again.
+ * All pages of a list: `jsAll("STREAM.LIST", "streams")`; `seen(got, total)` after each. `pick(entry)` is what is kept of one,
+ * null for nothing at all. The array's `missing` are the names of those that did not answer. A page begins with the last entry
+ * of the one before; if it does not, something in front was deleted and an entry may have slipped between both, so the list is
+ * read again.
  */
-export async function jsAll(subject, field, body = {}, seen = () => {}) {
+export async function jsAll(subject, field, { body = {}, pick = (entry) => entry, seen = () => {} } = {}) {
   for (let tries = 0; tries < LIST_TRIES; tries++) {
-    const found = await pagesOf(subject, field, body, seen);
+    const found = await pagesOf(subject, field, body, pick, seen);
     if (found) return found;
   }
   throw new Error(`${subject} changes all the time`);
 }
 
-async function pagesOf(subject, field, body, seen) {
+async function pagesOf(subject, field, body, pick, seen) {
   const entries = new Map();
   const silent = new Set();
   let offset = 0;
@@ -203,12 +228,14 @@ async function pagesOf(subject, field, body, seen) {
     const part = page[field] ?? [];
     const names = new Set([...part.map(nameOf), ...(page.missing ?? [])]);
     if (before.length && !before.some((name) => names.has(name))) return null;
-    for (const one of part) entries.set(nameOf(one), one);
+    for (const one of part) entries.set(nameOf(one), pick(one));
     for (const name of page.missing ?? []) silent.add(name);
-    const found = [...entries.values()];
-    seen(found, page.total);
+    seen(entries.size, page.total);
     const end = offset + names.size;
-    if (!names.size || end >= page.total) return Object.assign(found, { missing: [...silent].filter((name) => !entries.has(name)) });
+    if (!names.size || end >= page.total) {
+      const found = [...entries.values()].filter((one) => one !== null);
+      return Object.assign(found, { missing: [...silent].filter((name) => !entries.has(name)) });
+    }
     before = names.size > 1 ? [...names] : [];
     offset = names.size > 1 ? end - 1 : end;
   }
@@ -271,8 +298,15 @@ const gathering = new Set();
 /** Called with what the connection is refused. */
 let servers = 0;
 /** How many answered the last time; 0: not asked yet. */
+const lastHeard = new Map();
+/** Servers by name, and when each has answered, of `performance.now()`. */
+const FORGOTTEN_MS = 600_000;
+/** A server that has been silent for so long is not waited for any more. */
 
-/** Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Throws when none answers: there is one at least. */
+/**
+ * Asks all servers: `sys("VARZ")` returns [{ server, data, error }], by name. Its `silent` are the names of those that do not
+ * answer now and did before. Throws when none answers: there is one at least.
+ */
 export async function sys(kind, body = {}) {
   const subject = `$SYS.REQ.SERVER.PING.${kind}`;
   if (!may(subject)) throw new Error(`this user may not publish to ${subject}`);
@@ -283,8 +317,16 @@ export async function sys(kind, body = {}) {
   if (!found.length) throw new Error(`no server answers ${subject}`);
   found.sort((a, b) => a.server.name.localeCompare(b.server.name));
   for (const one of found) if (one.server.time) heard(one.server.time, wall);
+  const silent = silentBeside(found.map((one) => one.server.name));
   if (found.every((one) => one.error && !one.data)) throw new ApiError(found[0].error);
-  return found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error }));
+  return Object.assign(found.map((one) => ({ server: one.server, data: one.data ?? one.statsz ?? {}, error: one.error })), { silent });
+}
+
+function silentBeside(names) {
+  const at = performance.now();
+  for (const name of names) lastHeard.set(name, at);
+  for (const [name, when] of lastHeard) if (at - when > FORGOTTEN_MS) lastHeard.delete(name);
+  return [...lastHeard.keys()].filter((name) => !names.includes(name));
 }
 
 export async function sysOne(id, kind, body = {}) {

@@ -80,6 +80,8 @@ class OwnerDependencies(NamedTuple):
     """Returns the payload of an advisory."""
     unused: Callable[[], None]
     """Requests the deletion of a consumer unused for its inactive_threshold; called again while it stays."""
+    unserved: Callable[[bool], None]
+    """Told that messages and readers are left after a run (True), and that it is so no more."""
     stream: str
     domain: str = ""
     replicated: bool = True

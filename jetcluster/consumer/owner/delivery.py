@@ -27,6 +27,17 @@ MOVED = "moved"
 SHUTDOWN = "shutdown"
 """Reasons for which an owner stops: the consumer is deleted, another node owns it, or this server shuts down."""
 
+REPLAY: Final = "replay"
+RATE: Final = "rate"
+PRIORITY: Final = "priority"
+ACKS: Final = "acks"
+UNREAD: Final = "unread"
+UNCONFIRMED: Final = "unconfirmed"
+"""Reasons for which a consumer sends nothing though messages and readers are there: replay_policy original,
+rate_limit_bps, priority groups, max_ack_pending; or its reader does not read, or does not answer flow control."""
+LATE_NS: Final = 1_000_000_000
+"""Time after which something that was to go on by now does not wait any more, but was forgotten."""
+
 MAX_UNCONFIRMED_MESSAGES: Final = 65_536
 MAX_UNCONFIRMED_NS: Final = 2_000_000_000
 
@@ -69,6 +80,9 @@ class Delivery(Protocol):
     @property
     def wants_messages(self) -> bool:
         """True when new messages in the stream need a `run`."""
+
+    def withheld(self, now: int) -> str:
+        """Return for which reason nothing is sent now (REPLAY to UNCONFIRMED), "" if there is none."""
 
     def start(self) -> None:
         """Begin to deliver."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from jetcluster.consumer.owner import ack_subject, acks, statuses
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
-from jetcluster.consumer.owner.delivery import Delivery
+from jetcluster.consumer.owner.delivery import ACKS, Delivery
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
 from jetcluster.consumer.state.pending import NEVER
@@ -42,7 +42,7 @@ MAX_EXHAUSTED_PER_OP: Final = 4096
 class ConsumerOwner(DeliveryContext):
     """One consumer at its owner."""
 
-    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "acks", "delivery")
+    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unserved", "acks", "delivery")
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -51,6 +51,8 @@ class ConsumerOwner(DeliveryContext):
         push = state.rules.push
         self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
         self._subscriptions: list[Subscription] = []
+        self._unserved = False
+        """True while the last run left messages and readers."""
         self._skip_at = 0
         self._paused_until = 0
         """End of the present pause in Unix nanoseconds; 0 without one."""
@@ -131,6 +133,12 @@ class ConsumerOwner(DeliveryContext):
     def push_bound(self) -> bool:
         return self.delivery.push_bound
 
+    def withheld(self, now: int) -> str:
+        """Return for which reason nothing is sent now though messages and readers are there; "" if there is none."""
+        if not self.selection.room and not self.selection.redelivery.order:
+            return ACKS
+        return self.delivery.withheld(now)
+
     def paused(self, now: int) -> bool:
         return self.state.rules.pause_until > now
 
@@ -155,6 +163,10 @@ class ConsumerOwner(DeliveryContext):
         if not self._skip_at and self._may_skip():
             self._skip_at = now + SKIP_DELAY_NS
             self.wake_at(self._skip_at)
+        unserved = self.delivery.wants_messages and not (self.selection.at_end and not self.selection.redelivery.order)
+        if unserved != self._unserved:
+            self._unserved = unserved
+            self._around.unserved(unserved)
 
     def flush(self) -> None:
         """Put acks, deliveries without acks and skips into the log, so that INFO is current."""

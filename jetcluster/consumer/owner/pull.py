@@ -61,6 +61,9 @@ class PullDelivery:
     def in_use(self) -> bool:
         return any(self._owner.bus.has_interest(request.reply) for request in self.queue)
 
+    def withheld(self, now: int) -> str:
+        return self._dispatch.withheld(now)
+
     def start(self) -> None:
         """Begin to end the requests that wait by the log: they waited at the previous owner."""
         now = self._owner.clock.time_ns()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.ack_subject import Renderer, sized
 from jetcluster.consumer.owner.context import DeliveryContext
-from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.owner.selection import head, pick
@@ -38,6 +39,7 @@ MAX_FLIGHT_BYTES: Final = 32 << 20
 """Maximum selected and not yet committed (one shipment may exceed it)."""
 MAX_BACKLOG_BYTES: Final = 8 << 20
 """Bytes that a client may have unread before its requests are put aside."""
+READERS_EXAMINED: Final = 16
 HOLD_NS: Final = 5_000_000
 """Time until requests put aside begin to return."""
 REQUESTS_PER_RETURN: Final = 256
@@ -411,6 +413,15 @@ class PullDispatch:
         pin = self.priority.assign(request, now)
         self._owner.submit(PIN, (request.group, pin))
         self._owner.wake_at(self.priority.next_deadline)
+
+    def withheld(self, now: int) -> str:
+        """See `Delivery.withheld`; of very many requests the first are examined."""
+        if self._held_until > now - LATE_NS:
+            return REPLAY
+        queue, backlog = self.queue, self._owner.bus.backlog
+        if any(backlog(request.reply) > MAX_BACKLOG_BYTES for request in islice(queue, READERS_EXAMINED)):
+            return UNREAD
+        return PRIORITY if queue.size and not queue.awake else ""
 
     # -- statuses and time ------------------------------------------------------------------------------------------
 

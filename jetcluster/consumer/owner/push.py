@@ -14,7 +14,7 @@ from typing import Final
 from jetcluster.clock import Rng
 from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.context import DeliveryContext
-from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.delivery import LATE_NS, RATE, REPLAY, UNCONFIRMED, UNREAD, Advance, Replay
 from jetcluster.consumer.owner.selection import pick
 from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
@@ -189,6 +189,15 @@ class PushDelivery:
     @property
     def wants_messages(self) -> bool:
         return self._bound and not self._held_until
+
+    def withheld(self, now: int) -> str:
+        if self._flow is not None and self._flow.left < 0:
+            return UNCONFIRMED
+        if self._owner.bus.backlog(self._rules.deliver_subject) > MAX_BACKLOG_BYTES:
+            return UNREAD
+        if self._rate is not None and self._rate.wait_until > now - LATE_NS:
+            return RATE
+        return REPLAY if self._replay is not None and self._held_until > now - LATE_NS else ""
 
     def start(self) -> None:
         rules = self._rules = self._owner.state.rules

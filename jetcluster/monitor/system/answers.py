@@ -52,6 +52,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "STATZ": {"accounts": "acc", "include_unused": "unused"},
     "JSZ": {
         **_same("offset", "limit"),
+        "stream_offset": "stream-offset",  # ours, as is the next
+        "stream_limit": "stream-limit",
         "account": "acc",
         **_same("accounts", "streams"),
         "consumer": "consumers",
@@ -92,7 +94,7 @@ def decode(body: bytes) -> Json:
     return found
 
 
-_INTEGERS = frozenset({"offset", "limit", "cid", "state", "seconds", "points"})
+_INTEGERS = frozenset({"offset", "limit", "stream_offset", "stream_limit", "cid", "state", "seconds", "points"})
 _LISTS = frozenset({("STATZ", "accounts"), ("HISTORY", "columns")})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",

@@ -40,6 +40,8 @@ class Election:
         delay = state.node.rng.uniform(*bounds)
         if state.needs_snapshot and not state.log.config.is_only(state.me):
             delay += state.config.stateless_delay
+        if (bound := state.promise.remaining) > 0.0:
+            delay = max(delay, bound + state.node.rng.uniform(*state.config.link_loss_jitter))
         when = state.now() + delay
         if not sooner or self.at is None or when < self.at:
             self.at = when
@@ -66,6 +68,9 @@ class Election:
         config = state.log.config
         if config.is_only(state.me):
             self.campaign()
+            return
+        if state.promise.binds:
+            self.schedule(state.config.retry)
             return
         if self._deferred < state.config.deferrals and not state.node.peers.may_lead(config.electorate):
             self._deferred += 1
@@ -99,6 +104,7 @@ class Election:
             and not state.engine.leading
             and state.node.health.may_vote
             and not state.has_live_leader()
+            and not state.promise.binds
             and (message.decisive if log.damaged else message.end >= (log.last_term, log.last_index))
         )
         state.send(peer, codec.encode(codec.PreVoteReply(state.term, message.term, granted)))
@@ -107,7 +113,7 @@ class Election:
         state = self._state
         if not message.granted or message.asked != self._asked or self._asked != state.term + 1:
             return
-        if state.has_live_leader():
+        if state.has_live_leader() or state.promise.binds:
             self._asked = 0
             return
         self._granted.add(peer)
@@ -118,7 +124,7 @@ class Election:
 class HandOver:
     """Leadership transfer (Raft dissertation, section 3.10): while proposals are refused the target catches up, and is
     then sent TimeoutNow. One per group, active on the leader only. `resign` gives up the leadership without a
-    successor.
+    successor, `release` the leases (`lease.py`), which bind the target.
 
     The leader first answers the proposals that it has accepted: only it knows their publishers, so a proposal that it
     has not applied when it leaves is never answered, and its publisher waits for a timeout.
@@ -126,9 +132,10 @@ class HandOver:
     An unhealthy node (`health.node_health`) transfers its groups to healthy voters, but only to one that could win at
     once: after a transfer to one that lags, the group would have no leader for longer, and perhaps no healthier one."""
 
-    def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
+    def __init__(self, state: GroupState, resign: Callable[[], None], release: Callable[[], None]) -> None:
         self._state = state
         self._resign = resign
+        self._release = release
         self.target: str | None = None
         """The successor; None while no transfer is in progress."""
         self.until: float | None = None
@@ -192,6 +199,7 @@ class HandOver:
         if flow is None or not flow.connected or state.now() >= self.until:
             self.stop()
         elif self._has_answered() and not self._told and flow.match == state.log.last_index:
+            self._release()
             state.send(self.target, codec.encode(codec.TimeoutNow(state.term)))
             self._told = True
 

@@ -30,6 +30,7 @@ from jetcluster.raft.core.changes import Changes, MayVote
 from jetcluster.raft.core.election import Election, HandOver
 from jetcluster.raft.core.engine import Outbox
 from jetcluster.raft.core.group_state import Credit, GroupState, Owner, PersistBeforeSend
+from jetcluster.raft.core.lease import Lease
 from jetcluster.raft.core.read_index import ReadRounds
 from jetcluster.raft.core.receiver import Receiver
 from jetcluster.raft.core.replicator import LedGroups, Replicator
@@ -67,8 +68,10 @@ class Group(GroupState, Outbox):
         self._shut_out: tuple[str, ...] = ()
         self.owner = Owner(self, machine, self.fail)
         self.election = Election(self, self.sync)
-        self.reads = ReadRounds(self, self.owner, self.resign)
-        self.hand_over = HandOver(self, self.resign)
+        self.lease = Lease(self, lambda: self.hand_over.target is not None)
+        self.reads_now = self.lease.serves
+        self.reads = ReadRounds(self, self.owner, self.lease, self.resign)
+        self.hand_over = HandOver(self, self.resign, self.lease.release)
         self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes, may_vote=may_vote)
         self.replicator = Replicator(self, led, self.reads, self.changes)
         self.snapshots = Snapshots(self, self.owner, self.hand_over, self.follow_config)
@@ -80,6 +83,7 @@ class Group(GroupState, Outbox):
             self.replicator,
             self.snapshots,
             self.rejoin,
+            self.lease,
             sync=self.sync,
             follow_config=self.follow_config,
             lost_leader=self.lost_leader,
@@ -202,6 +206,7 @@ class Group(GroupState, Outbox):
                 recovering=p in flows and flows[p].recovering,
                 caught_up=self.changes.has_caught_up(p),
                 silent=not self.node.peers.is_alive(p),
+                acked_index=max(flows[p].match if p in flows else 0, self.engine.matches.get(p, 0)),
             )
             for p in log.config.others(self.me)
         ]
@@ -247,6 +252,7 @@ class Group(GroupState, Outbox):
         led = self.role is Role.LEADER
         self.stopped = reason
         if led:
+            self.lease.end()
             self._resign(self.term)
             self.engine.abdicate()
             self._dropped()
@@ -279,6 +285,7 @@ class Group(GroupState, Outbox):
         self._note_leader()
         if self.engine.leading:
             self.replicator.follow_config()
+            self.lease.settle()
         elif not self.may_campaign():
             self.election.stop()
         elif self.election.at is None and not self.has_live_leader():
@@ -315,6 +322,7 @@ class Group(GroupState, Outbox):
             self.ready = False
             self.hand_over.stop()
             self.replicator.stop()
+            self.lease.end()
             self._resign(old_term)
             self._dropped()
             self.reads.fail()
@@ -332,6 +340,7 @@ class Group(GroupState, Outbox):
     def _lead(self) -> None:
         self.election.stop()
         self.reads.begin()
+        self.lease.begin()
         self._first_own = self.log.last_index
         self.refused = ""
         self.uncommitted = self.log.bytes_after(self.applied_index)
@@ -539,6 +548,7 @@ class Group(GroupState, Outbox):
     def _config_applied(self) -> None:
         self.owner.tell_members()
         if self.engine.leading:
+            self.lease.settle()
             self.changes.proceed()
 
     def on_time(self, now: float) -> None:

@@ -16,6 +16,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role, StateMachine
 from jetcluster.raft.core.engine import Engine, Outbox
 from jetcluster.raft.core.peer_progress import PeerProgress
+from jetcluster.raft.core.promise import Promise
 from jetcluster.raft.journal.log import ALL_ON_CREDIT, GroupLog
 from jetcluster.raft.membership import Config, Members, decisive
 from jetcluster.raft.node_state import NodeState
@@ -54,6 +55,7 @@ class GroupState:
         """Index up to which the two are known to be equal."""
         self.refused = ""
         """See `api.RaftGroup`."""
+        self.promise = Promise(node, log)
         self.flows: dict[str, PeerProgress] = {}
         """Progress of each other member, while this replica leads."""
         self.engine = Engine(node.me, log.config, log, node.clock, outbox, node.config.quorum_timeout)
@@ -94,6 +96,7 @@ class GroupState:
         return (
             not self.stopped
             and not self.log.damaged
+            and not self.node.journal.missing
             and self.log.unreadable <= self.applied_index  # else it could neither apply nor send that entry
             and self.log.config.has_vote(self.me)
             and not self.engine.leading

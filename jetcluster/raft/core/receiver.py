@@ -11,6 +11,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.codec import Append, Entry
 from jetcluster.raft.core.election import Election
 from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.raft.core.lease import Lease
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.core.snapshots import Rejoin, Snapshots
 from jetcluster.raft.journal.log import GroupLog
@@ -110,6 +111,7 @@ class Receiver:
         replicator: Replicator,
         snapshots: Snapshots,
         rejoin: Rejoin,
+        lease: Lease,
         *,
         sync: Callable[[], None],
         follow_config: Callable[[], None],
@@ -122,6 +124,7 @@ class Receiver:
         self._replicator = replicator
         self._snapshots = snapshots
         self._rejoin = rejoin
+        self._lease = lease
         self._sync = sync
         self._follow_config = follow_config
         self._lost_leader = lost_leader
@@ -199,7 +202,21 @@ class Receiver:
             self._state.engine.receive_vote(peer, message.term)
 
     def _on_resign(self, peer: str, message: codec.Resign) -> None:
+        if peer == self._state.engine.leader:
+            self._state.promise.end()
         self._lost_leader(peer)
+
+    def _on_lease_request(self, peer: str, message: codec.LeaseRequest) -> None:
+        state = self._state
+        if peer == state.engine.leader and state.promise.give(message):
+            state.send(peer, codec.encode(codec.LeaseGrant(state.term, message.number)))
+
+    def _on_lease_grant(self, peer: str, message: codec.LeaseGrant) -> None:
+        self._lease.on_grant(peer, message.number)
+
+    def _on_lease_released(self, peer: str, message: codec.LeaseReleased) -> None:
+        state = self._state
+        state.promise.release(message.term, message.number, by_leader=peer == state.engine.leader)
 
     def _on_rejoin_reply(self, peer: str, message: codec.RejoinReply) -> None:
         if peer == self._state.engine.leader:
@@ -225,13 +242,27 @@ class Receiver:
     def _on_timeout_now(self, peer: str, message: codec.TimeoutNow) -> None:
         if not self._state.may_campaign() or self._state.needs_snapshot or peer != self._state.engine.leader:
             return
-        if not self._election.may_stamp() or not self._state.node.health.may_vote:
+        if not self._election.may_stamp() or not self._state.node.health.may_vote or self._state.promise.binds:
             return  # a candidate votes for itself, in a higher term that deposes the leader
+        self._repeat_release(message.term)
         self._state.engine.receive_timeout_now(peer, message.term)
         if self._state.engine.transferring():
             self._election.campaign()
 
+    def _repeat_release(self, term: int) -> None:
+        """Tell the other voters that the leases of the leader of `term` are released: its own word may come later than
+        the request for their votes."""
+        state = self._state
+        number = state.promise.released(term)
+        if number is not None:
+            frame = codec.encode(codec.LeaseReleased(term, number))
+            for peer in state.peers:
+                if peer != state.me and state.node.peers.knows_leases(peer):
+                    state.send(peer, frame)
+
     def _on_vote(self, peer: str, message: codec.Vote) -> None:
+        if message.term > self._state.term and not self._state.engine.leading and self._state.promise.binds:
+            return  # nor adopt the term: the leader would step down
         if self._state.log.damaged:
             if message.term > self._state.term:
                 if message.decisive and self._state.node.health.may_vote:
@@ -377,6 +408,7 @@ class Receiver:
         codec.Reject: _on_reject,
         codec.SnapRequest: _on_snap_request,
         codec.Rejoin: _on_rejoin,
+        codec.LeaseGrant: _on_lease_grant,
     }
     """Handlers of messages of the current term at its leader, besides `Ack`."""
     _FOR_FOLLOWERS: ClassVar[dict[type[codec.Message], Handler]] = {
@@ -384,5 +416,7 @@ class Receiver:
         codec.TimeoutNow: _on_timeout_now,
         codec.Resign: _on_resign,
         codec.RejoinReply: _on_rejoin_reply,
+        codec.LeaseRequest: _on_lease_request,
+        codec.LeaseReleased: _on_lease_released,
     }
     """Handlers of messages of the current term at a replica that does not lead."""

@@ -15,8 +15,10 @@ from typing import Any, NoReturn, Protocol
 
 from jetcluster import faults, native
 from jetcluster.checksum import crc32
-from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, read_beginning, sync
+from jetcluster.errors import DiskError
+from jetcluster.files import FILE_MODE, Files, make_folder, read, read_beginning, sync
 from jetcluster.health.descriptors import SHORTAGE
+from jetcluster.records import NamedTuple
 
 SEGMENT_SUFFIX = ".wal"
 _MAX_CHUNKS = 1024  # IOV_MAX on Linux
@@ -27,6 +29,20 @@ _SLOT_BODY = struct.Struct("<Q16s")
 _SLOT_MAGIC = 0x4D4A434A  # "JCJM"
 SLOT_BYTES = 64
 """Distance between the starts of two slots."""
+
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+
+
+class MissingError(DiskError, OSError):
+    """The journal's files are not on the disk any more: what is written to them is lost when they are closed."""
+
+
+class DiskSpace(NamedTuple):
+    """The file system's free bytes, for users other than root, and its size."""
+
+    free: int
+    size: int
 
 
 def segment_numbers(directory: Path, files: Files = os) -> list[int]:
@@ -73,7 +89,13 @@ class Disk(ReadableDisk, Protocol):
 
     def read(self, number: int, offset: int, length: int) -> bytes: ...
     def delete(self, number: int) -> None: ...
-    def free_bytes(self) -> int: ...
+    def look(self, number: int) -> DiskSpace:
+        """Return the room. Raises MissingError when the folder or the segment (0: none) is not there any more, though
+        what was opened before can still be written."""
+
+    def fill_spares(self) -> None:
+        """Open again what a shortage of descriptors took. Called on the event loop; touches no disk."""
+
     def close(self) -> None: ...
 
 
@@ -95,11 +117,13 @@ class FileDisk:
         self._sync_failed = False
         make_folder(directory, files)
         self._directory_fd = self._files.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        self._numbered = _is_same(files.stat(directory), files.fstat(self._directory_fd))
+        """False on a file system whose inodes have no lasting numbers."""
         self._spare: int | None = None
         """Descriptor to close for a new segment when descriptors are short."""
         self._read_spare: int | None = None
         """The same for reading an old segment."""
-        self._fill_spares()
+        self.fill_spares()
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:016x}{SEGMENT_SUFFIX}"
@@ -111,7 +135,7 @@ class FileDisk:
             fd = self._fds[number] = self._files.open(self._path(number), flags)
         return fd
 
-    def _fill_spares(self) -> None:
+    def fill_spares(self) -> None:
         try:
             if self._spare is None:
                 self._spare = self._files.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -232,7 +256,7 @@ class FileDisk:
             return self._files.pread(fd, length, offset)
         finally:
             self._files.close(fd)
-            self._fill_spares()
+            self.fill_spares()
 
     def load(self, number: int) -> bytes:
         return read(self._path(number), self._files)
@@ -254,9 +278,23 @@ class FileDisk:
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(path)
 
-    def free_bytes(self) -> int:
-        self._fill_spares()
-        return free_bytes(self._directory, self._files)
+    def look(self, number: int) -> DiskSpace:
+        for path, fd in ((self._directory, self._directory_fd), (self._path(number), self._fds.get(number))):
+            if fd is not None and not self._is_there(path, fd):
+                raise MissingError(errno.ENOENT, "deleted, or another one is in its place", str(path))
+        found = self._files.statvfs(self._directory)
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def _is_there(self, path: Path, fd: int) -> bool:
+        """Return whether what is open is what has that name."""
+        opened = self._files.fstat(fd)
+        try:
+            named = self._files.stat(path)
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise
+        return opened.st_nlink > 0 and (not self._numbered or _is_same(named, opened))
 
     def close(self) -> None:
         for fds in (self._fds, self._plain_fds):
@@ -268,6 +306,10 @@ class FileDisk:
                 self._files.close(one)
         self._directory_fd = -1
         self._spare = self._read_spare = None
+
+
+def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
 class Mark(Protocol):

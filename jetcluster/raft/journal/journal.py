@@ -15,6 +15,7 @@ because it occurs before anything is written.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import time
@@ -28,7 +29,7 @@ from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
-from jetcluster.raft.journal.disk import Disk, Mark, NoMark
+from jetcluster.raft.journal.disk import Disk, DiskSpace, Mark, MissingError, NoMark
 from jetcluster.raft.journal.journal_state import JournalState, OpenBatch, RemovedGroups, SealedBatch
 from jetcluster.raft.journal.log import ALL_ON_CREDIT, GroupLog
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
@@ -93,7 +94,8 @@ class Journal(JournalState):
         self._kick_scheduled = False
         self._unchecked = 0
         self._low = (False, False)
-        """`full` and `scarce` as last found by `_check_space`."""
+        """`full` and `scarce` by the last look at the disk."""
+        self._looking = False
         self._top_gid = self._lives = 0
         self._old_top: int | None = 0
         """Highest group id that may have existed before this start; None: any may, until `learn_top`."""
@@ -144,7 +146,8 @@ class Journal(JournalState):
             self.groups[group.gid] = self._restore(group)
         self._begin_segment(found.last_segment + 1)
         self.restatement.step(len(self.groups))
-        self._check_space()
+        with contextlib.suppress(OSError):
+            self._found(self._disk.look(0))
         return found
 
     def _write_again(self, stretches: list[Stretch]) -> None:
@@ -424,7 +427,7 @@ class Journal(JournalState):
             log.moved(index, term, segment, offset)
         self._unchecked += batch.size
         if batch.new_segment or self._unchecked >= _SPACE_CHECK_BYTES:
-            self._check_space()
+            self._look_at_disk()
         if batch.new_segment and self._cut_later is not None:
             self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
             self._cut_later = None
@@ -471,12 +474,35 @@ class Journal(JournalState):
 
     # -- space
 
-    def _check_space(self) -> None:
+    def _look_at_disk(self) -> None:
+        """Ask the disk for its space, and whether the journal is still there. In the writer's thread, and at most one
+        question at a time: a disk that hangs holds no loop."""
         self._unchecked = 0
-        try:
-            free = self.free = self._disk.free_bytes()
-        except OSError:
-            return
+        self._disk.fill_spares()
+        if not self._looking:
+            self._looking = True
+            found: list[DiskSpace] = []
+            segment = self._syncs.segment
+            self._writer.submit(lambda: found.append(self._disk.look(segment)), functools.partial(self._looked, found))
+
+    def _looked(self, found: list[DiskSpace], error: BaseException | None) -> None:
+        self._looking = False
+        if isinstance(error, MissingError) and self.failed is None and not self._closed:
+            self._lose(error)
+        elif found and not self.missing:
+            self._found(found[0])
+
+    def _lose(self, error: MissingError) -> None:
+        """Vouch for nothing any more: writes to deleted files succeed. Who waits for a sync, to stop, goes on."""
+        self.failed, self.missing = error, f"{error.filename}: {error.strerror}"
+        self._syncs.failed = True
+        self.in_flight = 0
+        self._say_space(stuck=True)
+        self._syncs.write_refused()
+
+    def _found(self, room: DiskSpace) -> None:
+        free = self.free = room.free
+        self.disk_size = room.size
         options = self.options
         # Space that the full journal frees itself must not end `full`: the next second would bring it back.
         slack = options.node_retain_bytes if self._low[0] else 0
@@ -486,10 +512,12 @@ class Journal(JournalState):
         self._say_space(stuck=self.stuck)
 
     def housekeep(self) -> None:
-        """Check the free space, shrink idle caches, delete segments, write the durable mark; called once a second."""
+        """Look at the disk, shrink idle caches, delete segments, write the durable mark; called once a second."""
         self.sync_latency.sort()
-        self._check_space()
-        if self.synced > self._marked and self.failed is None:
+        if self.failed is not None:
+            return
+        self._look_at_disk()
+        if self.synced > self._marked:
             self._marked = self.synced
             self._writer.submit(functools.partial(self._mark.write, self.synced), _ignore)
         for log in list(self._active):
@@ -528,7 +556,7 @@ class Journal(JournalState):
     def _deleted(self, error: BaseException | None) -> None:
         """Check the space again after a deletion. A segment that could not be deleted goes at a later start."""
         if self.full and not self._closed:
-            self._check_space()
+            self._look_at_disk()
 
     def close(self) -> None:
         """Write what is queued and the durable mark, and close the files. `on_durable` is not called any more."""

@@ -159,7 +159,10 @@ class JournalState:
         self.counters = JournalCounters()
         self.groups: dict[int, GroupLog] = {}
         self.failed: BaseException | None = None
-        """The error of a failed write or sync: nothing becomes durable any more."""
+        """The error of a failed write or sync, or `MissingError`: nothing becomes durable any more."""
+        self.missing = ""
+        """Why the files on the disk are not those that this journal has open; "" while they are. It ends only with a
+        restart: what has been promised since is not on the disk."""
         self.segment = 0
         """The segment of the next record."""
         self.fresh_segment = False
@@ -172,6 +175,8 @@ class JournalState:
         """Bytes that wait for the disk."""
         self.free = 0
         """Free bytes of the file system when last checked."""
+        self.disk_size = 0
+        """Its size in bytes; 0: unknown."""
         self.full = False
         """True while publishes must be refused: the free space is at or near the reserve."""
         self.scarce = False

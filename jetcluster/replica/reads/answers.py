@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import Protocol
 
 from jetcluster.budget import BusyError, Steps
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing
@@ -16,7 +17,8 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.read.direct_get import Answer, DirectGet, Frame
+from jetcluster.stream.read.direct_get import Answer, DirectGet, Frame, refusal
+from jetcluster.stream.read.freshness import FreshnessError
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
@@ -26,6 +28,21 @@ RUN_BYTES = 8192
 """Bytes of answers to requests that came together."""
 
 _BUSY = b"NATS/1.0 503\r\n\r\n"
+
+
+class Answering(Protocol):
+    """A `Callback` that answers at once; `info`: header lines to add, None while the request's wishes are not met."""
+
+    def __call__(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, info: bytes | None = None
+    ) -> None: ...
+
+
+Demanded = Callable[[Answering, Outgoing, Origin], None]
+
+
+def _never(answering: Answering, request: Outgoing, origin: Origin) -> None:
+    raise AssertionError("a member of a queue group has demands")
 
 
 class Answers:
@@ -40,6 +57,8 @@ class Answers:
         """Searches in progress -> bytes of their requests."""
         self.answered = 0
         """Requests answered (monitoring)."""
+        self.demanded: Demanded = _never
+        """Called for a request whose body asks for a freshness; set by the member's `Demands`."""
 
     @property
     def searching(self) -> int:
@@ -54,15 +73,32 @@ class Answers:
     def refuse(self, reply: bytes) -> None:
         self._replica.bus.publish(reply, b"", b"", _BUSY)
 
-    def on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+    def refuse_with(self, reply: bytes, status: bytes, age: float | None, role: str) -> None:
+        """Refuse to a requester that asked for a freshness, with what this replica has."""
+        info = self._reader.info_of(role, age)
+        self._replica.bus.publish(reply, b"", b"", b"NATS/1.0 %b\r\n%b\r\n" % (status, info))
+
+    def reject(self, reply: bytes, error: FreshnessError) -> None:
+        ((head, _),) = refusal(error)
+        self._replica.bus.publish(reply, b"", b"", head)
+
+    def info_of(self, role: str, age: float | None) -> bytes:
+        """See `DirectGet.info_of`."""
+        return self._reader.info_of(role, age)
+
+    def on_body(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, info: bytes | None = None
+    ) -> None:
         """Answer a request that is described by its body."""
         if reply:
             try:
-                found = self._reader.open(payload, headers)
+                found = self._reader.open(payload, headers, info)
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
-            if isinstance(found, Generator):
+            if found is None:
+                self.demanded(self.on_body, (subject, reply, headers, payload), origin)
+            elif isinstance(found, Generator):
                 self._search(reply, found, len(payload))
             else:
                 self._send(reply, found)
@@ -123,23 +159,33 @@ class Answers:
             self.answered += len(answers)
             self._replica.bus.publish_answers(answers)
 
-    def by_subject(self, cut: int, *, alias: bool = False) -> Callback:
+    def by_subject(self, cut: int, *, alias: bool = False) -> Answering:
         """Return a callback for requests whose subject holds the key, from position `cut` on."""
         answer_subject = self._reader.answer_subject
         publish = self._replica.bus.publish
 
-        def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        def answer(
+            subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, info: bytes | None = None
+        ) -> None:
             if not reply:
                 return
             key = subject[cut:]
             if (b"*" in key or b">" in key) and not is_literal(key):
-                self._search(reply, self._reader.open_subject(key, payload, headers, with_pending=alias), 0)
+                if payload and info is None:
+                    self.demanded(answer, (subject, reply, headers, payload), origin)
+                    return
+                steps = self._reader.open_subject(key, payload, headers, with_pending=alias, info=info or b"")
+                self._search(reply, steps, 0)
                 return
             try:
-                ((head, body),) = answer_subject(key, payload, headers, with_pending=alias)
+                found = answer_subject(key, payload, headers, with_pending=alias, info=info)
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
+            if found is None:
+                self.demanded(answer, (subject, reply, headers, payload), origin)
+                return
+            ((head, body),) = found
             self.answered += 1
             publish(reply, body, b"", head)
 

@@ -18,8 +18,12 @@ and a majority confirms that it leads. This costs a round trip, which a read on 
 - A replica on another node than the client's, whose link to the leader may be slower, asks the stream's leader for the
   commit index (`stream.commit`). Clients whose node has no current replica meet such replicas.
 - A mirror that answers for its upstream in the same cluster asks the upstream's leader for its last sequence
-  (`stream.last`). While the upstream has no leader it answers only requests for a message by sequence that it has:
-  later messages never change that answer.
+  (`stream.last`). A request for a message by sequence that the mirror has is answered without: later messages never
+  change that answer.
+
+When no leader says, or none within PATIENCE_SECONDS, a mirror still answers those who were told of nothing that it
+lacks (`Bus.told`): reads go on when an upstream is lost with its node. A client of another node is asked for there
+(`tell`). Others wait for a leader, or for the messages on their way, and get a 503 after MAX_SECONDS.
 """
 
 from __future__ import annotations
@@ -27,11 +31,17 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Assignment
+from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.records import NamedTuple
+from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.stream.lead.answers import PubAcks
 
 if TYPE_CHECKING:
     from jetcluster.raft.api import RaftGroup
@@ -90,15 +100,48 @@ class ReadWaits:
 
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
+TOLD_METHOD = "stream.told"
 MAX_SECONDS = 2.5
 """Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
 ASK_SECONDS = 2.0
+PATIENCE_SECONDS = 0.25
+"""A question for a leader may take so long before reads are answered that need no leader."""
+UNLED_SECONDS = 1.0
+"""A mirror that found no leader of its upstream asks all nodes for one again after this time."""
+MAX_ASKED_REPLIES = 256
+"""Reply subjects of one question to another node."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_Waiting = tuple[float, Call, Call, Call]
-"""Deadline and the three calls of `ReadConfirmations.hold`."""
+_TOLD = struct.Struct("<QHH")
+_BLANK = b" "
+
+
+class Read:
+    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it."""
+
+    __slots__ = ("answer", "deadline", "give_up", "origin", "refuse", "reply", "strict", "told")
+
+    def __init__(
+        self, origin: Origin | None, reply: bytes, answer: Call, give_up: Call, refuse: Call, *, strict: bool = False
+    ) -> None:
+        self.origin, self.reply = origin, reply
+        self.answer, self.give_up, self.refuse = answer, give_up, refuse
+        self.deadline = 0.0
+        self.strict = strict
+        """It is not answered without a leader."""
+        self.told: int | None = None
+        """The last sequence that its requester was told of; None: not known yet."""
+
+
+class ToldStream(NamedTuple):
+    """A stream as `Bus.told` knows it."""
+
+    account: str
+    stream: bytes
+    created: int
+    """Unix nanoseconds."""
 
 
 async def confirmed_commit(network: Network, group: RaftGroup) -> int | None:
@@ -123,36 +166,118 @@ async def _ask(network: Network, leader: str | None, method: str, gid: int) -> i
     return int(found)
 
 
+async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Sequence[Read]) -> None:
+    """Set `told` of reads: the last sequence of the stream that PubAcks told their requesters of. Other nodes are asked
+    for their clients; unchanged where one does not say."""
+    acks = PubAcks(stream.name, domain or None)
+    found = ToldStream(stream.account, acks.stream, stream.created_ns)
+    by_origin: dict[Origin | None, list[Read]] = {}
+    for read in reads:
+        by_origin.setdefault(read.origin, []).append(read)
+    await asyncio.gather(*[_told_at(replica, found, some) for some in by_origin.values()])
+
+
+async def _told_at(replica: ReplicaState, stream: ToldStream, reads: Sequence[Read]) -> None:
+    """Do `tell` for reads of one origin."""
+    origin = reads[0].origin
+    peer = getattr(origin, "peer_id", "") if origin is not None and origin.kind == "peer" else ""
+    if not peer:
+        for read in reads:
+            read.told = replica.bus.told(read.reply, stream.stream, stream.created)
+        return
+    account = stream.account.encode()
+    head = _TOLD.pack(stream.created, len(account), len(stream.stream)) + account + stream.stream
+    for place in range(0, len(reads), MAX_ASKED_REPLIES):
+        some = reads[place : place + MAX_ASKED_REPLIES]
+        body = head + _BLANK.join([read.reply for read in some])
+        try:
+            answer = await replica.network.mesh.call(peer, TOLD_METHOD, body, PATIENCE_SECONDS)
+        except MeshError:
+            return
+        if len(answer) == len(some) * _U64.size:
+            for read, (seq,) in zip(some, _U64.iter_unpack(answer), strict=True):
+                read.told = seq
+
+
+def answer_told(bus: Callable[[str], Bus], payload: bytes) -> bytes:
+    """Answer the question of `tell` at the clients' node. Raises MeshError."""
+    try:
+        created, account_size, stream_size = _TOLD.unpack_from(payload)
+        place = _TOLD.size + account_size
+        account, stream = payload[_TOLD.size : place].decode(), payload[place : place + stream_size]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MeshError(f"malformed question: {error}") from error
+    router = bus(account)
+    replies = payload[place + stream_size :].split(_BLANK)
+    return b"".join([_U64.pack(router.told(reply, stream, created)) for reply in replies])
+
+
 class ReadConfirmations:
     """Reads that wait for a leader's confirmation."""
 
     def __init__(
-        self, clock: Clock, timers: Timers, ask: Callable[[], Awaitable[int | None]], reached: Callable[[], int]
+        self,
+        clock: Clock,
+        timers: Timers,
+        ask: Callable[[], Awaitable[int | None]],
+        reached: Callable[[], int],
+        tell: Callable[[list[Read]], Awaitable[None]] | None = None,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
-        returns the index that it has reached."""
+        returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
+        answered without a leader."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
+        self._tell = tell
         self.waits = ReadWaits(clock, timers)
-        self._coming: list[_Waiting] = []
-        self._asked: list[_Waiting] = []
+        self._coming: list[Read] = []
+        self._asked: list[Read] = []
         """The reads for which the question in progress was asked; later reads need a newer answer."""
+        self._unled: list[Read] = []
+        """Reads that wait for a leader after one was asked in vain."""
+        self._came = asyncio.Event()
+        """A read is in `_coming`."""
+        self._proof: tuple[float, int] | None = None
+        """When a leader was asked that then answered, and its answer."""
+        self._proven: float | None = None
+        self._looked = 0.0
+        """When those in `_unled` were last looked at."""
         self._task: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
 
-    def hold(self, answer: Call, give_up: Call, refuse: Call) -> None:
+    def hold(
+        self,
+        answer: Call,
+        give_up: Call,
+        refuse: Call,
+        origin: Origin | None = None,
+        reply: bytes = b"",
+        *,
+        strict: bool = False,
+    ) -> None:
         """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
-        `refuse` when no leader has answered for MAX_SECONDS or too many reads wait."""
-        if len(self._coming) + len(self._asked) >= MAX_WAITING:
+        `refuse` when no leader has answered for MAX_SECONDS or too many reads wait. `origin`, `reply`: the requester
+        and the subject of the answer. `strict`: it needs a leader in any case."""
+        if len(self._coming) + len(self._asked) + len(self._unled) >= MAX_WAITING:
             refuse()
             return
-        self._coming.append((self._clock.monotonic() + MAX_SECONDS, answer, give_up, refuse))
+        read = Read(origin, reply, answer, give_up, refuse, strict=strict)
+        read.deadline = self._clock.monotonic() + MAX_SECONDS
+        self._coming.append(read)
+        self._came.set()
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_SECONDS, self._expire)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def proven_at(self) -> float | None:
+        """The time up to which this replica provably has all that was committed; None without a proof."""
+        if self._proof is not None and self._proof[1] <= self._reached():
+            self._proven, self._proof = self._proof[0], None
+        return self._proven
 
     def advanced(self) -> None:
         """Note that the replica has advanced."""
@@ -160,48 +285,94 @@ class ReadConfirmations:
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
-        waiting = self._asked + self._coming
-        self._asked, self._coming = [], []
+        self._proof = self._proven = None
+        waiting = self._asked + self._coming + self._unled
+        self._asked, self._coming, self._unled = [], [], []
         if self._task is not None:
             self._task.cancel()
             self._task = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for _, _, _, refuse in waiting:
-            refuse()
+        for read in waiting:
+            read.refuse()
         self.waits.clear()
 
     async def _run(self) -> None:
         me = self._task
-        while self._coming and self._task is me:
+        while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
-            wanted = await self._ask()
-            asked, self._asked = self._asked, []
+            self._came.clear()
+            began = self._clock.monotonic()
+            wanted = await self._patiently()
+            if wanted is not None:
+                self._proof = began, wanted
             if wanted is None:
-                self._coming[:0] = asked
-                await asyncio.sleep(RETRY_SECONDS)
+                await self._answer_unled(self._asked)
+                self._unled += self._asked
+                self._asked = []
+                await self._pause()
             else:
+                asked, self._asked, self._unled = self._asked + self._unled, [], []
                 self._confirmed(asked, wanted)
         if self._task is me:
             self._task = None
 
-    def _confirmed(self, asked: list[_Waiting], wanted: int) -> None:
-        for _, answer, give_up, _ in asked:
+    async def _patiently(self) -> int | None:
+        """Return the leader's answer; meanwhile, reads that need none are answered after PATIENCE_SECONDS."""
+        if self._tell is None:
+            return await self._ask()
+        asking = asyncio.ensure_future(self._ask())
+        try:
+            while not (await asyncio.wait((asking,), timeout=PATIENCE_SECONDS))[0]:
+                await self._answer_unled(self._asked)
+                await self._answer_unled(self._coming)
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    async def _pause(self) -> None:
+        """Return when the leader should be asked again, or a read has come that may need none."""
+        if self._tell is None or not self._unled:
+            await asyncio.sleep(RETRY_SECONDS if self._unled else 0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_SECONDS):
+                await self._came.wait()
+        if (now := self._clock.monotonic()) - self._looked >= RETRY_SECONDS:
+            self._looked = now
+            await self._answer_unled(self._unled)
+
+    async def _answer_unled(self, reads: list[Read]) -> None:
+        """Answer those of a list whose requesters were told of nothing that this replica lacks, and remove them."""
+        if self._tell is None or not reads:
+            return
+        unknown = [read for read in reads if read.told is None and not read.strict]
+        if unknown:
+            await self._tell(unknown)
+        reached = self._reached()
+        due = [read for read in reads if read.told is not None and read.told <= reached]
+        reads[:] = [read for read in reads if read.told is None or read.told > reached]
+        for read in due:
+            read.answer()
+
+    def _confirmed(self, asked: list[Read], wanted: int) -> None:
+        for read in asked:
             if wanted <= self._reached():
-                answer()
+                read.answer()
             else:
-                self.waits.hold(wanted, answer, give_up)
+                self.waits.hold(wanted, read.answer, read.give_up)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
         self._timer = None
         now = self._clock.monotonic()
-        late = [one for one in self._asked + self._coming if one[0] <= now]
-        self._asked = [one for one in self._asked if one[0] > now]
-        self._coming = [one for one in self._coming if one[0] > now]
-        if left := self._asked + self._coming:
-            first = min(deadline for deadline, _, _, _ in left)
+        late: list[Read] = []
+        for reads in (self._unled, self._asked, self._coming):
+            late += [read for read in reads if read.deadline <= now]
+            reads[:] = [read for read in reads if read.deadline > now]
+        if left := self._unled + self._asked + self._coming:
+            first = min(read.deadline for read in left)
             self._timer = self._timers.call_later(first - now, self._expire)
-        for _, _, _, refuse in late:
-            refuse()
+        for read in late:
+            read.refuse()

@@ -13,15 +13,19 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Protocol
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
-from jetcluster.replica.reads.answers import Answers
+from jetcluster.replica.reads.answers import Answering, Answers
+from jetcluster.replica.reads.asked_stream import AskedStream, OwnStream
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
+from jetcluster.replica.reads.demands import Demands
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
+from jetcluster.stream.read import freshness
+from jetcluster.stream.read.freshness import Freshness, FreshnessError
+from jetcluster.stream.rules import STRONG, WEAK
 
 QUEUE = b"_sys_"
 LAST = "LAST"
@@ -29,6 +33,9 @@ LAST = "LAST"
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
+BY_LEADER = b"$JS.API.DIRECT_LEADER.GET."
+"""The forms of PREFIX follow, and the stream's leader answers, as if they asked for linearizable."""
+_LINEARIZABLE = Freshness(consistency=freshness.LINEARIZABLE)
 MAX_LAG_ENTRIES = 8192
 """Log entries that a follower may lag before it leaves the group."""
 LEADERLESS_SECONDS = 10.0
@@ -39,67 +46,6 @@ ARRIVAL_TURNS = 8
 takes three; flow control or a limit may keep it away."""
 TIMED_EVERY = 32
 """One of this many requests is timed; a power of two."""
-
-
-class AskedStream(Protocol):
-    """The stream that a membership answers for: the replica's own, or the upstream of a mirror."""
-
-    may_change: bool
-    """True when `allows` and `is_another` may change by themselves: every tick and request asks them then."""
-
-    @property
-    def name(self) -> str:
-        """The stream's name; asked only while `allows`."""
-
-    @property
-    def role(self) -> str:
-        """The replica's role in the statistics of answers."""
-
-    @property
-    def is_another(self) -> bool:
-        """True when the stream of that name is not the one whose messages this replica has."""
-
-    def allows(self, joined: bool) -> bool:
-        """True when this replica may answer for the stream. `joined`: it does so now."""
-
-    def confirms(self, origin: Origin, payload: bytes) -> bool:
-        """True when a leader must confirm before a request of `origin` is answered."""
-
-    async def confirmed(self) -> int | None:
-        """The index that this replica must reach before such an answer; None when no leader says."""
-
-    def reached(self) -> int:
-        """The index that this replica has reached, in the same measure."""
-
-
-class OwnStream:
-    """The stream of the replica itself."""
-
-    may_change = False
-    is_another = False
-
-    def __init__(self, replica: ReplicaState) -> None:
-        self._replica = replica
-
-    @property
-    def name(self) -> str:
-        return self._replica.assignment.name
-
-    @property
-    def role(self) -> str:
-        return "leader" if self._replica.leading else "follower"
-
-    def allows(self, joined: bool) -> bool:
-        return self._replica.machine.rules.allow_direct
-
-    def confirms(self, origin: Origin, payload: bytes) -> bool:
-        return origin.kind == "peer"
-
-    async def confirmed(self) -> int | None:
-        return await confirmed_commit(self._replica.network, self._replica.group)
-
-    def reached(self) -> int:
-        return self._replica.group.applied_index
 
 
 class Membership:
@@ -133,12 +79,19 @@ class Membership:
         self._joined_as = ""
         self._addressed: Subscription | None = None
         """The subscription to requests that name this replica."""
+        self._by_leader: list[Subscription] = []
+        """Those to requests that only the leader answers."""
         self.joining: asyncio.Task[None] | None = None
         self.waits = ReadWaits(runtime.clock, runtime.timers)
         self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
-        self.confirmations = ReadConfirmations(runtime.clock, runtime.timers, asked.confirmed, asked.reached)
-        self.queues = self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting
+        self.confirmations = ReadConfirmations(
+            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None
+        )
+        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations)
+        self.queues = (
+            self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.demands.sequences.waiting
+        )  # fmt: skip
         self._requests = 0
 
     # ---- joining and leaving
@@ -223,6 +176,7 @@ class Membership:
         self.arrivals.clear()
         self.waits.clear()
         self.confirmations.clear()
+        self.demands.clear()
 
     def stop(self) -> None:
         self.abort()
@@ -299,13 +253,48 @@ class Membership:
         here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
         sound = replica.trusted and replica.may_answer
+        self._take_leaders(replica.leading and sound and self.allowed and self._known.current)
         if not (self.allowed and self._known.current and sound) or replica.retiring:
             self._drop_addressed()
         elif self._addressed is None and self._ingest is not None:
             subject = ADDRESSED + f"{replica.assignment.name}.{self._network.name}".encode()
             self._addressed = replica.bus.subscribe(subject, self._on_addressed)
 
+    def _take_leaders(self, wanted: bool) -> None:
+        """Subscribe to, or leave, the requests that only the stream's leader answers, after a proof that it leads."""
+        if not wanted or self._ingest is None:
+            for subscription in self._by_leader:
+                self._replica.bus.unsubscribe(subscription)
+            self._by_leader.clear()
+        elif not self._by_leader:
+            whole = BY_LEADER + self._replica.assignment.name.encode()
+            by_subject, subscribe = self.answers.by_subject(len(whole) + 1), self._replica.bus.subscribe
+            self._by_leader = [
+                subscribe(whole, self._proving(self.answers.on_body)),
+                subscribe(whole + b".>", self._proving(by_subject)),
+            ]
+
+    def _proving(self, answering: Answering) -> Callback:
+        """Return `answering` wrapped so that a request is answered as if it asked for linearizable."""
+
+        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            request = subject, reply, headers, payload
+            wanted = self._wishes(request)
+            if wanted is not None:
+                self.demands.take(wanted.stricter(_LINEARIZABLE), answering, request, origin)
+
+        return receive
+
+    def _wishes(self, request: Outgoing) -> Freshness | None:
+        """The wishes of a request; None when it is refused for them."""
+        try:
+            return freshness.of(request[2], request[3]) or freshness.ANY
+        except FreshnessError as error:
+            self.answers.reject(request[1], error)
+            return None
+
     def _drop_addressed(self) -> None:
+        self._take_leaders(False)
         if self._addressed is not None:
             self._replica.bus.unsubscribe(self._addressed)
             self._addressed = None
@@ -321,7 +310,7 @@ class Membership:
 
     # ---- requests to the group
 
-    def _when_current(self, answer: Callback) -> Callback:
+    def _when_current(self, answer: Answering) -> Callback:
         """Return `answer` wrapped so that it is called once this replica has applied its known commit index, or the
         leader's where a confirmation is needed (`confirm`). Messages from an upstream, or copied from another stream,
         that are on their way into the log are awaited first: their publisher may have been acked there."""
@@ -333,7 +322,16 @@ class Membership:
                 self._hand_on(subject, reply, headers, payload)
                 return
             self._requests += 1
-            then = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
+            then: Callback = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
+            if headers:
+                wanted = self._wishes((subject, reply, headers, payload))
+                if wanted is None:
+                    return
+                if wanted.replaces_default:
+                    self.demands.take(wanted, answer, (subject, reply, headers, payload), origin)
+                    return
+                if wanted is not freshness.ANY:
+                    then = self._after_default(wanted, answer)
             if links.by_key or (ingest is not None and ingest.copied > group.applied_index):
                 request = (subject, reply, headers, payload)
                 go_on = functools.partial(current, then, *request, origin)
@@ -346,22 +344,46 @@ class Membership:
         ) -> None:
             if confirms(origin, payload):
                 request = (subject, reply, headers, payload)
+                if payload and not headers and self._taken(answer, request, origin):
+                    return
                 self.confirmations.hold(
                     functools.partial(then, *request, origin),
                     functools.partial(self._hand_on, *request),
                     functools.partial(self.answers.refuse, reply),
+                    origin,
+                    reply,
+                    strict=asked.consistency == STRONG,
                 )
                 return
             told = group.told_index
-            if told <= group.applied_index:
+            if told <= group.applied_index or asked.consistency == WEAK:
                 then(subject, reply, headers, payload, origin)
             else:
                 request = (subject, reply, headers, payload)
+                if payload and not headers and self._taken(answer, request, origin):
+                    return
                 self.waits.hold(
                     told, functools.partial(then, *request, origin), functools.partial(self._hand_on, *request)
                 )
 
         return receive
+
+    def _taken(self, answer: Answering, request: Outgoing, origin: Origin) -> bool:
+        """True for a request without headers that does not want what its stream asks for, and is taken care of."""
+        wanted = self._wishes(request)
+        if wanted is not None and not wanted.replaces_default:
+            return False  # other wishes of the body come up when it is answered
+        if wanted is not None:
+            self.demands.take(wanted, answer, request, origin)
+        return True
+
+    def _after_default(self, wanted: Freshness, answer: Answering) -> Callback:
+        """Return `answer` wrapped for a request that has wishes besides what its stream asks for."""
+
+        def then(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            self.demands.take(wanted, answer, (subject, reply, headers, payload), origin)
+
+        return then
 
     def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
         """Return `answer` wrapped like `one`, a callback of `_when_current`, which gets the first request if not all
@@ -450,7 +472,9 @@ class Reads:
     ) -> None:
         self.answers = Answers(replica, settings)
         """Answers for the replica's own stream."""
-        self.own = Membership(replica, settings.domain, OwnStream(replica), self.answers, links, ingest, self.leave)
+        self._replica = replica
+        self._stream = OwnStream(replica, settings.domain)
+        self.own = Membership(replica, settings.domain, self._stream, self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
         self.memberships = [self.own]
         if upstream is not None:
@@ -468,6 +492,7 @@ class Reads:
             member.role_changed(leading)
 
     def config_changed(self) -> None:
+        self._stream.configure()
         for member in self.memberships:
             member.config_changed()
         if not self.own.allowed:
@@ -502,3 +527,5 @@ class Reads:
             member.waits.applied(index)
             if member.confirmations.waits.waiting:
                 member.confirmations.advanced()
+            if member.demands.sequences.waiting:
+                member.demands.sequences.reached(self._replica.store.last_seq)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import BusyError, LoopBudget, Steps, exhaust
-from jetcluster.clock import Rng, Timers
+from jetcluster.clock import Clock, Rng, SystemClock, Timers
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
@@ -131,9 +131,10 @@ class Accounts:
     A peer's interest in an account that is not used here is kept without a router, which would cost kilobytes and
     subscriptions of its own that are announced to all other nodes."""
 
-    def __init__(self, rng: Rng, removals: Removals | None = None) -> None:
+    def __init__(self, rng: Rng, removals: Removals | None = None, clock: Clock | None = None) -> None:
         """Without `removals`, a peer's interest is removed in one step."""
         self._rng = rng
+        self._clock = clock or SystemClock()
         self._removals = removals
         self._routers: dict[str, Router] = {}
         self._heard: dict[str, dict[RemotePeer, Wants]] = {}
@@ -143,7 +144,7 @@ class Accounts:
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)
         if router is None:
-            router = self._routers[name] = Router(name, self._rng, self._changed)
+            router = self._routers[name] = Router(name, self._rng, self._clock, self._changed)
             if self._watch is not None:
                 self._watch(router)
             for peer, wants in self._heard.pop(name, {}).items():

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
 from jetcluster import native
-from jetcluster.clock import Rng
+from jetcluster.clock import Clock, Rng
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
@@ -32,6 +32,7 @@ from jetcluster.server.accounts.subscription import (
     Sink,
     take_origin,
 )
+from jetcluster.server.accounts.told_tables import ToldTables
 
 if TYPE_CHECKING:
     from jetcluster.server.accounts.shared_routes import MappedSubject, Shadows, SharedRoute
@@ -56,7 +57,7 @@ class Requesters(NamedTuple):
 class Router:
     """The router of one account. `interest_changed`: called as `InterestListener` defines."""
 
-    def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
+    def __init__(self, account: str, rng: Rng, clock: Clock, interest_changed: InterestChanged | None = None) -> None:
         self.account = account
         self.index: Sublist[AnySubscription, Route] = Sublist(Route)
         self.gone = GoneOwners(self.index, Route)
@@ -76,6 +77,7 @@ class Router:
         """None until another account has sent a request to this one."""
         self._shared = False
         """True when all routes are `SharedRoute`s."""
+        self._told = ToldTables(clock)
 
     # ---- subscriptions
 
@@ -221,16 +223,25 @@ class Router:
                     place += self._answer_elsewhere(route.node, messages, place, len(head))
                     continue
                 self.deliver(route, subject, b"", b"", payload, self._internal)
+                if payload and route.node is None:
+                    self._told.note(route, payload)
                 place += 1
             elif native.render_answers is not None and route is shared and isinstance(messages, list):
                 piece, count, size, names = native.render_answers(taker.mid, messages, place, len(head))
                 self._answer(taker, (piece,), count, size, names)
+                if payload:
+                    self._told.note_run(taker.owner, messages, place, count)
                 place += count
             else:
                 size = len(payload)
                 line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
                 self._answer(taker, (MSG_, subject, taker.mid, line, payload, CRLF), 1, size, len(subject))
+                if payload:
+                    self._told.note_run(taker.owner, messages, place, 1)
                 place += 1
+
+    def told(self, reply: bytes, stream: bytes, created: int) -> int:
+        return self._told.last(self._open(reply), stream, created)
 
     def _answer_elsewhere(
         self, interest: RemoteInterest, answers: Sequence[tuple[bytes, bytes]], place: int, head: int
@@ -458,6 +469,7 @@ class Router:
         handed_on = bool(queues) and queues[0].startswith(FORWARDED)
         leaves: dict[LeafPeer, list[bytes]] = {}
         if not handed_on:
+            self._told.note(route, payload)
             for callback in route.shared_callbacks:
                 callback(subject, reply, headers, payload, origin)
             for client in route.clients:
@@ -511,7 +523,7 @@ class Router:
             client = route.client
             if client is not taker:
                 if taker is not None:
-                    _take_run(taker, run, origin, failed)
+                    self._take_run(taker, run, origin, failed)
                     run = []
                 taker = client
             if client is not None:
@@ -531,7 +543,16 @@ class Router:
                 failed()
             place += 1
         if taker is not None:
-            _take_run(taker, run, origin, failed)
+            self._take_run(taker, run, origin, failed)
+
+    def _take_run(
+        self, taker: ClientSubscription, run: list[Outgoing], origin: Origin, failed: Callable[[], None]
+    ) -> None:
+        self._told.note_run(taker.owner, run, 0, len(run))
+        try:
+            taker.take_many(run, origin)
+        except Exception:  # noqa: BLE001 - as above
+            failed()
 
     @staticmethod
     def _alike(messages: Sequence[Outgoing], place: int) -> int:
@@ -551,6 +572,7 @@ class Router:
     def _deliver_one(self, peer: RemotePeer, route: Route, message: Outgoing, origin: Origin) -> None:
         subject, reply, headers, payload = message
         if len(route.shared_callbacks) == route.takers:
+            self._told.note(route, payload)
             for callback in route.shared_callbacks:
                 callback(subject, reply, headers, payload, origin)
         else:
@@ -576,10 +598,3 @@ def _bare_length(messages: Sequence[Outgoing], place: int, count: int) -> int:
 
 def _is_bare(message: Outgoing) -> bool:
     return not message[2]
-
-
-def _take_run(taker: ClientSubscription, run: Sequence[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:
-    try:
-        taker.take_many(run, origin)
-    except Exception:  # noqa: BLE001 - as above
-        failed()

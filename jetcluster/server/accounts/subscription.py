@@ -15,6 +15,7 @@ from jetcluster import native
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Valve
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+from jetcluster.server.accounts.told import Told
 
 ORIGIN = b"\x01"
 """First byte of the first entry of `queues` when a message came from a leaf link; the name of the cluster at its other
@@ -111,6 +112,8 @@ class Sink(Origin):
     headers: bool
     out_msgs: int
     out_bytes: int
+    told: Told | None = None
+    """None before its first PubAck."""
 
     def wake(self) -> None:
         """Requests a flush at the end of the loop turn; must be called before an append to an empty `out`."""

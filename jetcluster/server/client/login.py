@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.auth.authenticator import AuthError
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
 from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, OPEN, RECHECKED, ConnectionEvent
@@ -82,7 +83,7 @@ class Login:
         try:
             check_pin(certificate_of(client.transport), pins)
         except CertificateError as error:
-            log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, error)
+            log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, error, extra=FROM_STRANGERS)
             client.abort("TLS Handshake Failure")
             return False
         return True
@@ -187,7 +188,7 @@ class Login:
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
-            log.info("cid %d: authentication refused: %s", client.cid, error)
+            log.info("cid %d, %s: authentication refused: %s", client.cid, client.ip, error, extra=FROM_STRANGERS)
             # For monitoring, which shows closed connections.
             client.user = client.user or str(connect.get("user") or connect.get("nkey") or "")
             client.close(reason or "Authentication Failure", text or None)

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.net.tls_listener import TLS_HANDSHAKE_RECORD, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client.client import Client
@@ -104,6 +105,7 @@ class TlsPort(TlsListener):
         from jetcluster.config.tls import handshake_failure
 
         if not client.made:  # else the connection reports its own end
-            log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, handshake_failure(error))
+            why = handshake_failure(error)
+            log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, why, extra=FROM_STRANGERS)
             client.end_unmade("TLS Handshake Failure")
             self._clients.count_failed_handshake(client)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing, Valve
 from jetcluster.protocol.connection_states import JOINED
@@ -116,7 +117,7 @@ class LeafConnection(Connection, LeafPeer):
         self.send(self.own_info())
 
     def refuse(self, reason: str, text: str) -> None:
-        log.warning("leafnode cid %d: %s", self.cid, text)
+        log.warning("leafnode cid %d: %s", self.cid, text, extra=FROM_STRANGERS)
         self.close(reason, text)
 
     # ---- output

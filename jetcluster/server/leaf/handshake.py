@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.authenticator import AuthError, AuthResult
 from jetcluster.auth.remote_login import LoginError
 from jetcluster.config.lexer import ConfigError
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CONNECTED, OPEN, ConnectionEvent
@@ -139,7 +140,8 @@ class Handshake:
 
     def _not_secure(self, why: str) -> None:
         link = self._link
-        log.warning("leafnode cid %d, %s: TLS handshake error: %s", link.cid, host_port(link.ip, link.port), why)
+        where = host_port(link.ip, link.port)
+        log.warning("leafnode cid %d, %s: TLS handshake error: %s", link.cid, where, why, extra=FROM_STRANGERS)
         link.abort("TLS Handshake Failure")
 
     def receive_early(self, data: bytes) -> None:
@@ -182,7 +184,7 @@ class Handshake:
 
     def _peer_error(self, text: str) -> None:
         link = self._link
-        log.warning("leafnode cid %d: the other end says: %s", link.cid, text)
+        log.warning("leafnode cid %d: the other end says: %s", link.cid, text, extra=FROM_STRANGERS)
         if text.startswith("Permissions Violation"):
             return
         if "Loop detected" in text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CHECKING, JOINED, SECURING
 from jetcluster.server.client.clients import ServerParts
@@ -67,7 +68,7 @@ class LeafInput:
             return
         link.resume_reading("portion")
         if parser.error is not None:
-            log.warning("leafnode cid %d: %s", link.cid, parser.error)
+            log.warning("leafnode cid %d: %s", link.cid, parser.error, extra=FROM_STRANGERS)
             link.close(parser.error.reason, parser.error.text)
 
     def _run(self, commands: Iterator[leaf.Command], quantum: int, end: float) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.leaf.connection import LeafConnection, LinkParts
 from jetcluster.server.leaf.link import LeafLink
@@ -210,4 +211,5 @@ class LeafNodes:
 def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
     from jetcluster.config.tls import handshake_failure
 
-    log.warning("leafnode connection of %s: TLS handshake error: %s", host_port(*address), handshake_failure(error))
+    where, why = host_port(*address), handshake_failure(error)
+    log.warning("leafnode connection of %s: TLS handshake error: %s", where, why, extra=FROM_STRANGERS)

@@ -13,6 +13,7 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import LeafUserOptions
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.sublist import MAX_CACHED_BYTES
 from jetcluster.server.client.clients import ServerParts
@@ -80,7 +81,7 @@ class LeafLogins:
             work = self._parts.look_up(error)
             if work is not None:
                 self._parts.spawn(work)  # in time for the leaf node's next attempt
-            log.info("leafnode refused: %s", error)
+            log.info("leafnode refused: %s", error, extra=FROM_STRANGERS)
             return None
 
     def identify(

@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.authenticator import Authenticator
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.websocket import Rules, UpgradeRequest, places_of
@@ -251,4 +252,5 @@ def _authenticator(server: ServerState) -> Authenticator:
 def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
     from jetcluster.config.tls import handshake_failure
 
-    log.info("%s:%d - websocket TLS handshake error: %s", address[0], address[1], handshake_failure(error))
+    why = handshake_failure(error)
+    log.info("%s:%d - websocket TLS handshake error: %s", address[0], address[1], why, extra=FROM_STRANGERS)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.budget import BusyError, Job, LoopBudget, Steps
+from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.protocol import websocket
 from jetcluster.protocol.websocket import FrameWriter, HandshakeError, Rules, UpgradeRequest, WebSocketReader
 from jetcluster.server.fairness import SMALL_READ
@@ -248,7 +249,7 @@ class WebSocket(asyncio.Protocol):
         self._socket.abort()
 
     def _late(self) -> None:
-        log.info("%s - websocket handshake error: not completed in time", self._peer())
+        log.info("%s - websocket handshake error: not completed in time", self._peer(), extra=FROM_STRANGERS)
         self.drop()
 
     def _over(self) -> None:
@@ -270,7 +271,7 @@ class WebSocket(asyncio.Protocol):
             request, answer = self._judge(head, rest)
             upper = self._open_client(request)
         except HandshakeError as error:
-            log.info("%s - websocket handshake error: %s", self._peer(), error)
+            log.info("%s - websocket handshake error: %s", self._peer(), error, extra=FROM_STRANGERS)
             self._over()
             self._socket.write(websocket.refusal(error))
             self._socket.close()

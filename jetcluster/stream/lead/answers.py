@@ -35,6 +35,8 @@ class PubAcks:
         start = b"{" + name
         if domain:
             start += b',"domain":' + _quoted(domain)
+        self.stream = start + b","
+        """The beginning of each of them, by which `protocol.bus.Bus.told` knows the stream."""
         self._head = start + b',"seq":'
         start = start.replace(b"%", b"%%") + b',"seq":%d'
         self._stored = start + b"}"

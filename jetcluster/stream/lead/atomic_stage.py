@@ -390,7 +390,7 @@ class AtomicIngest:
             answers.refuse((waiting.reply,), result.error)
         elif waiting.reply and not answers.no_ack:
             ack = answers.acks.batch(result.last_seq, waiting.batch_id, result.size)
-            answers.bus.publish(waiting.reply, ack)
+            answers.bus.publish_many([(waiting.reply, ack)])
 
     def on_dropped(self, first_index: int) -> None:
         for index in [index for index in self._waiting if index >= first_index]:

@@ -377,4 +377,4 @@ class FastIngest:
         self._tell(reply, answers.flow_gap(first, seq))
 
     def _tell(self, reply: bytes, body: bytes) -> None:
-        self._answers.bus.publish(reply, body)
+        self._answers.bus.publish_many([(reply, body)])

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LEVEL: Final = 2
-"""This version's level."""
+LEVEL: Final = 3
+"""This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`); commands are those of level 2."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias, Union
 
 from jetcluster import native
 from jetcluster.budget import Steps, at_once
-from jetcluster.model import times
+from jetcluster.model import durations, times
+from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
@@ -24,6 +25,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
+from jetcluster.stream.read.freshness import ANY, FreshnessError
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]
@@ -38,7 +40,13 @@ MAX_SUBJECTS: Final = 1024
 
 
 def _status(text: bytes) -> tuple[Frame]:
+    """An answer that is a status."""
     return ((b"NATS/1.0 %b\r\n\r\n" % text, b""),)
+
+
+def refusal(error: FreshnessError) -> tuple[Frame]:
+    """The answer to a request that asks for an impossible freshness."""
+    return _status(b"408 Bad Request: " + str(error).encode())
 
 
 EMPTY_REQUEST: Final = _status(b"408 Empty Request")
@@ -82,12 +90,15 @@ class DirectGet:
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
 
     def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
-        """Returns the answer of `open` in one go."""
-        found = self.open(payload, headers)
+        """Returns the answer of `open` in one go, however fresh it is."""
+        found = self.open(payload, headers, b"")
+        assert found is not None
         return at_once(found) if isinstance(found, Generator) else found
 
-    def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
-        """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError."""
+    def open(self, payload: bytes, headers: bytes = b"", info: bytes | None = None) -> Answer | Steps[Answer] | None:
+        """Answers the endpoint with a body, or returns steps to an answer of their last moment. Raises DamagedError.
+        None: the body asks how fresh the answer must be (`freshness`). Call again with `info` once it is, which is
+        added to the answer: `info_of`, or b"" for nothing."""
         if headers:
             if not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
                 return API_LEVEL_TOO_LOW
@@ -99,16 +110,24 @@ class DirectGet:
             request = GetRequest.decode(payload)
         except MalformedRequest:
             return MALFORMED_REQUEST
+        except FreshnessError as error:
+            return refusal(error)
         if not request.selects:
             return EMPTY_REQUEST
         if request.conflicts:
             return BAD_REQUEST
+        if info is None and request.fresh is not ANY:
+            return None
         proof = self._proof() if headers and header_block.get(headers, PROOF) is not None else b""
         if request.multi_last:
-            return self._multi(request, proof)
+            found = self._multi(request, proof)
+            return _informed_after(found, info) if info else found
         answer = self._batch if request.batch else self._single
         steps = preparing(self.store, request)
-        return answer(request, proof) if steps is None else _after(steps, answer, request, proof)
+        if steps is not None:
+            found = _after(steps, answer, request, proof)
+            return _informed_after(found, info) if info else found
+        return _informed(answer(request, proof), info) if info else answer(request, proof)
 
     def plain(self, payload: bytes) -> Frame | None:
         """Answers a request that compiled code has read; None for any other. Raises DamagedError."""
@@ -133,10 +152,16 @@ class DirectGet:
         return ((b"" if request.no_hdr else self._head(message), message.payload),)
 
     def answer_subject(
-        self, subject: bytes, payload: bytes, headers: bytes = b"", *, with_pending: bool = False
-    ) -> tuple[Frame]:
+        self,
+        subject: bytes,
+        payload: bytes,
+        headers: bytes = b"",
+        *,
+        with_pending: bool = False,
+        info: bytes | None = None,
+    ) -> tuple[Frame] | None:
         """Answers the endpoint with an appended subject: its last message. `with_pending` is the LAST alias, which adds
-        the number of older messages of the subject. Raises DamagedError."""
+        the number of older messages of the subject. `info`, None: see `open`. Raises DamagedError."""
         if headers and not level_is_met(header_block.get(headers, REQUIRED_LEVEL)):
             return API_LEVEL_TOO_LOW
         no_headers = False
@@ -145,27 +170,41 @@ class DirectGet:
                 request = GetRequest.decode(payload)
             except MalformedRequest:
                 return MALFORMED_REQUEST
+            except FreshnessError as error:
+                return refusal(error)
             # nats-server accepts `{}` and unknown keys; the specification refuses any body
-            if request.given != ["no_hdr"] or request.unknown:
+            if request.unknown or request.given not in ([], ["no_hdr"]) or (not request.given and request.fresh is ANY):
                 return BAD_REQUEST
             no_headers = request.no_hdr
+            if info is None and request.fresh is not ANY:
+                return None
         if not subject:
             return BAD_REQUEST
         message = self.store.queries.last_by_subject(subject)
         if message is None:
-            return NOT_FOUND
+            return NOT_FOUND if not info else ((_with_info(NOT_FOUND[0][0], info), b""),)
         if no_headers:
-            return ((b"", message.payload),)
+            return ((b"" if not info else _with_info(b"", info), message.payload),)
         pending = self.store.count_of(message.subject) - 1 if with_pending else -1
-        return ((self._head(message, pending), message.payload),)
+        head = self._head(message, pending)
+        return ((head if not info else _with_info(head, info), message.payload),)
 
     def open_subject(
-        self, subject: bytes, payload: bytes, headers: bytes, *, with_pending: bool = False
+        self, subject: bytes, payload: bytes, headers: bytes, *, with_pending: bool = False, info: bytes = b""
     ) -> Steps[Answer]:
         """Does `answer_subject` for a wildcard, in steps, as it may take long. Raises DamagedError."""
         if subject != b">":
             yield from self.store.queries.preparing((subject,))
-        return self.answer_subject(subject, payload, headers, with_pending=with_pending)
+        found = self.answer_subject(subject, payload, headers, with_pending=with_pending, info=info)
+        assert found is not None
+        return found
+
+    def info_of(self, role: str, age: float | None) -> bytes:
+        """Header lines that say how fresh an answer is: `age`, seconds for which newer data may be missing, None for
+        unknown; the replica's role and server, and its last sequence."""
+        bound = "unknown" if age is None else durations.render(int(age * SECOND))
+        lines = b"Nats-Applied-Sequence: %d\r\nNats-Staleness: %b\r\nNats-Answered-By: %b\r\nNats-Answered-As: %b\r\n"
+        return lines % (self.store.last_seq, bound.encode(), self._server, role.encode())
 
     def _head(self, message: Msg, pending: int = -1) -> bytes:
         """The stored block, then the metadata (ADR-31)."""
@@ -283,6 +322,10 @@ class GetReply:
             raise self._trouble
         return frames
 
+    def inform(self, info: bytes) -> None:
+        """Adds header lines to the EOB."""
+        self._end = _with_info(self._end, info.replace(b"%", b"%%"))
+
     def hold(self) -> None:
         self._view.hold()
 
@@ -373,6 +416,24 @@ def _after(
 def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:
     """Adds `proof` to the header block of a status."""
     return ((answer[0][0][:-2] + proof + b"\r\n", b""),) if proof else answer
+
+
+def _informed_after(steps: Steps[Answer], info: bytes) -> Steps[Answer]:
+    return _informed((yield from steps), info)
+
+
+def _informed(answer: Answer, info: bytes) -> Answer:
+    """Adds header lines to an answer: to its end, where it has several frames."""
+    if isinstance(answer, tuple):
+        return ((_with_info(answer[0][0], info), answer[0][1]),)
+    answer.inform(info)
+    return answer
+
+
+def _with_info(block: bytes, info: bytes) -> bytes:
+    """The lines come first: a stored field of the same name must not hide them."""
+    cut = block.find(b"\r\n") + 2
+    return block[:cut] + info + block[cut:] if block else b"NATS/1.0\r\n" + info + b"\r\n"
 
 
 def _start(store: BlockStore, request: GetRequest) -> int:

@@ -14,6 +14,8 @@ from typing import Any, Final, NoReturn
 from jetcluster.errors import CallerError
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.records import dataclass
+from jetcluster.stream.read.freshness import ANY, Freshness, of_field
+from jetcluster.stream.read.freshness import FIELDS as FRESHNESS_FIELDS
 
 _U64_MAX: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 63) - 1
@@ -37,6 +39,8 @@ class GetRequest:
     up_to_seq: int = 0
     up_to_time: int | None = None
     no_hdr: bool = False
+    fresh: Freshness = ANY
+    """The freshness that the object asks for, without headers."""
     given: list[str] = field(default_factory=list)
     """Names of the fields in the object that were not null."""
     unknown: list[str] = field(default_factory=list)
@@ -44,7 +48,7 @@ class GetRequest:
 
     @classmethod
     def decode(cls, payload: bytes) -> GetRequest:
-        """Decodes a request. Raises MalformedRequest with the reason."""
+        """Decodes a request. Raises MalformedRequest with the reason, or FreshnessError."""
         try:
             # Subjects may have bytes that are not UTF-8; they are kept, so that such messages can be read.
             fields = _decode_json(payload.decode("utf-8", "surrogateescape"))
@@ -60,7 +64,10 @@ class GetRequest:
             if field is None:
                 field = _FIELDS.get(key.lower())
                 if field is None:
-                    request.unknown.append(key)
+                    if key.lower() not in FRESHNESS_FIELDS:
+                        request.unknown.append(key)
+                    elif value is not None:
+                        request.fresh = request.fresh.stricter(of_field(key.lower(), value))
                     continue
             if value is not None:
                 request.given.append(field[0])

@@ -29,6 +29,10 @@ class Group:
 
     def __init__(self) -> None:
         self.asked: list[Callable[[bool], None]] = []
+        self.leased = False
+
+    def reads_now(self) -> bool:
+        return self.leased
 
     def read_index(self, callback: Callable[[bool], None]) -> None:
         self.asked.append(callback)
@@ -122,6 +126,61 @@ async def test_whatever_is_not_plain_takes_the_general_way(payload: bytes, heade
     answer = await led.ask(payload, headers=headers)
     assert answer == GENERAL or "error" in json.loads(answer), "refused before it is asked on"
     assert led.gets.waiting == 0
+
+
+async def test_under_a_lease_requests_are_answered_as_they_come() -> None:
+    led = Led()
+    led.group.leased = True
+    payloads = [b'{"seq":1}', b'{"last_by_subj":"s.3"}', b'{"seq":4,"no_hdr":true}']
+    tasks = led.begin(*payloads)
+    await turns(2)
+    assert [task.result() for task in tasks] == [msg_get.answer(led.store, msg_get.decode(one)) for one in payloads]
+    assert not led.group.asked
+    assert (led.client.api.counters.total, led.gets.waiting) == (3, 0)
+
+
+@pytest.mark.parametrize("payload", [b'{"seq":21}', b'{"last_by_subj":"s.*"}', b'{"seq":5}', b"{"])
+async def test_under_a_lease_too_whatever_is_not_plain_takes_the_general_way(payload: bytes) -> None:
+    led = Led()
+    led.group.leased = True
+    answer = await led.ask(payload)
+    assert answer == GENERAL or "error" in json.loads(answer)
+
+
+async def test_a_replica_that_has_failed_answers_nothing_under_a_lease() -> None:
+    led = Led()
+    led.group.leased, led.replica.whole = True, False
+    assert await led.ask(b'{"seq":1}') == GENERAL
+
+
+async def test_more_than_a_turn_has_room_for_wait_for_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_gets, "TURN_BYTES", 3000)
+    led = Led()
+    led.group.leased = True
+    tasks = led.begin(*[b'{"seq":1}'] * 10)
+    await turns(1)
+    answered = sum(task.done() for task in tasks)
+    await turns()
+    assert led.gets.waiting == 10 - sum(task.done() for task in tasks) > 0
+    assert answered < 10
+    led.prove(True)
+    await asyncio.gather(*tasks)
+    assert await led.ask(b'{"seq":2}'), "the next turn has room again"
+    assert len(led.general) == 0
+
+
+async def test_one_that_comes_while_others_wait_does_not_overtake_them() -> None:
+    led = Led()
+    first = led.begin(b'{"seq":1}')
+    await turns()
+    led.group.leased = True
+    second = led.begin(b'{"seq":2}')
+    await turns()
+    assert not any(task.done() for task in first + second)
+    led.prove(True)
+    await turns()
+    led.prove(True)
+    await asyncio.gather(*first, *second)
 
 
 async def test_what_another_node_leads_takes_the_general_way() -> None:

@@ -105,6 +105,9 @@ def test_deliveries_are_filtered_only_when_something_is_denied() -> None:
         (["$JS.API.DIRECT.GET.S.a"], None, b"$JS.API.DIRECT.PEER.S.n1", False),
         (["$JS.API.DIRECT.GET.S"], None, b"$JS.API.DIRECT.PEER.S.n1", True),
         (None, ["$JS.API.DIRECT.GET.S"], b"$JS.API.DIRECT.PEER.S.n1", False),
+        (["$JS.API.DIRECT_LEADER.GET.S"], None, b"$JS.API.DIRECT_LEADER.GET.S", True),
+        (["$JS.API.DIRECT.GET.S"], None, b"$JS.API.DIRECT_LEADER.GET.S", True),
+        (["$JS.API.>"], ["$JS.API.DIRECT.GET.S.a"], b"$JS.API.DIRECT_LEADER.GET.S.a", False),
     ],
 )
 def test_other_names_of_direct_get_are_no_way_around(

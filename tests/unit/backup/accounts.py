@@ -90,9 +90,9 @@ class FakeAccount:
     def messages(self, stream: StreamSeen, wanted: Sequences) -> Iterator[StoredMessage]:
         yield from self._reading(stream.name, wanted)
 
-    def singles(self, name: str, wanted: Sequences) -> list[StoredMessage]:
+    def singles(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]:
         self.asked += wanted
-        return [found for seq in wanted if (found := self.streams[name].held.get(seq)) is not None]
+        return iter([found for seq in wanted if (found := self.streams[name].held.get(seq)) is not None])
 
     def _reading(self, name: str, wanted: Sequences) -> Iterator[StoredMessage]:
         for seq in wanted:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jetcluster.backup import plan, segment_writer
+from jetcluster.backup import plan, restore, segment_writer
+from tests.unit.backup.restoring import Transfer
 from tests.unit.backup.site import SMALL
 
 
@@ -41,3 +42,11 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of SMALL bytes, so that a few messages fill several."""
     for module in (segment_writer, plan):
         monkeypatch.setattr(module, "SEGMENT_BYTES", SMALL)
+
+
+@pytest.fixture
+def transfers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams are restored to servers in memory (`restoring.Servers`)."""
+    monkeypatch.setattr(restore, "RestoreTransfer", Transfer)
+    monkeypatch.setattr(restore, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(restore, "GONE_SECONDS", 0.01)

@@ -29,7 +29,7 @@ class Site:
         self.runs += 1
         self.account.read.clear()
         made = BackupRun(
-            self.account, self.storage, self.time, SeededRng(self.runs), self.said.append, streams
+            self.account, self.storage, self.time, SeededRng(self.runs), self.said.append, streams, self.time.advance
         )  # fmt: skip
         return made.run(keep, verify=verify, allow_empty=allow_empty)
 

@@ -94,6 +94,21 @@ def test_what_a_replica_does_not_have_is_asked_of_the_leader() -> None:
         assert server.singles == 3
 
 
+@pytest.mark.parametrize("replica", ["leader", "empty"])
+@pytest.mark.parametrize(("largest", "most"), [(1 << 20, 64), (32 << 20, 2), (1 << 30, 1)])
+def test_few_large_messages_are_in_memory_at_a_time(largest: int, most: int, replica: str) -> None:
+    """Without Direct Gets, and where a replica answers that has none."""
+    server = FakeServer(list(range(1, 301)))
+    server.direct = replica == "empty"
+    server.replica.clear()
+    with Peer(server, {"max_payload": largest}) as peer, AccountReader(ServerOptions((peer.url,))) as found:
+        messages = found.messages(seen(found), Sequences(((1, 300),)))
+        assert next(messages) == message(1)
+        assert server.singles == most
+        assert list(messages) == [message(seq) for seq in range(2, 301)]
+        assert server.singles == 300
+
+
 def test_a_mirror_that_answers_is_not_believed() -> None:
     server = FakeServer([1, 2])
     server.answering = b"COPY"
@@ -126,7 +141,7 @@ def test_requests_are_repeated_while_nobody_answers() -> None:
         server.failures = [busy, busy, busy]
         stream = seen(found)
         server.failures = [busy, busy]
-        assert found.singles("S", Sequences.of([1])) == [message(1)]
+        assert list(found.singles("S", Sequences.of([1]))) == [message(1)]
         server.failures = [busy]
         assert stream.live is not None
         assert list(found.messages(stream, stream.live)) == [message(1)]

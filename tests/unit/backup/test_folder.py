@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -61,3 +62,54 @@ def test_what_the_system_refuses_is_told(tmp_path: Path) -> None:
         storage.read("x")
     with pytest.raises(BackupStorageError, match="Is a directory"):
         FolderStorage(str(tmp_path.parent)).read(tmp_path.name)
+
+
+def test_a_file_that_vanishes_while_it_lists_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = FolderStorage(str(tmp_path))
+    for number in range(20):
+        storage.write(f"blobs/{number:02}/x", b"1")
+        storage.write(f"blobs/{number:02}/y", b"1")
+    listing, found = storage.list("blobs"), []
+    for file in listing:
+        found.append(file.path)
+        for gone in ("05/x", "06", "07/y"):
+            shutil.rmtree(tmp_path / "blobs" / gone, ignore_errors=True)
+            (tmp_path / "blobs" / gone).unlink(missing_ok=True)
+    assert len(found) >= 36 and len(set(found)) == len(found)
+    real = Path.stat
+
+    def stat_of(path: Path, **options: bool) -> os.stat_result:
+        if path.match("10/y"):
+            raise FileNotFoundError(2, "gone")
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    assert len(list(storage.list("blobs"))) == 35
+
+
+@pytest.mark.parametrize("path", ["../out", "blobs/../../out", "/etc/out", "blobs/..", "a\0b"])
+def test_no_path_leaves_the_folder(path: str, tmp_path: Path) -> None:
+    storage = FolderStorage(str(tmp_path / "backup"))
+    storage.write("blobs/ab/x", b"1")
+    (tmp_path / "out").write_bytes(b"secret")
+    for call in (
+        lambda: storage.read(path), lambda: storage.write(path, b""), lambda: storage.create(path, b""),
+        lambda: storage.delete(path), lambda: list(storage.list(path)),
+    ):  # fmt: skip
+        with pytest.raises(BackupStorageError, match="no path of a backup"):
+            call()
+    assert (tmp_path / "out").read_bytes() == b"secret"
+    assert list(storage.list("blobs"))
+
+
+def test_what_killed_processes_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    storage = FolderStorage(str(tmp_path))
+    storage.write("blobs/ab/x", b"1")
+    new, old = tmp_path / "blobs/ab/.tmp-new", tmp_path / "blobs/ab/.tmp-old"
+    for path in (new, old):
+        path.write_bytes(b"half")
+    os.utime(old, (1.0, 1.0))
+    os.utime(tmp_path / "blobs/ab/x", (1.0, 1.0))
+    storage.sweep()
+    assert new.exists() and not old.exists() and storage.read("blobs/ab/x") == b"1"
+    FolderStorage(str(tmp_path / "none")).sweep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,13 +116,29 @@ def test_only_what_nothing_needs_is_unused() -> None:
     assert plan.unused(held, [kept], [Blob.of(b"begun")]) == [Blob.of(b"old").path]
 
 
-def test_a_point_is_found_by_name_or_time() -> None:
-    names = ["20260101T000000Z", "20260102T000000Z", "20260102T000000Z-002"]
-    assert plan.chosen_point(names, "") == "20260102T000000Z-002"
-    assert plan.chosen_point(names, "20260102T000000Z") == "20260102T000000Z"
-    assert plan.chosen_point(names, "20260101T120000Z") == "20260101T000000Z"
-    assert plan.chosen_point(names, "20250101T000000Z") is None
-    assert plan.chosen_point([], "") is None
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026-01-02T00:00", "20260102T000000Z-002"), ("2026-01-02 00:00:00Z", "20260102T000000Z-002"),
+        ("2026-01-01T23:59:59", "20260101T000000Z"), ("2026-01-02T01:00+01:00", "20260102T000000Z-002"),
+        ("2026-01-02T00:59:59+01:00", "20260101T000000Z"), ("2025-12-31T23:59", None),
+        ("0999-12-31T23:59", None), ("9999-12-31T23:59Z", "20260103T120000Z"),
+    ],
+)  # fmt: skip
+def test_a_time_names_the_newest_point_that_is_not_later(text: str, found: str | None) -> None:
+    names = ["20260103T120000Z", "20260102T000000Z", "20260101T000000Z", "20260102T000000Z-002"]
+    time = plan.moment(text)
+    assert time is not None and plan.not_after(names, time) == found
+    assert plan.not_after([], time) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "latest", "yesterday", "v1", "2026-01-02", "2026-01-02T00", "20260102T000000Z", "2026-13-01T00:00",
+     "2026-01-02T25:00", "2026-01-02T00:00+99:00", "0001-01-01T00:00+10:00"],
+)  # fmt: skip
+def test_what_is_no_time(text: str) -> None:
+    assert plan.moment(text) is None
 
 
 def test_origins_are_restored_before_their_copies() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from jetcluster.backup.retention import PointCatalog
+from jetcluster.backup.retention import NoSuchPointError, PointCatalog
 from jetcluster.backup.run import AnotherAccountError
 from jetcluster.backup.verify import check_point
 from tests.unit.backup.accounts import FakeStream
@@ -124,3 +126,22 @@ def test_points_that_nobody_verified_do_not_count_for_a_run_that_verifies() -> N
     assert names[0] == first.name and names[-1] == last.name and len(names) == 4
     site.backup(keep=2, verify=True)
     assert len(PointCatalog(site.storage).names()) == 2
+
+
+def test_points_that_are_named_by_a_time_are_whole_and_not_damaged() -> None:
+    site = Site(FakeStream("S"), FakeStream("T"))
+    first, part, damaged = site.backup(), site.backup("S"), site.backup()
+    site.storage.files[damaged.path] = replace(damaged, verified=False).to_json()
+    catalog = PointCatalog(site.storage)
+    assert catalog.named("2100-01-01T00:00") == first.name == catalog.newest()
+    assert [catalog.named(one.name) for one in (first, part, damaged)] == [first.name, part.name, damaged.name]
+    for wanted, why in (
+        ("yesterday", "is no point"),
+        ("20260102T000000Z", "is no point"),
+        ("2001-01-01T00:00", "earl"),
+    ):
+        with pytest.raises(NoSuchPointError, match=f"{why}.*{first.name}, {part.name}, {damaged.name}"):
+            catalog.named(wanted)
+    site.storage.files.clear()
+    with pytest.raises(NoSuchPointError, match="there are: none"):
+        catalog.named("2100-01-01T00:00")

@@ -1,66 +1,84 @@
-"""The options of a restore; the making of streams is tested on clusters (tests/cluster/test_account_backup.py)."""
+"""Restores against an account in memory: what is looked for before a stream is deleted or made."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from jetcluster.backup.point import Blob, RestorePoint, StreamPoint
-from jetcluster.backup.restore import RestoreOptions, RestoreRefusedError, loses, loses_at_once, same_config
+from jetcluster.backup import consumers
+from jetcluster.backup.restore import RestoredStream
+from jetcluster.backup.restore_options import RestoreRefusedError, trial
+from tests.unit.backup.accounts import FakeStream
+from tests.unit.backup.restoring import Site
+
+pytestmark = pytest.mark.usefixtures("transfers")
 
 
-def stream(name: str, **config: Any) -> StreamPoint:
-    return StreamPoint(name, "then", {"name": name, **config}, {"messages": 1}, Blob.of(b""), ())
+@pytest.fixture
+def site() -> Site:
+    return Site()
 
 
-POINT = RestorePoint("20260101T000000Z", 1, 1, (stream("A"), stream("KV_a")))
+def test_a_stream_is_made_and_its_consumers_with_it(site: Site) -> None:
+    site.servers.streams.clear()
+    assert site.restore() == [RestoredStream("S", 20, consumers=1)]
+    made = site.servers.streams["S"]
+    assert made.held == site.held and made.consumers["c"]["state"]["pending"]
+    assert site.restore()[0].was_there
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"streams": ("A", "B")}, "no stream B"), ({"name": "C"}, "for one stream"),
-        ({"streams": ("A", "KV_a"), "name": "C"}, "for one stream"), ({"streams": ("A",), "subjects": ("c",)}, "--as"),
-    ],
-)  # fmt: skip
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(RestoreRefusedError, match=text):
-        RestoreOptions(**options).check(POINT)
-    RestoreOptions(streams=("A",), name="C", subjects=("c",)).check(POINT)
+def test_a_consumer_has_no_more_replicas_than_its_stream(site: Site) -> None:
+    """Servers would refuse the stream."""
+    stream = site.servers.streams["S"]
+    stream.consumers["c"]["config"]["num_replicas"] = 3
+    stream.consumers["d"] = {**stream.consumers["c"], "config": {"durable_name": "d", "num_replicas": 1}}
+    site.point = site.backup()
+    for replicas, expected in ((0, 3), (3, 3), (1, 0)):
+        site.servers.streams.clear()
+        site.restore(replicas=replicas)
+        made = {name: one["config"]["num_replicas"] for name, one in site.servers.streams["S"].consumers.items()}
+        assert made == {"c": expected, "d": 1}
 
 
-def test_the_configuration_is_the_backups_but_for_the_options() -> None:
-    one = stream("A", subjects=["a"], max_age=5, max_msgs=9, max_bytes=7, num_replicas=3, max_msgs_per_subject=2)
-    assert RestoreOptions().config(one) == one.config
-    options = RestoreOptions(streams=("A",), name="B", subjects=("b", "c"), replicas=1, no_limits=True)
-    assert options.config(one) == {
-        "name": "B", "subjects": ["b", "c"], "max_age": 0, "max_msgs": -1, "max_bytes": -1, "num_replicas": 1,
-        "max_msgs_per_subject": 2,
+def test_a_stream_is_not_deleted_if_the_servers_would_refuse_the_new_one(site: Site) -> None:
+    stream = site.servers.streams["S"]
+    stream.add(1)
+    site.servers.refused = "no suitable peers"
+    with pytest.raises(RestoreRefusedError, match="nothing was deleted: no suitable peers"):
+        site.restore(overwrite=True, replicas=5)
+    assert site.servers.streams == {"S": stream}
+    site.servers.refused = ""
+    site.servers.begun.clear()
+    assert site.restore(overwrite=True) == [RestoredStream("S", 20, consumers=1)]
+    assert site.servers.streams["S"].held == site.held
+    assert site.servers.begun == [trial({"name": "S"})["name"], "S"]
+
+
+def test_what_is_tried_asks_as_much_and_takes_no_subject() -> None:
+    config = {"name": "S", "subjects": ["a"], "max_bytes": 9, "num_replicas": 3, "placement": {}, "sealed": True}
+    found = trial(config)
+    assert found["name"] != "S" and found["subjects"] == [found["name"]]
+    assert {key: found.get(key) for key in ("max_bytes", "num_replicas", "placement", "sealed")} == {
+        "max_bytes": 9, "num_replicas": 3, "placement": {}, "sealed": None,
     }  # fmt: skip
-    assert options.renamed(one) is None
+    assert "subjects" not in trial({"name": "M", "mirror": {"name": "S"}})
 
 
-def test_the_keys_of_a_bucket_go_with_its_name() -> None:
-    one = stream("KV_a", subjects=["$KV.a.>", "other"])
-    options = RestoreOptions(streams=("KV_a",), name="KV_b")
-    assert options.config(one)["subjects"] == ["$KV.b.>", "other"]
-    renamed = options.renamed(one)
-    assert renamed is not None and (renamed.old, renamed.new) == (b"$KV.a.", b"$KV.b.")
-    assert RestoreOptions(streams=("KV_a",), name="PLAIN").renamed(one) is None
-    assert RestoreOptions(streams=("KV_a",), name="KV_a").renamed(one) is None
+def test_subjects_of_another_stream_are_seen_before_anything_is_made(site: Site) -> None:
+    site.servers.streams = {"T": FakeStream("T", subjects=["S.1"])}
+    with pytest.raises(RestoreRefusedError, match=r"S: the stream T has its subject S\.>"):
+        site.restore()
+    assert site.servers.begun == []
 
 
-def test_configurations_are_equal_whatever_servers_add() -> None:
-    one = {"name": "A", "metadata": {"_nats.level": "1", "own": "x"}}
-    assert same_config(one, {"name": "A", "metadata": {"own": "x"}})
-    assert same_config({"name": "A"}, {"name": "A", "metadata": {"_nats.ver": "2"}})
-    assert not same_config(one, {"name": "A", "metadata": {"own": "y"}})
-
-
-def test_which_streams_lose_messages() -> None:
-    assert not loses({"retention": "limits", "max_age": 0, "max_msgs": -1})
-    assert loses({"max_msgs": 5}) and not loses_at_once({"max_msgs": 5})
-    assert loses({"mirror": {"name": "A"}}) and not loses_at_once({"mirror": {"name": "A"}})
-    for config in ({"max_age": 1}, {"allow_msg_ttl": True}, {"retention": "workqueue"}, {"retention": "interest"}):
-        assert loses(config) and loses_at_once(config)
+def test_a_consumer_with_too_much_pending_is_made_with_its_ack_floor(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "MAX_CONSUMER_BYTES", 700)
+    site.servers.streams.clear()
+    site.restore()
+    made = site.servers.streams["S"].consumers["c"]
+    assert "pending" not in made["state"] and made["state"]["ack_floor"]["stream_seq"] == 3
+    assert "S: consumer c has too much pending: its ack floor alone is restored" in site.said
+    site.servers.streams.clear()
+    site.restore(no_consumers=True)
+    assert site.servers.streams["S"].consumers == {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from jetcluster.backup.folder import FolderStorage
 from jetcluster.backup.plan import StreamProgress
 from jetcluster.backup.point import Blob, RestorePoint, Segment, StreamPoint
 from jetcluster.backup.retention import PointCatalog
@@ -88,3 +90,19 @@ def test_progress_that_cannot_be_read_is_none(data: bytes) -> None:
     assert catalog.progress("S") is None
     catalog.forget_progress(["S"])
     assert catalog.progress("S") is None
+
+
+@pytest.mark.parametrize("stream", ["x" * 255, "ä" * 127, "../../points/20260101T000000Z", "S", "~", "a b", "\udcff"])
+def test_progress_of_a_stream_of_any_name_stays_in_its_folder(stream: str, tmp_path: Path) -> None:
+    storage = FolderStorage(str(tmp_path))
+    storage.write(Blob.of(b"begun").path, b"begun")
+    progress = StreamProgress("then", (Segment(Blob.of(b"begun"), 5, 6, 2, 9),), (6, "x"))
+    catalog = PointCatalog(storage)
+    catalog.note(stream, progress)
+    assert catalog.progress(stream) == progress and catalog.progress("other") is None
+    assert [file.path.count("/") for file in storage.list("partial")] == [1]
+    assert catalog.names() == []
+    assert catalog.prune(1, lambda: None) == (0, 0)  # what it has written stays
+    catalog.forget_progress([stream])
+    assert list(storage.list("partial")) == []
+    assert catalog.prune(1, lambda: None) == (0, 1)

@@ -62,7 +62,12 @@ def test_old_points_are_removed(place: Path, capsys: pytest.CaptureFixture[str])
     ("words", "code", "text"),
     [
         (["backup", "list", "/not/there"], 2, "no folder"),
-        (["backup", "verify", "DEST", "--point", "20010101T000000Z"], 1, "not later than"),
+        (["backup", "verify", "DEST", "--point", "2001-01-01T00:00"], 1, "earlier than the points; there are: 2"),
+        (["restore", "DEST", "--point", "yesterday", *NOWHERE], 1, "yesterday is no point"),
+        (["restore", "DEST", "--point", "latest", *NOWHERE], 2, "no server could be reached"),
+        (["restore", "DEST", "--skip", "T", *NOWHERE], 1, "no stream T"),
+        (["restore", "DEST", "--skip", "S", *NOWHERE], 1, "is wanted"),
+        (["restore", "DEST", "--missing", "--overwrite", *NOWHERE], 1, "left by --missing"),
         (["backup", "DEST", *NOWHERE], 2, "no server could be reached"),
         (["restore", "DEST", *NOWHERE], 2, "no server could be reached"),
         (["restore", "DEST", "--stream", "T", *NOWHERE], 1, "no stream T"),

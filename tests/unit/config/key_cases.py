@@ -11,6 +11,7 @@ from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
+from tests.signer import Operator, preload
 
 BLOCKS = {
     "": "%s",
@@ -60,6 +61,41 @@ BLOCKS = {
     "resolver": "resolver { type: full, dir: '.', %s }",
 }
 """Text around a pair of each block, by the block's path."""
+_PAIR = "tls {{ cert_file: {0}.pem, key_file: {1}.pem }}"
+_CERTS = "tls {{ certs: [ {{ cert_file: {0}.pem, key_file: {1}.pem }} ] }}"
+_CLUSTER = "cluster {{ name: c, port: 1, {} }}"
+_NKEY = "authorization { users: [ { nkey: UD466L6EBCM3YY5HEGHJANNTN4LSKTSUXTH7RILHCKEQMQHTBNLHJJXT } ] }"
+_EXPORT = "accounts {{ A {{ exports: [ {{ {}: 's.*', account_token_position: {} }} ] }} }}"
+_IMPORT = "accounts {{ A {{ imports: [ {{ {0}: {{ account: {1}, subject: {2} }} }} ] }}, {3} }}"
+_EXPORTERS = "B {{ exports: [ {{ {0}: s }}, {{ {0}: t }} ] }}, C {{ exports: [ {{ {0}: s }} ] }}"
+
+
+def _imported(kind: str, account: str = "B", subject: str = "s") -> str:
+    return _IMPORT.format(kind, account, subject, _EXPORTERS.format(kind))
+
+
+_FILES = {
+    "tls.cert_file": (_PAIR.format("cert", "key"), _PAIR.format("cert2", "key")),
+    "tls.key_file": (_PAIR.format("cert", "key"), _PAIR.format("cert", "key2")),
+    "tls.certs": (_CERTS.format("cert", "key"), _CERTS.format("cert2", "key2")),
+}
+CHANGED: dict[str, tuple[str, str]] = {
+    "resolver_preload": (preload(), preload(Operator().account("A"))),
+    **_FILES,
+    **{f"cluster.{path}": (_CLUSTER.format(old), _CLUSTER.format(new)) for path, (old, new) in _FILES.items()},
+    "tls.certs.cert_file": (_CERTS.format("cert", "key"), _CERTS.format("cert2", "key")),
+    "tls.certs.key_file": (_CERTS.format("cert", "key"), _CERTS.format("cert", "key2")),
+    "users.nkey": ("", _NKEY),
+    "accounts.imports": (f"accounts {{ A {{}}, {_EXPORTERS.format('stream')} }}", _imported("stream")),
+    "accounts.exports.account_token_position": (_EXPORT.format("service", 0), _EXPORT.format("service", 2)),
+    "accounts.exports of streams.account_token_position": (_EXPORT.format("stream", 0), _EXPORT.format("stream", 2)),
+    "accounts.imports.stream": (_imported("stream"), _imported("stream", subject="t")),
+    "accounts.imports of services.stream": (_imported("service"), _imported("service", subject="t")),
+    "accounts.imports.source.account": (_imported("stream"), _imported("stream", "C")),
+    "accounts.imports.source.subject": (_imported("stream"), _imported("stream", subject="t")),
+}
+"""By path, two texts between which a reload changes the key: of keys whose pair in key_outcomes.json is refused, or
+says what is there without it. Files: see `test_keys.files`."""
 WITHOUT_BASE = ("", "ocsp", "gateway.gateways")
 """Blocks that are refused when they are empty, or that have no text around them."""
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from jetcluster.cli import flags
+from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.keys import KEYS
 from jetcluster.config.reader import HONOURED, INERT, REFUSED, Key
+from scripts.config_page import NO, YES, reload_of
 from testkit.certificates import make_certificate
-from tests.unit.config.key_cases import BLOCKS, load, outcome
+from tests.unit.config.key_cases import BLOCKS, CHANGED, load, outcome
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -32,6 +35,8 @@ def pinned(block: str, key: Key) -> list[dict[str, str | list[str]]]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     make_certificate(folder)
+    for name in ("cert", "key"):
+        shutil.copy(folder / f"{name}.pem", folder / f"{name}2.pem")
     return folder
 
 
@@ -42,12 +47,24 @@ def test_a_key_does_what_it_did(block: str, files: Path, monkeypatch: pytest.Mon
         assert outcome(block, pair) == found, pair
 
 
-def test_what_a_reload_refuses_is_in_the_row() -> None:
+def test_the_page_says_what_a_reload_does() -> None:
+    """The sample of each key changes it in a running server's options, is refused there, or says nothing new."""
     for block, key in EACH:
-        if block.startswith("leafnodes.authorization"):
-            continue  # the row of the whole block says so
-        told = key.fixed or key.bound or "elow" in key.note
-        assert told or not any("fixed" in found for found in pinned(block, key)), (block, key.names)
+        said, outcomes = reload_of(block, key), [found for found in pinned(block, key) if "refused" not in found]
+        place = (block, key.names, said)
+        if said == NO:
+            assert all("reload" not in found for found in outcomes), place
+        elif said.startswith(YES):
+            assert ";" in said or all("fixed" not in found for found in outcomes), place
+        sampled = any("reload" in found for found in outcomes)
+        assert said != YES or sampled or f"{block}.{key.names[0]}".lstrip(".") in CHANGED, place
+
+
+@pytest.mark.parametrize("path", CHANGED)
+def test_a_reload_changes_what_the_samples_do_not(path: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    old, new = (load(text)[0] for text in CHANGED[path])
+    assert described(changed_fields(old, new), old, new), path
 
 
 def test_each_key_is_pinned_under_each_of_its_names() -> None:

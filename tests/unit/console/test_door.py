@@ -157,6 +157,44 @@ async def test_no_change_is_executed_untold(
     assert [text.split(" - console: ")[1] for text in caplog.messages if "STREAM.DELETE" in text] == ["STREAM.DELETE.S"]
 
 
+async def test_reads_that_change_something_elsewhere_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By their answer, by the report of a traced message, by a mapping of their subject."""
+    caplog.set_level("INFO", logger="jetcluster.server")
+    mapped = 'mappings: { "$JS.API.STREAM.INFO.X": "changed", "short.*": "$JS.API.STREAM.DELETE.$1" }\n'
+    traced = b"NATS/1.0\r\nNats-Trace-Dest: changed\r\n\r\n"
+    flood = [b"PUB junk 0\r\n\r\n"] * (MAX_LINES + 1)
+    async with node_of(tmp_path, CONSOLE + mapped) as node, raw(node) as connection:
+        node.server.account("$G").subscribe(b"changed", lambda *_: None)
+        node.server.account("$G").subscribe(b"mine.>", lambda *_: None)
+        assert await enter(connection, headers=True) == "PONG"
+        commands = [
+            *flood,
+            b"SUB own.* 1\r\nSUB mine.1 2\r\n",
+            b"PUB $JS.API.INFO _INBOX.a 0\r\n\r\n",
+            b"PUB $JS.API.STREAM.LIST own.a 0\r\n\r\n",
+            b"PUB $JS.API.STREAM.INFO.S changed 0\r\n\r\n",
+            b"PUB $JS.API.STREAM.INFO.S $JS.API.STREAM.PURGE.S 0\r\n\r\n",
+            b"PUB $JS.API.STREAM.LIST mine.1 0\r\n\r\n",
+            b"HPUB $JS.API.INFO %d %d\r\n%b\r\n" % (len(traced), len(traced), traced),
+            b"PUB $JS.API.STREAM.INFO.X 0\r\n\r\n",
+            b"PUB short.S 0\r\n\r\n",
+        ]
+        await connection.send_bytes(b"".join(commands) + b"nonsense\r\n")
+        with contextlib.suppress(TypeError):
+            while True:
+                await heard(connection)
+    told = [text.split(" - console: ")[1] for text in caplog.messages if " - console: " in text]
+    assert [text for text in told if "junk" not in text] == [
+        "reads $JS.API.STREAM.INFO.S, answer to changed",
+        "reads $JS.API.STREAM.INFO.S, answer to $JS.API.STREAM.PURGE.S",
+        "reads $JS.API.STREAM.LIST, answer to mine.1",
+        "reads $JS.API.INFO, report to changed",
+        "reads $JS.API.STREAM.INFO.X, mapped",
+        "publishes to short.S, 0 bytes, mapped",
+        "and 1 publishes more in 10 s",
+    ]
+
+
 async def test_monitoring_shows_what_it_is_and_its_port_counts_it_no_more(tmp_path: Path) -> None:
     async with node_of(tmp_path, CONSOLE) as node, raw(node) as connection:
         assert await enter(connection, name="jetcluster console") == "PONG"

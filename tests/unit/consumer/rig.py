@@ -119,10 +119,18 @@ class OwnedConsumer:
         self.log: list[tuple[int, Value]] = []
         """Everything applied."""
         self.unused = 0
+        self.unserved: list[bool] = []
+        """What the owner said of messages and readers that are left."""
 
     def make_owner(self, **around: Any) -> None:
         own = OwnerDependencies(
-            messages=self.node.store, turns=self, clock=self.time, unused=self._unused, stream="S", **around
+            messages=self.node.store,
+            turns=self,
+            clock=self.time,
+            unused=self._unused,
+            unserved=self.unserved.append,
+            stream="S",
+            **around,
         )
         self.owner = ConsumerOwner(self.node.state(), own)
 

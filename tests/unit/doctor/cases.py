@@ -21,6 +21,8 @@ from jetcluster.doctor.facts import (
     RefusalFacts,
     Remote,
     ReplicaFacts,
+    ReservationFacts,
+    ReservingStream,
     ServerFacts,
     StateFetch,
     StreamFacts,
@@ -86,6 +88,10 @@ def account(**changed: Any) -> AccountFacts:
     return replace(AccountFacts("n1", "A"), **changed)
 
 
+def reserving(reserved: int, limit: int = 100) -> tuple[ReservationFacts, ...]:
+    return (ReservationFacts("max_file", limit, reserved, (ReservingStream("S", reserved // 3, 3),)),)
+
+
 def machine(**changed: Any) -> MachineFacts:
     usual = MachineFacts("n1", clock_synchronized=True, clock_source="the kernel", store="/data")
     return replace(usual, **changed)
@@ -137,6 +143,7 @@ def _servers() -> list[Case]:
         ("JC124", server(certificates=(Certificate("c", 9e4),)), server(certificates=(Certificate("c", 5e6),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub._replace(connected=True),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub,), uptime=5.0)),
+        ("JC126", trouble("deleted"), trouble("journal")),
     ]  # fmt: skip
     return [*troubles, *(Case(code, look_at_server, fires, not_so) for code, fires, not_so in rows)]
 
@@ -229,16 +236,26 @@ def _consumers() -> list[Case]:
         ("JC401", consumer(waiting=1), consumer(waiting=1, pending=0)),
         ("JC401", consumer(waiting=1), consumer(waiting=1, paused=9.0)),
         ("JC401", consumer(waiting=1), consumer(waiting=1, ack_pending=10, max_ack_pending=10)),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="replay")),
+        ("JC401", consumer(push=True, bound=True), consumer(push=True, bound=True, withheld="rate")),
+        ("JC401", consumer(waiting=1, in_flight=5), consumer(waiting=1, withheld="priority")),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="acks")),
+        ("JC401", consumer(waiting=1), consumer(waiting=1, withheld="unread")),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=10)),
         ("JC402", consumer(ack_pending=10, max_ack_pending=10), consumer(ack_pending=9, max_ack_pending=9, pending=0)),
-        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=6.0), consumer(ack_pending=10)),
-        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=3.0)),
+        ("JC402", consumer(ack_pending=10, max_ack_pending=10, acked=31.0), consumer(ack_pending=10)),
+        ("JC402", consumer(ack_pending=9, max_ack_pending=9), consumer(ack_pending=9, max_ack_pending=9, acked=29.0)),
         ("JC403", consumer(paused=60.0), consumer()),
         ("JC404", consumer(ack_pending=10, redelivered=10), consumer(ack_pending=11, redelivered=10)),
         ("JC404", consumer(ack_pending=10, redelivered=10, acked=3.0), consumer(ack_pending=9, redelivered=9)),
         ("JC405", consumer(oldest=301.0), consumer(oldest=299.0)),
-        ("JC405", consumer(oldest=301.0, push=True, delivered=400.0), consumer(oldest=301.0, delivered=200.0)),
+        ("JC405", consumer(oldest=301.0, delivered=400.0), consumer(oldest=301.0, delivered=200.0)),
+        ("JC405", consumer(oldest=301.0), consumer(oldest=301.0, push=True)),
         ("JC406", consumer(exhausted=1), consumer()),
+        ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=299.0, push=True)),
+        ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=301.0, push=True, bound=True)),
+        ("JC408", consumer(waiting=1, withheld="unread"), consumer(waiting=1, withheld="replay")),
+        ("JC408", consumer(push=True, bound=True, withheld="unconfirmed"), consumer(push=True, bound=True)),
     ]  # fmt: skip
     return [Case(code, look_at_consumer, fires, not_so) for code, fires, not_so in rows]
 
@@ -265,6 +282,8 @@ def _configurations() -> list[Case]:
         ("JC509", account(storage=90, max_storage=100), account(storage=90)),
         ("JC509", account(memory=90, max_memory=100), account(memory=80, max_memory=100)),
         ("JC509", account(streams=9, max_streams=10), account(streams=8, max_streams=10)),
+        ("JC512", account(reservations=reserving(90)), account(reservations=reserving(80))),
+        ("JC512", account(reservations=reserving(90)), account(reservations=reserving(90, -1))),
     ]
     machines: list[tuple[str, Any, Any]] = [
         ("JC510", machine(problem="line 3: no such key"), machine()),

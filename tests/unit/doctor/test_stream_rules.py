@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetcluster.doctor.facts import StateFetch
 from jetcluster.doctor.stream_rules import look_at_stream
-from tests.unit.doctor.cases import replica, stream
+from tests.unit.doctor.cases import replica, stream, upstream
 
 
 def test_a_well_stream_has_none() -> None:
@@ -28,3 +28,11 @@ def test_a_stream_without_a_leader() -> None:
     (found,) = look_at_stream(stream(leading=False, leader="", present=1))
     assert found.why.startswith("Seen by n1: 1 of its 3 replicas are there, 2 are needed.")
     assert found.subject.server == "", "each of its servers sees the same"
+
+
+def test_a_silent_upstream_is_told_with_its_last_answer() -> None:
+    (found,) = look_at_stream(stream(upstreams=upstream(silent=12.0, error="stream not found")))
+    assert found.what == "S mirrors U, of which nothing is heard for 12 s"
+    assert found.why.endswith(", or it was deleted. Its last answer: stream not found")
+    (found,) = look_at_stream(stream(upstreams=upstream(silent=-1.0)))
+    assert found.what == "S mirrors U, of which nothing was heard since this server leads"

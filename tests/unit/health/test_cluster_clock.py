@@ -31,6 +31,9 @@ class Wall:
     def monotonic(self) -> float:
         return self.time.monotonic() - self.booted
 
+    def uptime(self) -> float:
+        return self.monotonic()
+
     def time_ns(self) -> int:
         return self.time.time_ns() + int(self.ahead * SECOND)
 

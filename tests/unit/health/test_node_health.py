@@ -39,8 +39,8 @@ def test_the_table_of_verdicts(aspect: Aspect) -> None:
     rig.reasons[aspect] = "broken"
     rig.look()
     assert not rig.health.well
-    assert rig.health.may_vote is (aspect is not Aspect.JOURNAL)
-    assert rig.health.may_answer is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
+    assert rig.health.may_vote is (aspect not in (Aspect.JOURNAL, Aspect.DELETED))
+    assert rig.health.may_answer is (aspect not in (Aspect.JOURNAL, Aspect.DELETED, Aspect.STORE))
     assert rig.health.reasons == [f"{aspect.value}: broken"]
 
 

@@ -161,14 +161,15 @@ class Rig:
         return config
 
     def send(
-        self, *seqs: int, subject: bytes = b"up", headers: bytes = b"", skip: int = 0, pending: int = 0, tries: int = 1
-    ) -> int:
+        self, *seqs: int, subject: bytes = b"up", headers: bytes = b"", skip: int = 0, pending: int = 0, tries: int = 1,
+        sent_ns: int = 10**18,
+    ) -> int:  # fmt: skip
         """Deliveries; `skip` of them were lost before. How many takers the last one found."""
         found = 0
         self.dseq += skip
         for seq in seqs:
             self.dseq += 1
-            reply = b"$JS.ACK.UP.C.%d.%d.%d.%d.%d" % (tries, seq, self.dseq, 10**18 + seq, pending)
+            reply = b"$JS.ACK.UP.C.%d.%d.%d.%d.%d" % (tries, seq, self.dseq, sent_ns + seq, pending)
             found = self.bus.arrive(self.deliver, subject, reply, headers, b"%d" % seq)
         return found
 

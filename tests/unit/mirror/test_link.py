@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.mirror import inflow
 from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.model.times import rfc3339
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.stream.log import commands
 from jetcluster.stream.rules import link_key
@@ -271,12 +272,34 @@ def test_a_mirror_goes_on_with_an_upstream_from_its_archive(rig: Rig) -> None:
     rig.take(1, 2)
     rig.begin_again()
     rig.inform(50, created="2027-01-01T00:00:00Z")
-    same = {"subject": "up", "seq": 2, "time": "2001-09-09T01:46:40.000000002Z", "data": "Mg=="}
-    rig.answer("MSG.GET", {"message": same})
+    rig.answer("MSG.GET", told(2, b"2"))
     rig.accept(delivered=2)
     rig.commit()
     rig.take(3)
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
+
+
+def mirrored(answer: dict[str, Any], headers: bytes, **config: Any) -> str:
+    """Plays a mirror whose upstream was created anew and answers the question for message 2; returns the error."""
+    rig = begun(mirror={"name": "UP", **config})
+    rig.live()
+    rig.take(1, 2, headers=headers)
+    rig.begin_again()
+    rig.inform(50, created="2027-01-01T00:00:00Z")
+    rig.answer("MSG.GET", answer)
+    return rig.error
+
+
+@pytest.mark.parametrize("headers", [b"", block("A: 1"), block("A: 1", "Nats-Expected-Stream: UP")])
+def test_a_mirror_compares_headers_and_time_too(headers: bytes) -> None:
+    assert mirrored(told(2, b"2", headers), headers) == ""
+    for other in (told(2, b"2", block("A: 2")), told(2, b"2", headers, "2001-09-09T01:46:41Z"), told(2, b"1", headers)):
+        assert "created again" in mirrored(other, headers)
+
+
+def test_a_mirror_that_transforms_subjects_knows_its_restored_upstream() -> None:
+    transforms = [{"src": "up", "dest": "down"}]
+    assert mirrored(told(2, b"2"), b"", subject_transforms=transforms) == ""
 
 
 @pytest.mark.parametrize("config", [MIRROR, SOURCE])
@@ -374,13 +397,25 @@ def test_a_source_that_is_known_by_its_messages_alone() -> None:
     assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
 
 
-def restored(answer: dict[str, Any]) -> str:
+TAKEN = 1_700_000_000
+"""Seconds since 1970 at which the rig's clock begins."""
+
+
+def told(
+    seq: int, payload: bytes, headers: bytes = b"", time: str = "2001-09-09T01:46:40.00000000%dZ"
+) -> dict[str, Any]:
+    """A message of the upstream, as STREAM.MSG.GET tells it."""
+    encoded = {"hdrs": base64.b64encode(headers).decode(), "data": base64.b64encode(payload).decode()}
+    return {"message": {"subject": "up", "seq": seq, "time": time % seq if "%" in time else time, **encoded}}
+
+
+def restored(answer: dict[str, Any], headers: bytes = b"") -> str:
     """Plays a source that was restored, and its upstream, which answers the question for message 6; returns where the
     link begins."""
     rig = Rig(subjects=["x"], sources=[{"name": "UP"}])
     rig.links.begin()
     rig.live()
-    rig.take(4, 6)
+    rig.take(4, 6, headers=headers)
     rig.links.end()
     rig.configure(subjects=["x"])
     rig.configure(subjects=["x"], sources=[{"name": "UP"}])
@@ -395,11 +430,26 @@ def restored(answer: dict[str, Any]) -> str:
 
 
 def test_a_restored_source_goes_on_at_its_restored_upstream() -> None:
-    data = base64.b64encode(b"6").decode()
-    assert restored({"message": {"seq": 6, "subject": "up", "data": data}}) == "by_start_sequence 7"
-    assert restored({"message": {"seq": 6, "subject": "up", "data": "NQ=="}}) == "all "
-    assert restored({"message": {"seq": 6, "subject": "other", "data": data}}) == "all "
+    other = told(6, b"6")
+    other["message"]["subject"] = "other"
+    assert restored(told(6, b"6")) == "by_start_sequence 7"
+    assert restored(told(6, b"5")) == "all "
+    assert restored(other) == "all "
     assert restored({"error": {"code": 404, "err_code": 10037, "description": "no message found"}}) == "all "
+
+
+@pytest.mark.parametrize("headers", [b"", block("A: 1"), block("A: 1", "Nats-Msg-Id: 9", "B: 2"), block()])
+def test_headers_tell_whether_a_restored_upstream_has_the_message(headers: bytes) -> None:
+    assert restored(told(6, b"6", headers), headers) == "by_start_sequence 7"
+    assert restored(told(6, b"6", block("A: 2")), headers) == "all "
+    if headers.count(b"\r\n") > 2:
+        assert restored(told(6, b"6"), headers) == "all "
+
+
+def test_a_message_that_is_later_than_its_copy_is_another_one() -> None:
+    """Other messages of a new upstream may be equal, such as those of a heartbeat."""
+    for time, found in ((TAKEN + 50, "by_start_sequence 7"), (TAKEN + 70, "all ")):
+        assert restored(told(6, b"6", time=rfc3339(time * 10**9))) == found
 
 
 # ---- numbers that cannot be

@@ -57,6 +57,20 @@ def test_a_cut_is_seen_in_the_lag_and_once_in_the_log() -> None:
     assert silence(rig) == [*told, "the upstream is heard again None"]
 
 
+def test_what_is_under_way_on_a_narrow_link_is_late_although_the_upstream_has_nothing_left() -> None:
+    rig = begun()
+    rig.live()
+    for seq in range(1, 4):
+        rig.take(seq, sent_ns=rig.time.time_ns() - 40 * 10**9)
+        rig.run(1.0)
+        shown = rig.links.info(seconds=True)["mirror"]
+        assert (shown["lag"], shown["lag_seconds"]) == (0, 40.0)
+    rig.control("Nats-Last-Consumer: 3")
+    assert rig.links.info(seconds=True)["mirror"]["lag_seconds"] == 0.0
+    rig.take(4, sent_ns=rig.time.time_ns() - 10**9)  # clocks of two clusters
+    assert rig.links.info(seconds=True)["mirror"]["lag_seconds"] == 0.0
+
+
 def test_an_upstream_that_was_never_heard_is_silent_from_the_beginning() -> None:
     rig = begun()
     rig.run(7.0)

@@ -50,6 +50,7 @@ def test_every_key_has_its_place_in_wire_order() -> None:
         "allow_batched": True,
         "allow_msg_schedules": True,
         "persist_mode": "async",
+        "read_consistency": "strong",
         "subjects": ["a"],
     }
     assert list(wire(**everything)) == [k for k in StreamConfig.model_fields if k not in {"mirror", "duplicate_window"}]

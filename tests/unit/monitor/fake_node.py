@@ -31,7 +31,7 @@ class FakeGroup:
         self._me = me
 
     def status(self) -> GroupStatus:
-        peers = [PeerStatus(peer, 10, 995.0, True, True) for peer in self.peers if peer != self._me]
+        peers = [PeerStatus(peer, 10, 995.0, True, True, acked_index=10) for peer in self.peers if peer != self._me]
         return GroupStatus(
             self.gid, self.role, 1, self.leader, 1, self.last_index, self.commit_index, self.applied_index, 10, peers
         )
@@ -52,7 +52,7 @@ class FakeRaft:
         self.peers = FakePeers(self.health, set(others))
         self.losses: list[str] = []
         self.levels = SimpleNamespace(own=2)
-        self.journal = SimpleNamespace(free=1 << 30)
+        self.journal = SimpleNamespace(free=1 << 30, disk_size=1 << 40, missing="")
 
 
 class FakePeers:
@@ -128,6 +128,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         durability=SimpleNamespace(differing=["B"]),
+        consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),
         joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
@@ -148,7 +149,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
             jetstream=jetstream,
             mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0), traffic=RouteTraffic()),
             cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters, waiting=lambda: (5, 2))},
-            disk_waits=DiskWaits(), store_dir="/data/jetstream",
+            disk_waits=DiskWaits(), store_dir="/data/jetstream", renewed_at=1_795_941_829,
             capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40, own_limits=lambda account: UNLIMITED),
         )  # fmt: skip
     found = SimpleNamespace(

@@ -10,8 +10,7 @@ import pytest
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.load import load_text
 from jetcluster.health.node_health import Aspect
-from jetcluster.monitor import facts
-from jetcluster.monitor.facts import config_facts, consumer_facts, server_facts, stream_facts
+from jetcluster.monitor.facts import config_facts, server_facts, stream_facts
 from jetcluster.server.server import Server
 from testkit.twins.time import ManualTime
 from tests.unit.monitor import fake_node
@@ -64,63 +63,6 @@ async def test_a_state_that_is_being_fetched(node: Any) -> None:
     engine.replicas[7].installing = True
     found = stream_facts(engine, engine.replicas[7]).catch_up
     assert found == (300, 900, 1.5, "n2", False)
-
-
-def consumer(**changed: Any) -> tuple[Any, Any]:
-    """(replica, state) of a pull consumer that has nothing delivered, with five stored messages."""
-    rules = SimpleNamespace(
-        direct=False, pause_until=0, max_ack_pending=10, max_deliver=0, push=False, ack_wait=30 * SECOND,
-        filters=(b">",),
-    )  # fmt: skip
-    view = SimpleNamespace(delivered_sseq=0, ack_pending=0, redelivered=0)
-    state = SimpleNamespace(
-        cid=1, name="C", rules=rules, view=lambda: view, exhausted=SimpleNamespace(keys={}), delivered_sseq=0,
-        delivered_at=0, acked_at=0, last_per_subject_upto=0,
-    )  # fmt: skip
-    for name, value in changed.items():
-        place = next(one for one in (rules, view, state) if hasattr(one, name))
-        setattr(place, name, value)
-    owner = SimpleNamespace(num_waiting=1, push_bound=False)
-    store = SimpleNamespace(
-        last_seq=5, view=lambda one, start: SimpleNamespace(first=lambda: SimpleNamespace(ts=NOW - 60 * SECOND))
-    )
-    replica = SimpleNamespace(
-        store=store, consumers=SimpleNamespace(owner=lambda cid: owner),
-        assignment=SimpleNamespace(account="A", name="S"),
-    )  # fmt: skip
-    return replica, state
-
-
-@pytest.fixture(autouse=True)
-def _five_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "num_pending", lambda state, store: 5)
-
-
-def test_a_consumer_whose_messages_wait() -> None:
-    found = consumer_facts(*consumer(), "n1", NOW)
-    assert found is not None
-    assert (found.pending, found.oldest, found.delivered, found.waiting) == (5, 60.0, -1.0, 1)
-    found = consumer_facts(*consumer(delivered_at=NOW - 30 * SECOND, acked_at=NOW - 20 * SECOND), "n1", NOW)
-    assert found is not None
-    assert (found.delivered, found.acked) == (30.0, 20.0)
-
-
-@pytest.mark.parametrize(
-    "changed", [{"delivered_at": NOW - SECOND}, {"delivered_sseq": 5}, {"direct": True}], ids=["new", "all", "direct"]
-)
-def test_a_consumer_that_gets_on_costs_nothing(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def counts(*_: Any) -> int:
-        raise AssertionError("its messages are counted")
-
-    monkeypatch.setattr(facts, "num_pending", counts)
-    assert consumer_facts(*consumer(**changed), "n1", NOW) is None
-
-
-@pytest.mark.parametrize("changed", [{"last_per_subject_upto": 3}, {"filters": (b"a",) * 17}])
-def test_an_oldest_message_that_takes_a_search_is_not_looked_for(changed: dict[str, Any]) -> None:
-    found = consumer_facts(*consumer(**changed), "n1", NOW)
-    assert found is not None
-    assert found.oldest == -1.0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,36 @@ async def test_streams_in_detail(node: Any) -> None:
     for alone in ({"config": "1"}, {"direct_consumers": "1"}):
         assert "account_details" not in ask(node, **alone)
         assert "stream_detail" not in ask(node, acc="$G", **alone)["account_details"][0]
+
+
+async def test_streams_come_in_pages_over_all_accounts(node: Any) -> None:
+    (replica,) = node.jetstream.jetstream.replicas.values()
+    for gid, account, name in ((8, "$G", "T"), (9, "$G", "R"), (10, "B", "A"), (11, "C", "A")):
+        other = SimpleNamespace(
+            **{**vars(replica), "assignment": replace(replica.assignment, gid=gid, account=account, name=name)}
+        )
+        other.leading = gid != 9
+        node.jetstream.jetstream.replicas[gid] = other
+
+    def pages(limit: int, **query: str) -> list[list[str]]:
+        seen = []
+        for offset in range(0, 6, limit):
+            found = ask(node, streams="1", stream_offset=str(offset), stream_limit=str(limit), **query)
+            listed = [
+                one["id"] + "/" + stream["name"]
+                for one in found.get("account_details", ())
+                for stream in one["stream_detail"]
+            ]
+            seen.append([str(found["stream_total"]), *listed])
+        return seen
+
+    assert pages(2) == [["5", "$G/R", "$G/S"], ["5", "$G/T", "B/A"], ["5", "C/A"]]
+    assert pages(4, stream_leader_only="1") == [["4", "$G/S", "$G/T", "B/A", "C/A"], ["4"]]
+    assert pages(3, acc="$G") == [["3", "$G/R", "$G/S", "$G/T"], ["3"]]
+    assert ask(node, acc="$G", streams="1", stream_limit="1")["account_details"][0]["storage"] == 1500, (
+        "of all its streams"
+    )
+    assert "stream_total" not in ask(node, streams="1") and "stream_total" not in ask(node, stream_limit="1")
 
 
 async def test_an_account_without_streams_is_shown_with_zeros(node: Any) -> None:
@@ -152,6 +183,7 @@ async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
     assert found["scrub"] == {
         "passes": 4, "bytes": 1000, "damaged_replicas": 0, "damage_found": 3, "replicas_repaired": 2,
     }  # fmt: skip
+    assert found["disk"]["free"] == 1 << 30 and found["disk"]["size"] >= 0
     assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
     assert found["catching_up"] == [
         {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.monitor.lag import IDLE_SECONDS, MAX_NOTES, Lag, LagNotes
+from jetcluster.raft.api import PeerStatus
 from testkit.twins.time import ManualTime
 from tests.unit.monitor import fake_node
 
@@ -52,6 +53,19 @@ def test_behind_since_it_stopped(rig: Rig) -> None:
     assert lag.seconds == pytest.approx(2.0, abs=1.01)
     assert rig.lag(1).messages == 50  # before the first note: all that is known of
     assert rig.lag(12, missing=44) == Lag(3, 44, lag.seconds)
+
+
+def test_a_peer_whose_link_broke_lacks_what_came_since(rig: Rig) -> None:
+    """The leader looks anew for where its log stands then, and counts from nothing (`PeerProgress.reset`)."""
+    rig.notes.asked()
+    for _ in range(5):
+        rig.publish(10)
+        rig.clock.advance(1.0)
+    gone = PeerStatus("P2", 0, 0.0, connected=False, voter=True, acked_index=12)
+    rig.replica.group.status = lambda: SimpleNamespace(peers=[gone])
+    rig.engine.network.catchup = SimpleNamespace(missing=lambda gid, peer: None)
+    ((peer, lag),) = rig.notes.peers(rig.engine, rig.replica)
+    assert (peer, lag.entries, lag.messages) == ("P2", 3, 30)
 
 
 def test_notes_are_bounded_and_reach_back(rig: Rig) -> None:

@@ -56,6 +56,27 @@ def test_streams_are_listed_by_account_and_accounts_are_counted_once() -> None:
     assert account == {"name": "$G", "storage": 7, "stream_detail": [{"name": "A"}, {"name": "B"}]}
 
 
+def test_streams_in_pages_are_those_of_the_machine() -> None:
+    """Each worker gives its first ones, in order of account and name."""
+    assert whole({"stream-offset": "3", "stream-limit": "2"}) == {"stream-limit": "5"}
+
+    def page(**accounts: str) -> dict[str, object]:
+        details = [
+            {"name": f"name of {id_}", "id": id_, "stream_detail": [{"name": name} for name in names]}
+            for id_, names in accounts.items()
+        ]
+        return {"stream_total": sum(map(len, accounts.values())), "account_details": details}
+
+    answers = {0: page(A="ac", B="y"), 1: page(A="bd", C="z")}
+    seen = []
+    for offset in range(0, 8, 2):
+        found = merged("jsz", {"stream-offset": str(offset), "stream-limit": "2"}, answers)
+        assert found["stream_total"] == 6
+        assert all(one["stream_detail"] for one in found["account_details"]), "accounts of the page only"
+        seen.append([one["id"] + row["name"] for one in found["account_details"] for row in one["stream_detail"]])
+    assert seen == [["Aa", "Ab"], ["Ac", "Ad"], ["By", "Cz"], []]
+
+
 def test_a_hit_rate_is_that_of_all_look_ups() -> None:
     answers = {
         0: {"num_matches": 30, "cache_hit_rate": 1.0, "max_fanout": 2},

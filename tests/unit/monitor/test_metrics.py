@@ -33,12 +33,13 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     timed = Latency()
     timed.observe(0.002)
     journal = SimpleNamespace(
+        free=1 << 30, disk_size=1 << 40,
         sync_latency=timed, full=False,
         counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
     engine.network.raft = SimpleNamespace(
         health=engine.network.raft.health, peers=engine.network.raft.peers,
-        journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
+        journal=journal, commit_latency=timed, apply_latency=timed, losses=[], full=False,
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
     engine.runtime.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)

@@ -56,6 +56,12 @@ async def test_the_data_are_those_of_the_endpoints(system: Asker, node: Any) -> 
     for kind, options, query in (
         ("JSZ", {"accounts": True, "streams": True, "limit": 5}, {"accounts": "1", "streams": "1", "limit": "5"}),
         ("JSZ", {"streams": True, "lag": True}, {"streams": "1", "lag": "1"}),
+        ("JSZ", {"streams": True, "stream_offset": 0, "stream_limit": 1}, {"streams": "1", "stream-limit": "1"}),
+        (
+            "JSZ",
+            {"streams": True, "stream_offset": 1, "stream_limit": 1},
+            {"streams": "1", "stream-offset": "1", "stream-limit": "1"},
+        ),
         ("SUBSZ", {"subscriptions": True, "account": "$G"}, {"subs": "1", "acc": "$G"}),
         ("ACCOUNTZ", {"account": "$G"}, {"acc": "$G"}),
         ("RAFTZ", {"account": "$G"}, {"acc": "$G"}),

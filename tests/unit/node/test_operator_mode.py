@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from jetcluster.auth.resolver import UrlStore
 from jetcluster.cli.streams import Wish, run_add, run_mirror
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.servers import ServerOptions
@@ -24,6 +25,7 @@ from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
+from testkit.certificates import Authority
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.node.rig import running
 from tests.unit.server.wire import Wire, errors, until_end
@@ -409,6 +411,23 @@ async def test_a_web_server_knows_the_accounts(tmp_path: Path, monkeypatch: pyte
             gone.writer.transport.abort()
             await eventually(lambda: len(node.server.clients) == 2)
             web.slow.set()
+
+
+async def test_a_reload_changes_the_tls_to_the_web_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeOperator, "_ask_first", lambda _self, store, _system: store)
+    case = Memory()
+    text = f'operator: "{case.operator.jwt}"\nsystem_account: {case.system.public}\n'
+    text += "resolver: 'URL(\"http://127.0.0.1:1/jwt/v1/accounts/\")'\n"
+    authority = Authority(tmp_path)
+    async with running(tmp_path, text) as node:
+        assert node.operator is not None
+        store = node.operator.resolver
+        assert isinstance(store, UrlStore) and store.tls is None
+        path = tmp_path / "c.conf"
+        path.write_text(path.read_text() + f'resolver_tls {{ ca_file: "{authority.file}" }}\n')
+        assert node.reload() == ""
+        assert node.operator.resolver is store and store.tls is not None
+        assert store.tls.ca_file == str(authority.file)
 
 
 async def test_an_account_that_is_removed_may_come_back(tmp_path: Path, case: Memory) -> None:

@@ -6,12 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
+from jetcluster.raft.node_state import LEASES_LEVEL
 from testkit.twins.journal import InlineWriter, JournalDisk, MemoryMark
 from testkit.twins.time import ManualTime, SeededRng
 
@@ -55,7 +57,7 @@ class Recorder:
 
 
 class MemberClock:
-    """Monotonic time is everybody's, the wall clock may be off."""
+    """Monotonic time is everybody's, the wall clock may be off, and the machine may have been suspended."""
 
     def __init__(self, net: Loopback, name: str) -> None:
         self._net = net
@@ -63,6 +65,9 @@ class MemberClock:
 
     def monotonic(self) -> float:
         return self._net.time.monotonic()
+
+    def uptime(self) -> float:
+        return self.monotonic() + self._net.suspended.get(self._name, 0.0)
 
     def time_ns(self) -> int:
         return self._net.time.time_ns() + int(self._net.ahead.get(self._name, 0.0) * 1e9)
@@ -86,7 +91,7 @@ class Member:
         self.clock = MemberClock(net, name)
         self.node = RaftNode(
             name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report,
-            vouched=lambda peer: peer in net.members,
+            level=LEASES_LEVEL, vouched=lambda peer: peer in net.members,
         )  # fmt: skip
 
     def _report(self, gid: int, text: str) -> None:
@@ -147,6 +152,8 @@ class Loopback:
         self.generation = 0
         self.filter: Callable[[str, str, int, bytes], bool] | None = None
         """Called with (from, to, gid, frame); False drops the frame."""
+        self.suspended: dict[str, float] = {}
+        """Seconds for which a member's machine was suspended."""
         self.ahead: dict[str, float] = {}
         """Seconds by which a member's wall clock is ahead."""
         self.members: dict[str, Member] = {}
@@ -305,3 +312,34 @@ def led(
 
 def running(names: str = "ABC", **more: Any) -> Loopback:
     return led(names, **more)[0]
+
+
+def leased(names: str = "ABC", **more: Any) -> tuple[Loopback, Group]:
+    """A network whose leader A has just been given a lease."""
+    net, leader = led(names, after=1.0, **more)
+    assert not leader.reads_now(), "nobody has read yet"
+    net.run(0.01)
+    assert not leader.reads_now(), "the second read within a lease asks for one"
+    net.run(0.01)
+    assert leader.reads_now()
+    return net, leader
+
+
+def frames(net: Loopback, *kinds: type) -> list[tuple[str, str, codec.Message]]:
+    """Collects the frames of these kinds, as (from, to, message)."""
+    seen: list[tuple[str, str, codec.Message]] = []
+
+    def note(source: str, target: str, gid: int, frame: bytes) -> bool:
+        message = codec.decode(frame) if gid else None
+        if isinstance(message, kinds):
+            seen.append((source, target, message))
+        return True
+
+    net.filter = note
+    return seen
+
+
+class Untimely:
+    """Health of a node whose clock is in doubt."""
+
+    keeps_time = False

@@ -28,6 +28,9 @@ FRAMES = {
     "resign": (codec.encode(codec.Resign(5)), codec.Resign(5)),
     "rejoin": (codec.encode(codec.Rejoin(5, 3)), codec.Rejoin(5, 3)),
     "rejoin reply": (codec.encode(codec.RejoinReply(5, 3, 40)), codec.RejoinReply(5, 3, 40)),
+    "lease request": (codec.encode(codec.LeaseRequest(5, 3, 300_000)), codec.LeaseRequest(5, 3, 300_000)),
+    "lease grant": (codec.encode(codec.LeaseGrant(5, 3)), codec.LeaseGrant(5, 3)),
+    "lease released": (codec.encode(codec.LeaseReleased(5, 3)), codec.LeaseReleased(5, 3)),
 }
 
 

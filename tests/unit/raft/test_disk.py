@@ -5,12 +5,13 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
 
 from jetcluster import faults
-from jetcluster.raft.journal.disk import SLOT_BYTES, Disk, FileDisk, FileMark, NoMark
+from jetcluster.raft.journal.disk import SLOT_BYTES, Disk, FileDisk, FileMark, MissingError, NoMark
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import SeededRng
@@ -37,7 +38,7 @@ def test_segments_are_preallocated_written_read_wiped_and_deleted(disk: Disk) ->
     assert disk.load(12) == (bytes(100) + b"abc").ljust(1_040, b"\0"), "as long as it was"
     disk.delete(3)
     assert disk.segments() == [12]
-    assert disk.free_bytes() > 0
+    assert disk.look(0).free > 0
     disk.close()
 
 
@@ -160,13 +161,77 @@ def test_without_descriptors_a_segment_is_made_and_old_ones_are_read(tmp_path: P
             disk.create(4, 100)
         os.close(taken.pop())
         os.close(taken.pop())
-        assert disk.free_bytes() > 0
+        disk.fill_spares()
         disk.create(4, 100)
     finally:
         for one in taken:
             os.close(one)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert disk.segments() == [1, 2, 3, 4]
+    disk.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "there"),
+    [
+        ("none", True),
+        ("grown", True),
+        ("segment deleted", False),
+        ("segment replaced", False),
+        ("folder deleted", False),
+        ("folder moved", False),
+        ("copied back", False),
+        ("parent moved", False),
+    ],
+)
+def test_what_is_open_and_not_on_the_disk_any_more_is_missing(tmp_path: Path, change: str, there: bool) -> None:
+    folder = tmp_path / "store" / "journal"
+    disk = FileDisk(folder)
+    disk.create(1, 100)
+    disk.create(2, 100)
+    path = folder / f"{2:016x}.wal"
+    if change == "grown":
+        disk.create(3, 100)
+        disk.delete(1)
+    elif change == "segment deleted":
+        path.unlink()
+    elif change == "segment replaced":
+        path.rename(tmp_path / "old")
+        path.write_bytes(bytes(100))
+    elif change == "folder deleted":
+        shutil.rmtree(folder)
+    elif change == "folder moved":
+        folder.rename(tmp_path / "old")
+    elif change == "copied back":
+        folder.rename(tmp_path / "old")
+        shutil.copytree(tmp_path / "old", folder)
+    elif change == "parent moved":
+        folder.parent.rename(tmp_path / "old")
+    if there:
+        assert disk.look(2).free > 0 and disk.look(0).size > 0
+    else:
+        with pytest.raises(MissingError, match="deleted, or another one is in its place"):
+            disk.look(2)
+        disk.write(2, 0, [b"x"], True)  # it seems to succeed
+    disk.close()
+
+
+def test_a_look_that_fails_otherwise_does_not_say_that_it_is_missing(tmp_path: Path) -> None:
+    class Files:
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def stat(self, path: object) -> os.stat_result:
+            if broken:
+                raise OSError(errno.EIO, "input/output error")
+            return Path(str(path)).stat()
+
+    broken = False
+    disk = FileDisk(tmp_path, files=Files())  # type: ignore[arg-type]
+    broken = True
+    with pytest.raises(OSError, match="input/output error") as caught:
+        disk.look(0)
+    assert not isinstance(caught.value, MissingError)
     disk.close()
 
 

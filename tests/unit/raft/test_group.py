@@ -24,6 +24,7 @@ def test_a_full_disk_refuses_proposals_and_serves_reads() -> None:
     net.run(0.1)
     net["A"].disk.reported_free = 10
     net["A"].journal.housekeep()
+    net.run(0.01)
     with pytest.raises(StorageFullError):
         leader.propose(b"x")
     answers = asked(leader)
@@ -80,6 +81,15 @@ def test_status_tells_what_monitoring_needs() -> None:
         ("C", 6, True, True),
     ]
     assert all(net.time.monotonic() - p.last_seen < 0.2 for p in status.peers)
+
+
+def test_a_peer_has_what_it_acknowledged_before_its_link_broke() -> None:
+    net, leader = led(commands=5, after=0.2)
+    net.isolate("C")
+    net.propose(leader, b"x", after=0.2)
+    peers = {p.peer: p for p in leader.status().peers}
+    assert (peers["B"].match_index, peers["B"].acked_index) == (7, 7)
+    assert (peers["C"].match_index, peers["C"].acked_index) == (0, 6)
 
 
 def test_commits_applies_and_syncs_are_timed() -> None:

@@ -198,17 +198,17 @@ def test_a_partial_write_on_a_full_disk_is_undone(rig: Rig) -> None:
 def test_the_reserve_counts_as_full() -> None:
     rig = Rig(reserve_bytes=10_000)
     rig.disk.reported_free = 14_000
-    rig.journal.housekeep()
+    rig.housekeep()
     assert rig.journal.full
     rig.disk.reported_free = 15_000
-    rig.journal.housekeep()
+    rig.housekeep()
     assert rig.journal.full, "no more than the journal may have given up itself"
     assert not rig.journal.scarce
     rig.disk.reported_free = 31_000
-    rig.journal.housekeep()
+    rig.housekeep()
     assert not rig.journal.full
     rig.disk.reported_free = 9_000
-    rig.journal.housekeep()
+    rig.housekeep()
     assert rig.journal.scarce
     assert not rig.journal.stuck
 
@@ -322,9 +322,9 @@ def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
     assert log.base_index == 0
     assert not rig.journal.retention.wants_compaction
     rig.disk.reported_free = 1_000
-    rig.journal.housekeep()
+    rig.housekeep()
+    rig.housekeep()
     assert log.base_index == 290
-    rig.settle()
     rig.housekeep()
     assert len(rig.disk.segments()) < segments // 2
     assert rig.crash().groups[1].last_index == 300
@@ -367,3 +367,43 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays(rig: Rig
     rig.crash()
     assert (content(rig.log(2)), content(rig.log(1))) == (before, kept)
     assert [index for index, _, _ in kept] == [3, 4]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_deleted_journal_vouches_for_nothing_any_more(rig: Rig, under_way: bool) -> None:
+    log = rig.log()
+    rig.fill(log, 3)
+    rig.housekeep()
+    assert log.durable_index == 3 and not rig.journal.missing and rig.journal.disk_size > 0
+    rig.disk.vanish()
+    if under_way:
+        rig.writer.hold()
+        rig.fill(log, 1)
+    rig.journal.housekeep()
+    rig.settle()
+    if under_way:
+        rig.writer.release()
+        rig.settle()
+    found = rig.journal
+    assert found.missing == "/wal: deleted, or another one is in its place"
+    assert found.full and found.stuck and not found.in_flight and rig.fatal == []
+    before = log.durable_index
+    rig.fill(log, 3)
+    waited: list[bool] = []
+    found.barrier(lambda: waited.append(True))
+    rig.housekeep(5.0)
+    assert log.durable_index == before and log.last_index > before
+    assert waited == [True], "who flushes or stops does not wait for it"
+    found.close()
+
+
+def test_a_disk_that_hangs_is_asked_once_and_holds_nobody(rig: Rig) -> None:
+    rig.fill(rig.log(), 3)
+    rig.writer.hold()
+    asked = rig.writer.submitted
+    for _ in range(5):
+        rig.housekeep(1.0)
+    assert rig.writer.submitted <= asked + 2, "the space, and the mark"
+    rig.writer.release()
+    rig.housekeep()
+    assert not rig.journal.missing and rig.journal.free > 0

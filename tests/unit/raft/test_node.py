@@ -104,6 +104,7 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
     for member in net.members.values():
         member.disk.reported_free = (1 << 20) + 1000
         member.journal.housekeep()
+    net.run(0.01)
     with pytest.raises(StorageFullError):
         leader.propose(b"publish")
     index = leader.propose(b"purge", reserve=True)

@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
-from jetcluster.raft.api import Role
+from jetcluster.raft.api import RaftError, Role
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from tests.unit.raft.journal_rig import forget
@@ -233,6 +233,53 @@ def test_a_full_disk_lets_another_one_lead() -> None:
     net["A"].journal.housekeep()
     net.run(1.0)
     assert net.led_by().me != "A"
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_leader_whose_journal_was_deleted_is_replaced_and_gives_no_vote(idle: bool) -> None:
+    net, leader = led(after=0.5)
+    net["A"].disk.vanish()
+    if not idle:
+        leader.propose(b"under way")
+    net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=4.0)
+    health = net["A"].node.health
+    assert health.troubles.keys() == {Aspect.DELETED}, "it is not called full, or slow"
+    assert not health.may_vote and not health.may_answer and not net["A"].node.full
+    new = net.led_by()
+    second = net.propose(new, b"later", after=0.2)
+    assert new.applied_index == second, "the other two go on"
+    assert leader.log.durable_index < second
+    net.crash("BC".replace(new.me, ""))
+    net.run(10.0)
+    assert net.leader() is None or net.led_by().commit_index == second, "it is in no majority"
+    assert leader.role is not Role.LEADER
+
+
+def test_with_all_journals_deleted_nobody_leads_or_acknowledges() -> None:
+    net, leader = led(after=0.5)
+    for name in "ABC":
+        net[name].disk.vanish()
+    net.run(2.0)
+    commits = {name: net[name].group().commit_index for name in "ABC"}
+    with pytest.raises(RaftError):
+        leader.propose(b"x")
+    net.run(30.0)
+    for name in "ABC":
+        group = net[name].group()
+        assert group.role is not Role.LEADER and group.commit_index == commits[name]
+
+
+def test_a_group_of_one_whose_journal_was_deleted_leads_nothing_until_its_restart() -> None:
+    net, leader = led("A", after=0.5)
+    net["A"].disk.vanish()
+    net.run(2.0)
+    assert leader.role is not Role.LEADER
+    with pytest.raises(RaftError):
+        leader.propose(b"x")
+    net.run(60.0)
+    assert leader.role is not Role.LEADER and net["A"].node.health.reasons == [
+        "deleted: /wal: deleted, or another one is in its place"
+    ]
 
 
 def test_a_loop_that_stands_still_for_most_of_the_time() -> None:

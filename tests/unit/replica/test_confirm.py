@@ -113,12 +113,14 @@ async def test_a_pull_on_a_node_that_takes_nothing_waits_for_a_while(room_again:
         puller = Puller(late, "S", await hosted_by(cluster, "S", late))
         late.disk.reported_free = 0
         late.journal.housekeep()
+        await cluster.until(lambda: late.journal.scarce, what="the look at its disk")
         await late.publish(b"s", b"1")
         assert late.replica("S").store.last_seq == 0
         assert puller.pull(no_wait=True)
         if room_again:
             late.disk.reported_free = None
             late.journal.housekeep()
+            await cluster.until(lambda: not late.journal.scarce, what="the look at its disk")
         await cluster.until(lambda: puller.got or puller.statuses, 5.0, "an answer")
         assert (len(puller.got), puller.statuses) == ((1, []) if room_again else (0, [b"404 No Messages"]))
 

@@ -131,7 +131,8 @@ async def test_a_follower_with_a_full_disk_shows_no_client_less_than_was_acknowl
         node = cluster.followers("S")[0]
         node.disk.reported_free = 0
         node.journal.housekeep()
-        assert node.journal.scarce and node.reads("S")
+        await cluster.until(lambda: node.journal.scarce, what="the look at its disk")
+        assert node.reads("S")
         for number in range(6, 40):
             ack = await node.publish(b"s", b"%d" % number)
             assert (await node.get(b"S", ack["seq"]))[2] == b"%d" % number

@@ -373,28 +373,39 @@ async def test_a_mirror_shows_its_clients_what_was_acknowledged_to_them() -> Non
         assert reads is not None and reads.answers.answered > 30, "the mirror was asked"
 
 
+READS = (
+    (b"$JS.API.DIRECT.GET.UP", b'{"seq":3}', b"2"),
+    (b"$JS.API.DIRECT.GET.UP", b'{"seq":6}', None),
+    (b"$JS.API.DIRECT.GET.UP", b'{"last_by_subj":"up"}', b"4"),
+    (b"$JS.API.DIRECT.GET.UP", b'{"seq":2,"next_by_subj":"up"}', b"1"),
+    (b"$JS.API.DIRECT.GET.UP.up", b"", b"4"),
+    (b"$JS.API.DIRECT.GET.UP", b'{"seq":1,"batch":10}', b"0"),
+    (b"$JS.API.DIRECT.GET.UP", b'{"multi_last":["up"]}', b"4"),
+)
+"""Requests, and the first message that answers them; None: 404."""
+
+
 @virtual_time
-async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can_have_changed() -> None:
-    async with ApiCluster() as cluster:
-        await mirrored(cluster)
+async def test_an_upstream_whose_only_node_is_dead_does_not_take_its_mirror_with_it() -> None:
+    """Also for the clients of a node without a replica of the mirror."""
+    async with ApiCluster("ABCDE") as cluster:
+        await cluster.create("UP", 1)
+        await fill(cluster["A"], 5)
+        home = await cluster.led("UP")
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         await copied(cluster, 5)
-        (home,) = [node for node in cluster if node.has("UP")]
-        others = without(cluster, "UP")
+        others = [node for node in without(cluster, "UP") if node.has("M")]
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
+        clients = without(cluster, "UP")
+        assert len(clients) > len(others), "a client is on a node that has neither"
         cluster.crash(home.name)
-        start = cluster.loop.time()
-        for _ in range(20):
-            assert (await others[0].get(b"UP", 3))[2] == b"2"
-        assert cluster.loop.time() - start < 1.0, "nobody is asked for that"
-        for subject, body in (
-            (b"$JS.API.DIRECT.GET.UP", b'{"last_by_subj":"up"}'),
-            (b"$JS.API.DIRECT.GET.UP.up", b""),
-            (b"$JS.API.DIRECT.GET.UP", b'{"seq":6}'),
-        ):
-            start = cluster.loop.time()
-            _, headers, _ = await others[0].request(subject, body, 10.0)
-            assert headers.startswith(b"NATS/1.0 503"), "there may be more that was acknowledged"
-            assert cluster.loop.time() - start < confirm.MAX_SECONDS + 0.1
+        await others[0].request(b"$JS.API.DIRECT.GET.UP.up")  # finds that nobody leads it
+        for client in clients:
+            for subject, body, wanted in READS:
+                start = cluster.loop.time()
+                _, headers, payload = await client.request(subject, body, 10.0)
+                assert payload == wanted if wanted is not None else headers.startswith(b"NATS/1.0 404"), (body, headers)
+                assert cluster.loop.time() - start < 3 * confirm.RETRY_SECONDS, "at once"
         cluster.restart(home.name)
         await cluster.led("UP")
         await asyncio.sleep(3.0)
@@ -402,6 +413,54 @@ async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can
             ack = await others[0].publish(b"up", b"new %d" % number)
             assert (await others[0].get(b"UP", ack["seq"]))[2] == b"new %d" % number
             assert (await others[0].request(b"$JS.API.DIRECT.GET.UP.up"))[2] == b"new %d" % number
+
+
+@virtual_time
+@pytest.mark.parametrize("far", [False, True])
+async def test_who_was_told_of_what_the_mirror_lacks_waits_and_others_do_not(far: bool) -> None:
+    """`far`: the reader is a client of a node without the mirror, which asks that node."""
+    async with Cluster("ABCDE") as cluster:
+        apis = {node.name: serve_api(node) for node in cluster}
+        await cluster.create("UP", 1)
+        await fill(cluster["A"], 5)
+        home = await cluster.led("UP")
+        await cluster.create("M", 3, subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 5)
+        others = without(cluster, "UP")
+        await cluster.until(lambda: all(answers(node) for node in others if node.has("M")), what="all answer")
+        told = next(node for node in others if node.has("M") is not far)
+        for node in cluster:
+            if node.has("M"):
+                node.replica("M").mirrors.links.end()  # nothing comes over the link from here on
+        assert (await told.publish(b"up", b"acked"))["seq"] == 6
+        await apis.pop(home.name).stop()
+        cluster.crash(home.name)
+        for node in others:
+            start = cluster.loop.time()
+            _, headers, payload = await node.request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0)
+            taken = cluster.loop.time() - start
+            if node is told:
+                assert headers.startswith(b"NATS/1.0 503"), headers
+                assert confirm.MAX_SECONDS <= taken < confirm.MAX_SECONDS + 0.1
+            else:
+                assert payload == b"4" and taken < 5 * confirm.RETRY_SECONDS
+        await stop(list(apis.values()))
+
+
+@virtual_time
+async def test_a_leader_that_is_silent_holds_up_only_those_who_were_told_of_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The upstream's node is cut off, and its links have not noticed."""
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        home, reader = cluster.leader("UP"), without(cluster, "UP")[0]
+        await cluster.until(lambda: answers(reader), what="it answers")
+        monkeypatch.setattr(home.replica("UP"), "confirm_leadership", lambda: asyncio.sleep(60.0))
+        start = cluster.loop.time()
+        assert (await reader.request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0))[2] == b"4"
+        assert confirm.PATIENCE_SECONDS <= cluster.loop.time() - start < 2 * confirm.PATIENCE_SECONDS
 
 
 @virtual_time

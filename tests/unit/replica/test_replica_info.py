@@ -66,6 +66,28 @@ async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkey
 
 
 @virtual_time
+async def test_a_replica_that_is_away_lacks_what_came_since() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        away = cluster.followers("S")[0]
+        leader = cluster.leader("S")
+        for _ in range(50):
+            await leader.publish(b"s", b"m")
+        await cluster.equal("S")
+
+        def info() -> tuple[int, bool]:
+            found = next(i for i in leader.replica("S").infos.others() if i.peer == away.me)
+            return found.lag, found.offline
+
+        await cluster.until(lambda: info() == (0, False), what="the leader knows where it stands")
+        cluster.isolate(away.name)
+        await cluster.until(lambda: info()[1], what="it is offline")
+        for _ in range(3):
+            await leader.publish(b"s", b"m")
+        assert 3 <= info()[0] < 10
+
+
+@virtual_time
 async def test_a_new_owner_tells_that_it_was_elected() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)

@@ -282,7 +282,7 @@ def test_segments_are_those_of_a_real_disk(tmp_path: Path) -> None:
         disk.sync(12)
         disk.wipe(12, 103)
         disk.delete(3)
-        found.append((disk.segments(), disk.load(12), disk.read(12, 99, 8), disk.free_bytes() > 0))
+        found.append((disk.segments(), disk.load(12), disk.read(12, 99, 8), disk.look(0).free > 0))
         disk.close()
     assert found[0] == found[1]
 

@@ -1,9 +1,15 @@
 // A line chart over time (uPlot) in the colours of the page, and a sparkline.
-import { html, useEffect, useRef } from "../vendor/ui.js";
+import { html, signal, useEffect, useRef } from "../vendor/ui.js";
 import { Plot } from "../vendor/plot.js";
 
 const HEIGHT_PX = 150;
+const LABEL_PX = 76;
+/** Of a time with seconds, and what keeps it from the next. */
 const HUES = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"];
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const scheme = signal(dark.matches);
+dark.addEventListener("change", () => (scheme.value = dark.matches));
 
 /** A colour as a canvas takes it: a custom property itself reads `light-dark(…)`. */
 function resolved(element, name) {
@@ -35,7 +41,7 @@ export function Chart({ title, metric, times, series, show }) {
         legend: { live: true },
         cursor: { drag: { x: false, y: false } },
         scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high > 0 ? high : 1) * 1.1] } },
-        axes: [{ ...axis, values: (_, ticks) => ticks.map((at) => clock(at, ticks)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map((value) => show(value)) }],
+        axes: [{ ...axis, space: LABEL_PX, values: (_, ticks) => ticks.map((at) => clock(at, ticks)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map((value) => show(value)) }],
         series: [
           { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
           ...series.map((one, at) => ({
@@ -57,11 +63,13 @@ export function Chart({ title, metric, times, series, show }) {
       plot.current.destroy();
       plot.current = null;
     };
-  }, [shape]);
+  }, [shape, scheme.value]);
 
   useEffect(() => {
     plot.current?.setData([times, ...series.map((one) => one.values)]);
   }, [times]);
 
-  return html`<figure class="chart"><figcaption title=${metric}>${title} <code class="faint">${metric}</code></figcaption><div ref=${box}></div></figure>`;
+  const bare = series.every((one) => one.values.every((value) => value === null));
+  return html`<figure class="chart"><figcaption title=${metric}>${title} <code class="faint">${metric}</code>
+    ${bare && html` <span class="faint">no value in this time</span>`}</figcaption><div ref=${box}></div></figure>`;
 }

@@ -3,9 +3,13 @@ import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { seconds } from "../format.js";
 
 const AGED_EVERY_MS = 1000;
+const REST = 4;
+/** Pauses between two loads are at least that many times as long as a load takes: large lists must not keep the servers busy. */
+const LONGEST_REST_MS = 60_000;
 
 /**
- * Calls `load()` at once, whenever `keys` change, and every `ms` while the page is visible (0: never again).
+ * Calls `load()` at once, whenever `keys` change, and every `ms`, or less often where that takes long, while the page is
+ * visible (`ms` 0: never again).
  * Returns { data, at, error, loading, again }: the last data, which are of `at` (of `performance.now()`), stay while the next are
  * under way, and when they cannot be had.
  */
@@ -20,8 +24,10 @@ export function usePoll(load, ms, keys = []) {
     try {
       const data = await latest.current();
       if (mine === turn.current) set({ data, at: performance.now(), error: null, loading: false });
+      return true;
     } catch (error) {
       if (mine === turn.current) set((old) => ({ ...old, error, loading: false }));
+      return false;
     }
   };
 
@@ -31,9 +37,10 @@ export function usePoll(load, ms, keys = []) {
     set((old) => ({ ...old, loading: true }));
     const loop = async () => {
       clearTimeout(timer);
-      if (!document.hidden) await run();
+      const began = performance.now();
+      const rested = !document.hidden && (await run()) ? Math.min(REST * (performance.now() - began), LONGEST_REST_MS) : 0;
       clearTimeout(timer);
-      if (ms && !over) timer = setTimeout(loop, ms);
+      if (ms && !over) timer = setTimeout(loop, Math.max(ms, rested));
     };
     // Who comes back to the page sees it as it is now.
     const back = () => !document.hidden && timer && loop();
@@ -70,6 +77,21 @@ export function Stale({ poll }) {
     <span aria-live="off">What is shown is ${seconds(Math.round((performance.now() - at) / 1000))} old.</span></p>`;
 }
 
+/** Above data of many servers: `names` of those that have not answered, and `what` is missing therefore. */
+export function Silent({ names, what }) {
+  if (!names.length) return null;
+  return html`<p class="notice warn" role="alert">No answer from ${names.join(", ")}: ${what}</p>`;
+}
+
+const MOST_NAMES = 10;
+
+/** Above a list: the streams of it that did not answer, `names`, are told. */
+export function Unanswered({ names }) {
+  if (!names.length) return null;
+  const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : "";
+  return html`<p class="notice bad" role="alert">Nobody answers for ${names.slice(0, MOST_NAMES).join(", ")}${more}.</p>`;
+}
+
 /** What stands in place of data: the error, or that it is under way. */
 export function Waiting({ poll, what = "" }) {
   if (poll.error) return html`<${Notice} error=${poll.error} />`;
@@ -86,7 +108,7 @@ export function useRates(now, values) {
     if (kept.now && elapsed < 120) {
       for (const [name, value] of Object.entries(values)) {
         // A counter that fell belongs to a server that has started again.
-        if (name in kept.values) rates[name] = Math.max(0, value - kept.values[name]) / elapsed;
+        if (name in kept.values && value !== undefined && kept.values[name] !== undefined) rates[name] = Math.max(0, value - kept.values[name]) / elapsed;
       }
     }
     last.current = { now, values, rates };

@@ -1,11 +1,17 @@
 // A table that sorts by any column, filters, and draws only the rows in sight, so that a thousand cost what thirty do.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
+import { counted, exact } from "../format.js";
 
 export const ROW_PX = 34;
 const DRAWN_BEYOND = 12;
 const ALL_UP_TO = 60;
 const words = new Intl.Collator("en", { numeric: true });
 /** Many times as fast as `localeCompare` with options, which makes one for each comparison. */
+
+/** A column of numbers: `value(row)` sorts, undefined ones as the least; `show` draws it. `hint` names the metric. */
+export function figure(id, title, hint, value, show = exact) {
+  return { id, title, hint, end: true, value: (row) => value(row) ?? -1, show: (row) => show(value(row)) };
+}
 
 /**
  * `columns`: [{ id, title, value(row), show(row)?, end?, hint? }]; `value` sorts and filters, `show` draws (default: the
@@ -24,7 +30,7 @@ export function Table({ columns, rows, keyOf, sort = "", label, empty = "Nothing
       ${search &&
       html`<input type="search" aria-label=${`Filter ${label}`} placeholder="Filter" value=${wanted}
         onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${shown.length === rows.length ? rows.length : `${shown.length} of ${rows.length}`} ${label}</span>`}
+      <span class="faint" role="status">${shown.length === rows.length ? "" : `${exact(shown.length)} of `}${counted(rows.length, label)}</span>`}
       ${children}
     </div>`}
     <div class="scroll" ref=${box} tabindex="0" role="region" aria-label=${label}>

@@ -2,13 +2,14 @@
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { bytes, exact, limit, nanoseconds, time } from "../format.js";
 import { bucket as load, mayWatch, watch } from "../kv.js";
+import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { preview } from "../part/payload.js";
 import { Notice, Stale, usePoll, Waiting } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, whyNone, whyNot } from "../session.js";
 import { groupOf } from "./streams.js";
 import { Replicas } from "./cluster.js";
 import { Keys } from "./bucket_keys.js";
@@ -24,7 +25,7 @@ export function Bucket({ name }) {
   const poll = usePoll(() => load(name), LIVE_MS, [name]);
   if (!poll.data) return html`<h1>${name}</h1><${Waiting} poll=${poll} what="the bucket" />`;
   const bucket = poll.data;
-  return html`<div class="heading"><h1>${name}</h1> ${bucket.mirror && html`<${Chip}>mirror of ${bucket.mirror}<//>`}<${Actions} bucket=${bucket} again=${poll.again} /></div>
+  return html`<div class="heading"><h1>${name}</h1> ${bucket.mirror && html`<${Chip} title="config.mirror">mirror of ${bucket.mirror}<//>`}<${Actions} bucket=${bucket} again=${poll.again} /></div>
     ${bucket.config.description && html`<p class="faint">${bucket.config.description}</p>`}
     <${Stale} poll=${poll} />
     <${Tabs} label="Parts of the bucket" tabs=${TABS} at=${at} href=${(id) => to("kv", name, id)} />
@@ -34,19 +35,17 @@ export function Bucket({ name }) {
 }
 
 function Actions({ bucket, again }) {
-  const noPut = whyNoWrite(bucket, `${bucket.prefix}x`);
   const subject = `$JS.API.STREAM.DELETE.${bucket.stream}`;
-  const noDelete = may(subject) ? "" : `This user may not publish to ${subject}`;
   return html`<div class="actions">
-    <button type="button" disabled=${Boolean(noPut)} title=${noPut} onClick=${() => putKey(bucket, again)}>New key</button>
-    <button type="button" class="danger" disabled=${Boolean(noDelete)} title=${noDelete} onClick=${() => remove(bucket)}>Delete the bucket</button></div>`;
+    <${Act} why=${whyNoWrite(bucket, `${bucket.prefix}>`)} act=${() => putKey(bucket, again)}>New key<//>
+    <${Act} class="danger" why=${whyNot(subject)} act=${() => remove(bucket)}>Delete the bucket<//></div>`;
 }
 
 /** Why a key cannot be written by this user, or "". */
 export function whyNoWrite(bucket, subject) {
   if (bucket.mirror) return `A mirror takes its values from ${bucket.mirror}.`;
   if (bucket.config.sealed) return "The bucket is sealed.";
-  return may(subject) ? "" : `This user may not publish to ${subject}`;
+  return whyNone(subject);
 }
 
 function remove(bucket) {

@@ -1,6 +1,6 @@
 // The keys of a bucket as a tree; what is in sight is read with its last value.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { ago, exact, time } from "../format.js";
+import { ago, counted, exact, time } from "../format.js";
 import { branches, rowsOf } from "../key_tree.js";
 import { entriesOf, keysOf } from "../kv.js";
 import { preview } from "../part/payload.js";
@@ -64,8 +64,9 @@ export function Keys({ bucket }) {
   }
   return html`<${Notice} error=${state.error} />
     <div class="bar"><input type="search" aria-label="Filter keys" placeholder="Part of a key" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${found.length === state.keys.length ? exact(found.length) : `${exact(found.length)} of ${exact(state.keys.length)}`} keys, deleted ones with them</span>
+      <span class="faint" role="status">${found.length === state.keys.length ? "" : `${exact(found.length)} of `}${counted(state.keys.length, "keys")}, deleted ones with them</span>
       <button type="button" onClick=${() => setTurn(turn + 1)}>Load again</button>
+      ${state.left > 0 && html`<span class="reason">${exact(state.left)} more keys are not loaded</span>`}
       ${changed && html`<span class="faint">changed since it was loaded</span>`}</div>
     <${Tree} ...${{ bucket, rows, toggle, cache: cache.current, kept: state.kept, seq: state.seq }} />`;
 }
@@ -124,7 +125,7 @@ const indent = (depth) => `padding-left:${0.7 + depth * 1.3}rem`;
 function Branch({ row, toggle }) {
   return html`<tr><td colspan="5" style=${indent(row.depth)}>
     <button type="button" class="plain branch" aria-expanded=${row.open} onClick=${() => toggle(row.path)}><span aria-hidden="true">${row.open ? "▾" : "▸"}</span> <b class="mono">${row.label}</b></button>
-    <span class="faint">${exact(row.count)} ${row.count === 1 ? "key" : "keys"}</span></td></tr>`;
+    <span class="faint">${counted(row.count, "keys")}</span></td></tr>`;
 }
 
 function Leaf({ bucket, row, entry, kept }) {

@@ -1,12 +1,13 @@
 // Key-value: the list of buckets, and the page of one of them or of a key.
 import { html } from "../vendor/ui.js";
-import { ago, bytes, exact, limit, nanoseconds } from "../format.js";
+import { ago, bytes, limit, nanoseconds } from "../format.js";
 import { buckets } from "../kv.js";
-import { Stale, usePoll, Waiting } from "../part/poll.js";
-import { Table } from "../part/table.js";
+import { Act } from "../part/act.js";
+import { Stale, Unanswered, usePoll, Waiting } from "../part/poll.js";
+import { figure, Table } from "../part/table.js";
 import { Chip } from "../part/words.js";
 import { route, to } from "../route.js";
-import { may } from "../session.js";
+import { whyNone } from "../session.js";
 import { Bucket } from "./bucket.js";
 import { COMMON, createBucket } from "./bucket_form.js";
 import { Key } from "./key.js";
@@ -22,22 +23,22 @@ export function Buckets() {
 function List() {
   const poll = usePoll(buckets, LIVE_MS);
   if (!poll.data) return html`<h1>Key-value</h1><${Waiting} poll=${poll} what="the buckets" />`;
-  const allowed = may("$JS.API.STREAM.CREATE.KV_x");
   const columns = [
     { id: "name", title: "Bucket", value: (one) => one.name, show: (one) => html`<a href=${to("kv", one.name)}><b>${one.name}</b></a> ${one.mirror && html`<${Chip} title=${`mirrors ${one.mirror}`}>mirror<//>`}` },
-    { id: "keys", title: "Keys", end: true, hint: "state.num_subjects, with keys that were deleted", value: (one) => one.state.num_subjects ?? 0, show: (one) => exact(one.state.num_subjects ?? 0) },
-    { id: "values", title: "Revisions", end: true, hint: "state.messages", value: (one) => one.state.messages, show: (one) => exact(one.state.messages) },
-    { id: "size", title: "Size", end: true, hint: "state.bytes", value: (one) => one.state.bytes, show: (one) => bytes(one.state.bytes) },
+    figure("keys", "Keys", "state.num_subjects, with keys that were deleted", (one) => one.state.num_subjects ?? 0),
+    figure("values", "Revisions", "state.messages", (one) => one.state.messages),
+    figure("size", "Size", "state.bytes", (one) => one.state.bytes, bytes),
     { id: "history", title: "History", end: true, hint: "max_msgs_per_subject", value: (one) => one.config.max_msgs_per_subject, show: (one) => limit(one.config.max_msgs_per_subject) },
     { id: "ttl", title: "Kept for", end: true, hint: "max_age", value: (one) => one.config.max_age, show: (one) => (one.config.max_age ? nanoseconds(one.config.max_age) : "ever") },
-    { id: "replicas", title: "Replicas", end: true, hint: "num_replicas", value: (one) => one.config.num_replicas, show: (one) => exact(one.config.num_replicas) },
+    figure("replicas", "Replicas", "num_replicas", (one) => one.config.num_replicas),
     { id: "storage", title: "Storage", value: (one) => one.config.storage },
     { id: "changed", title: "Last change", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
     { id: "description", title: "Description", value: (one) => one.config.description ?? "", show: (one) => html`<span class="clip" title=${one.config.description}>${one.config.description}</span>` },
   ];
   return html`<h1>Key-value</h1><${Stale} poll=${poll} />
+    <${Unanswered} names=${poll.data.missing.filter((name) => name.startsWith("KV_"))} />
     <${Table} label="buckets" columns=${columns} rows=${poll.data} keyOf=${(one) => one.stream} sort="name" empty="There are no buckets.">
-      <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.STREAM.CREATE"} onClick=${create}>Create a bucket</button>
+      <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${create}>New bucket<//>
     <//>`;
 }
 

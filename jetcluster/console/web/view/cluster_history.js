@@ -2,7 +2,7 @@
 import { html, useMemo } from "../vendor/ui.js";
 import { bytes, count, seconds } from "../format.js";
 import { Chart } from "../part/chart.js";
-import { Stale, usePoll, Waiting } from "../part/poll.js";
+import { Silent, Stale, usePoll, Waiting } from "../part/poll.js";
 import { refine, route } from "../route.js";
 import { may, sys } from "../session.js";
 
@@ -63,7 +63,7 @@ export function ClusterHistory() {
       </select></label>
       <span class="faint">${kept[0] ? `one point each ${seconds(kept[0].data.step)}; gaps are times when a server did not run` : ""}</span>
     </div>
-    <${Stale} poll=${poll} />
+    <${Stale} poll=${poll} /><${Silent} names=${poll.data.silent} what="its part of the sums is missing here." />
     ${without.length > 0 && html`<p class="notice">Not kept on ${without.map((one) => one.server.name).join(", ")}: ${without[0].error?.description ?? "no answer"}</p>`}
     ${kept.length > 0 && html`<div class="charts">${charts.map((one) => html`<${Chart} key=${`${one.title} ${chosen}`} ...${one} />`)}</div>`}`;
 }

@@ -1,13 +1,16 @@
 // One consumer: how far it is, what is left to do, its configuration, and what may be done with it.
 import { html, useRef, useState } from "../vendor/ui.js";
-import { condition } from "../consumer_list.js";
+import { now } from "../clock.js";
+import { condition, STATE_OF } from "../consumer_list.js";
 import { ago, count, exact, limit, nanoseconds, time } from "../format.js";
+import { token } from "../names.js";
+import { Act } from "../part/act.js";
 import { Chart } from "../part/chart.js";
 import { close, confirm, open, tell } from "../part/dialog.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { Chip, Figure, Figures, Terms } from "../part/words.js";
 import { go, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, whyNot } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { edit } from "./consumer_form.js";
 import { reset } from "./consumer_reset.js";
@@ -18,17 +21,18 @@ const MOST_POINTS = 1800;
 
 export function Consumer({ stream, name }) {
   const poll = usePoll(async () => {
-    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${stream}.${name}`), js(`STREAM.INFO.${stream}`)]);
-    return { info, of: of.state, now: Date.now() };
+    const [info, of] = await Promise.all([js(`CONSUMER.INFO.${token(stream, "stream")}.${token(name, "consumer")}`), js(`STREAM.INFO.${stream}`)]);
+    return { info, of: of.state, now: now(), at: performance.now() };
   }, LIVE_MS, [stream, name]);
   const past = usePast(poll.data);
   const data = poll.data;
-  const rates = useRates(data?.now ?? 0, data && { delivered: data.info.delivered.consumer_seq, acked: data.info.ack_floor.consumer_seq });
+  const rates = useRates(data?.at ?? 0, data && { delivered: data.info.delivered.consumer_seq, acked: data.info.ack_floor.consumer_seq });
   const title = html`<a href=${to("streams", stream)}>${stream}</a> <span class="faint">/</span> ${name}`;
   if (!data) return html`<h1>${title}</h1><${Waiting} poll=${poll} what="the consumer" />`;
   const { info, of } = data;
   const { state, mood } = condition(info);
-  return html`<div class="heading"><h1>${title}</h1> <${Chip} kind=${mood}>${state}<//> <${Chip}>${info.config.deliver_subject ? "push" : "pull"}<//>
+  return html`<div class="heading"><h1>${title}</h1> <${Chip} kind=${mood} title=${STATE_OF}>${state}<//>
+      <${Chip} title="config.deliver_subject: a push consumer has one">${info.config.deliver_subject ? "push" : "pull"}<//>
       ${!info.config.durable_name && html`<${Chip} title="It goes when nobody uses it.">ephemeral<//>`}
       <${Actions} ...${{ stream, name, info, again: poll.again }} /></div>
     ${info.config.description && html`<p class="faint">${info.config.description}</p>`}
@@ -130,7 +134,7 @@ function Actions({ stream, name, info, again }) {
   const at = `${stream}.${name}`;
   const pinned = (info.priority_groups ?? []).filter((one) => one.pinned_client_id);
   const actions = [
-    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, config: info.config, done: again }) },
+    { verb: "Edit", subject: `$JS.API.CONSUMER.CREATE.${at}`, act: () => edit({ stream, info, done: again }) },
     info.paused
       ? { verb: "Resume", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => done(js(`CONSUMER.PAUSE.${at}`, {}), `${name} delivers again.`, again) }
       : { verb: "Pause", subject: `$JS.API.CONSUMER.PAUSE.${at}`, act: () => pause(at, name, again) },
@@ -140,8 +144,7 @@ function Actions({ stream, name, info, again }) {
     { verb: "Delete", subject: `$JS.API.CONSUMER.DELETE.${at}`, danger: true, act: () => remove(stream, name, info) },
   ];
   return html`<div class="actions">${actions.map(({ verb, subject, no = "", danger, act }) => {
-    const reason = no || (may(subject) ? "" : `This user may not publish to ${subject}`);
-    return html`<button key=${verb} type="button" class=${danger ? "danger" : ""} disabled=${Boolean(reason)} title=${reason} onClick=${act}>${verb}</button>`;
+    return html`<${Act} key=${verb} class=${danger ? "danger" : ""} why=${no || whyNot(subject)} act=${act}>${verb}<//>`;
   })}</div>`;
 }
 
@@ -169,10 +172,10 @@ function Pause({ at, name, again }) {
   };
   const moment = new Date(until);
   return html`<p>It delivers nothing until then. What it has delivered can be acknowledged.</p>
-    <div class="bar">${PAUSES.map(([words, length]) => html`<button key=${words} type="button" onClick=${() => send(new Date(Date.now() + length * 1000))}>${words}</button>`)}</div>
+    <div class="bar">${PAUSES.map(([words, length]) => html`<button key=${words} type="button" onClick=${() => send(new Date(now() + length * 1000))}>${words}</button>`)}</div>
     <form onSubmit=${(event) => { event.preventDefault(); send(moment); }}>
       <label>Or until <input type="datetime-local" step="1" value=${until} onInput=${(event) => setUntil(event.target.value)} /></label>
-      <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary" disabled=${!(moment > new Date())}>Pause</button></div>
+      <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary" disabled=${!(moment.getTime() > now())}>Pause</button></div>
     </form>`;
 }
 

@@ -1,10 +1,11 @@
 // Creating and editing a consumer by form. What is valid the server says; its word stands beside the field it is about.
 import { html, useState } from "../vendor/ui.js";
+import { applied, changesOf } from "../edit.js";
 import { open, tell } from "../part/dialog.js";
 import { Field, hasWrong } from "../part/field.js";
 import { Notice } from "../part/poll.js";
 import { go } from "../route.js";
-import { js } from "../session.js";
+import { exactly, js } from "../session.js";
 
 // A field that is `born` is given at the creation and cannot change. `of`: only for consumers of that kind.
 const FIELDS = [
@@ -47,8 +48,9 @@ const ABOUT = [
   ["description", "description"], ["metadata", "metadata"], ["consumer name", "name"], ["durable name", "name"], ["already exists", "name"],
 ];
 
-/** Opens the form: for a new consumer of `stream`, or for `config`, one that is there. `done()` once it has worked. */
-export function edit({ stream, config = null, done = () => {} }) {
+/** Opens the form: for a new consumer of `stream`, or for that of `info`, an answer of CONSUMER.INFO. `done()` once it has worked. */
+export function edit({ stream, info = null, done = () => {} }) {
+  const config = info && exactly(info).config;
   open(config ? `Edit ${config.name}` : `New consumer of ${stream}`, (shut) => html`<${Form} ...${{ stream, config, done, shut }} />`);
 }
 
@@ -63,7 +65,7 @@ function Form({ stream, config, done, shut }) {
     event.preventDefault();
     set({ busy: true, error: null, about: "" });
     try {
-      const wanted = asked(draft, kind);
+      const wanted = config ? await edited(stream, config, draft) : asked(draft, kind);
       // A dot would make another request of it.
       if (!/^[^\s.*>\\/]+$/.test(wanted.name)) throw new Error("A consumer name is one word without . * > / \\");
       await js(`CONSUMER.CREATE.${stream}.${wanted.name}`, { stream_name: stream, config: wanted, action: config ? "update" : "create" });
@@ -95,9 +97,22 @@ function Form({ stream, config, done, shut }) {
 function started(config) {
   if (!config) return { ack_policy: "explicit", deliver_policy: "all" };
   const { filter_subject: one, ...rest } = config;
-  const metadata = Object.fromEntries(Object.entries(rest.metadata ?? {}).filter(([key]) => !key.startsWith("_nats.")));
-  const draft = { ...rest, filter_subjects: one ? [one] : rest.filter_subjects, metadata: Object.keys(metadata).length ? metadata : undefined };
-  return draft;
+  const metadata = Object.fromEntries(Object.entries(rest.metadata ?? {}).filter(([key]) => !isServers(key)));
+  return { ...rest, filter_subjects: one ? [one] : rest.filter_subjects, metadata: Object.keys(metadata).length ? metadata : undefined };
+}
+
+const isServers = (key) => key.startsWith("_nats.");
+
+/** What the server has of the consumer now, with what the user has changed since `config`. */
+async function edited(stream, config, draft) {
+  const { config: now } = exactly(await js(`CONSUMER.INFO.${stream}.${config.name}`));
+  const changes = changesOf(started(config), draft);
+  // What belongs to a choice goes with it, as a priority's groups.
+  for (const one of FIELDS) if (one.when?.(config) && !one.when(draft)) changes[one.name] = undefined;
+  const wanted = applied(started(now), started(config), changes);
+  const servers = Object.entries(now.metadata ?? {}).filter(([key]) => isServers(key));
+  if (servers.length) wanted.metadata = { ...wanted.metadata, ...Object.fromEntries(servers) };
+  return "filter_subjects" in changes ? filtered(wanted) : { ...wanted, filter_subject: now.filter_subject, filter_subjects: now.filter_subjects };
 }
 
 /** The configuration to ask for: that of the form, without what the other kind of consumers has. */
@@ -106,10 +121,11 @@ function asked(draft, kind) {
   for (const one of FIELDS) if (one.name in wanted && ((one.of && one.of !== kind) || (one.when && !one.when(draft)))) delete wanted[one.name];
   wanted.durable_name ??= wanted.inactive_threshold ? undefined : wanted.name;
   if (wanted.durable_name === undefined) delete wanted.durable_name;
-  // One filter is written the way that every client reads.
-  if (wanted.filter_subjects?.length === 1) {
-    wanted.filter_subject = wanted.filter_subjects[0];
-    delete wanted.filter_subjects;
-  }
-  return wanted;
+  return filtered(wanted);
+}
+
+/** One filter is written the way that every client reads. */
+function filtered(wanted) {
+  const { filter_subjects: all, ...rest } = wanted;
+  return all?.length === 1 ? { ...rest, filter_subject: all[0] } : wanted;
 }

@@ -1,12 +1,14 @@
 // Lists of consumers, the slowest first: of the whole account, and of one stream.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
-import { consumersOf, consumersOfAll } from "../consumer_list.js";
+import { now } from "../clock.js";
+import { consumersOf, consumersOfAll, STATE_OF } from "../consumer_list.js";
 import { ago, exact, time } from "../format.js";
+import { Act } from "../part/act.js";
 import { Notice, Stale } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { to } from "../route.js";
-import { may } from "../session.js";
+import { whyNone } from "../session.js";
 import { edit } from "./consumer_form.js";
 
 const LEAST_MS = 5000;
@@ -23,10 +25,8 @@ export function Consumers() {
 /** The consumers of a stream, with a button to create one. */
 export function ConsumersOf({ stream }) {
   const list = useList((seen, stopped) => consumersOf(stream, seen, stopped), [stream]);
-  const allowed = may(`$JS.API.CONSUMER.CREATE.${stream}.x`);
   return html`<${List} list=${list} empty="This stream has no consumers.">
-    <button type="button" disabled=${!allowed} title=${allowed ? "" : "This user may not publish to $JS.API.CONSUMER.CREATE"}
-      onClick=${() => edit({ stream, done: list.again })}>Create a consumer</button>
+    <${Act} class="primary" why=${whyNone(`$JS.API.CONSUMER.CREATE.${stream}.>`)} act=${() => edit({ stream, done: list.again })}>New consumer<//>
   <//>`;
 }
 
@@ -50,7 +50,7 @@ function useList(load, keys) {
         // The first load shows what it has; later ones replace the whole list at the end, so that no row comes and goes.
         const seen = (part) => !over && set((old) => (old.whole ? { ...old, progress: part.rows.length, total: part.total } : { ...old, ...part }));
         const found = await latest.current(seen, () => over);
-        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: Date.now() });
+        if (!over) set({ ...found, data: found.rows, error: null, loading: false, whole: true, at: performance.now(), when: now() });
       } catch (error) {
         if (!over) set((old) => ({ ...old, error, loading: false }));
       }
@@ -67,6 +67,7 @@ function useList(load, keys) {
 }
 
 function Summary({ list }) {
+  if (!list.rows) return null;
   const rows = list.rows ?? [];
   const sum = (field) => exact(rows.reduce((total, one) => total + one[field], 0));
   const of = (state) => rows.filter((one) => one.state === state).length;
@@ -84,10 +85,11 @@ function Summary({ list }) {
 
 function List({ list, withStream = false, empty, children }) {
   if (!list.rows) return list.error ? html`<${Notice} error=${list.error} />` : html`<p class="loading" role="status">Loading the consumers…</p>`;
+  const none = list.failed.length ? "Of those that answer there are none." : empty;
   return html`${list.whole ? html`<${Stale} poll=${list} />` : html`<${Notice} error=${list.error} />`}
     ${list.failed.length > 0 &&
     html`<p class="notice warn">The consumers of ${list.failed.length} streams are missing: ${list.failed.slice(0, 5).map((one) => `${one.stream} (${one.error.message})`).join(", ")}${list.failed.length > 5 ? ", …" : ""}</p>`}
-    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${empty}>
+    <${Table} label="consumers" columns=${columns(withStream)} rows=${list.rows} keyOf=${(one) => one.key} sort="-left" empty=${none}>
       ${children}
       <span class="faint" role="status">${progress(list)}</span>
     <//>`;
@@ -104,7 +106,7 @@ function columns(withStream) {
   return [
     { id: "name", title: "Consumer", value: (one) => one.name, show: (one) => html`<a href=${to("streams", one.stream, "consumers", one.name)}><b>${one.name}</b></a>` },
     ...(withStream ? [{ id: "stream", title: "Stream", value: (one) => one.stream, show: (one) => html`<a href=${to("streams", one.stream)}>${one.stream}</a>` }] : []),
-    { id: "state", title: "State", hint: "from paused, num_waiting, push_bound, num_ack_pending and max_ack_pending", value: (one) => `${one.state} ${one.kind}`, show: (one) => html`<${Chip} kind=${one.mood}>${one.state}<//> <span class="faint">${one.kind}</span>` },
+    { id: "state", title: "State", hint: STATE_OF, value: (one) => `${one.state} ${one.kind}`, show: (one) => html`<${Chip} kind=${one.mood} title=${STATE_OF}>${one.state}<//> <span class="faint">${one.kind}</span>` },
     number("left", "To do", "num_pending and num_ack_pending together"),
     number("pending", "Pending", "num_pending: messages that it has not delivered yet"),
     number("ackPending", "Ack pending", "num_ack_pending: delivered, not acknowledged"),
@@ -113,6 +115,6 @@ function columns(withStream) {
     number("floor", "Ack floor", "ack_floor.stream_seq: everything up to this sequence is done"),
     when("delivered", "Last delivery", "delivered.last_active"),
     when("acked", "Last ack", "ack_floor.last_active"),
-    { id: "leader", title: "Leader", hint: "cluster.leader: the server that delivers", value: (one) => one.leader || "none", show: (one) => one.leader || html`<${Chip} kind="bad">none<//>` },
+    { id: "leader", title: "Leader", hint: "cluster.leader: the server that delivers", value: (one) => one.leader || "none", show: (one) => one.leader || html`<${Chip} kind="bad" title="cluster.leader">none<//>` },
   ];
 }

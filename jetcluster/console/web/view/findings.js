@@ -1,7 +1,7 @@
 // What is wrong, why, and what to do: the findings of all servers, worst first. The rules are the servers' alone.
 import { html, useState } from "../vendor/ui.js";
 import { findings, loadFindings, worst } from "../findings_state.js";
-import { exact } from "../format.js";
+import { counted, exact } from "../format.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { refine, route, to } from "../route.js";
@@ -40,7 +40,7 @@ export function Findings() {
         <option value="">all</option>
         ${Object.entries(WORDS).map(([kind, name]) => html`<option key=${kind} value=${kind}>${name.toLowerCase()}</option>`)}
       </select></label>
-      <span class="faint" role="status">${shown.length === poll.data.findings.length ? shown.length : `${shown.length} of ${poll.data.findings.length}`} findings</span>
+      <span class="faint" role="status">${shown.length === poll.data.findings.length ? "" : `${exact(shown.length)} of `}${counted(poll.data.findings.length, "findings")}</span>
     </div>
     ${shown.length ? html`<ul class="findings">${grouped(shown).map((group) => html`<${Group} key=${group[0].code} group=${group} more=${leftOut[group[0].code] ?? 0} />`)}</ul>`
       : html`<p class="panel">${poll.data.findings.length ? "Nothing matches." : "Nothing is wrong."}</p>`}`;

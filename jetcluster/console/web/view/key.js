@@ -2,6 +2,7 @@
 import { html, useRef } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
 import { bucket as load, current, historyOf, write } from "../kv.js";
+import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { Headers, kindOf, Payload, preview, pretty, hexLines } from "../part/payload.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
@@ -79,7 +80,7 @@ function Actions({ bucket, last, again }) {
   const no = whyNoWrite(bucket, subject);
   const binary = last.operation === "PUT" && kindOf(last.value) === "hex" ? "The value is not text." : "";
   const gone = last.operation === "PUT" ? "" : "It has no value.";
-  const button = (verb, why, danger, act) => html`<button type="button" class=${danger ? "danger" : ""} disabled=${Boolean(why)} title=${why} onClick=${act}>${verb}</button>`;
+  const button = (verb, why, danger, act) => html`<${Act} class=${danger ? "danger" : ""} why=${why} act=${act}>${verb}<//>`;
   return html`<div class="actions">
     ${button(gone ? "Put a value" : "Edit", no || binary, false, () => editKey(bucket, last, again))}
     ${button("Delete", no || gone, true, () => take(bucket, last, "DEL", again))}

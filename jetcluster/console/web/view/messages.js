@@ -1,14 +1,15 @@
 // The messages of a stream: from a sequence, a time or the newest on, of a subject; and one of them in full.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { ago, bytes, exact, time } from "../format.js";
+import { ago, bytes, counted, exact, time } from "../format.js";
 import { after, read, readBefore, readNewest, readOne } from "../messages.js";
+import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { Headers, Payload, preview } from "../part/payload.js";
 import { Notice } from "../part/poll.js";
 import { Table } from "../part/table.js";
 import { Chip, Terms } from "../part/words.js";
 import { refine, route, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, may, whyNot } from "../session.js";
 
 const PAGE = 50;
 
@@ -117,9 +118,9 @@ function Answered({ info, page, direct }) {
   const behind = proof ? Math.max(0, page.last - proof.applied) : 0;
   const role = !proof ? "" : proof.stream !== info.config.name ? `mirror ${proof.stream}` : proof.peer === leader || !info.cluster ? "leader" : "follower";
   return html`<p class="faint answered">
-    ${exact(messages.length)} messages${left === null ? "" : `, ${exact(left)} more match`}.
+    ${counted(messages.length, "messages")}${left === null ? "" : `, ${exact(left)} more match`}.
     ${proof
-      ? html` Answered by <${Chip} kind=${role === "leader" ? "lead" : "good"}>${proof.peer}<//> (${role}), which had applied up to ${exact(proof.applied)}${behind ? html`: <b>${exact(behind)} behind</b> what the leader told before` : ", all that the leader told before"}.`
+      ? html` Answered by <${Chip} kind=${role === "leader" ? "lead" : "good"} title="Jc-Peer of the answer">${proof.peer}<//> (${role}), which had applied up to ${exact(proof.applied)}${behind ? html`: <b>${exact(behind)} behind</b> what the leader told before` : ", all that the leader told before"}.`
       : direct ? "" : html` Read from the leader one by one, as ${info.config.allow_direct ? "this user may not ask replicas" : html`<code>allow_direct</code> is off`}.`}
   </p>`;
 }
@@ -184,11 +185,12 @@ function One({ info, seq, direct }) {
       },
       done: `Message ${seq} is deleted.`,
     });
-  const may_delete = may(`$JS.API.STREAM.MSG.DELETE.${name}`) && !info.config.deny_delete && !info.config.sealed;
+  const { deny_delete: denied, sealed } = info.config;
+  const no = sealed ? "The stream is sealed." : denied ? "The configuration denies it." : whyNot(`$JS.API.STREAM.MSG.DELETE.${name}`);
   return html`<section class="panel" aria-label=${`Message ${seq}`}>
     <div class="heading"><h2>Message ${exact(seq)}</h2><div class="actions">
       <button type="button" onClick=${() => set({}) || readOne(name, seq, direct).then(set, (failure) => set({ error: failure }))}>Read again</button>
-      <button type="button" class="danger" disabled=${!message || !may_delete} title=${may_delete ? "" : "This user, or the stream's configuration, does not allow it."} onClick=${remove}>Delete</button>
+      <${Act} class="danger" why=${no || (message ? "" : "There is no message.")} act=${remove}>Delete<//>
       <button type="button" onClick=${() => refine({ message: "" })}>Close</button></div></div>
     <${Notice} error=${error} />
     ${message === null && html`<p>There is no such message (any more).</p>`}

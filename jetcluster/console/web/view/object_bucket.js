@@ -2,12 +2,13 @@
 import { html, useRef } from "../vendor/ui.js";
 import { ago, bytes, exact, time } from "../format.js";
 import { deleteObject, fetchObject, objectBucket, objectsOf, storeObject, whyNoChange } from "../objects.js";
+import { Act } from "../part/act.js";
 import { confirm } from "../part/dialog.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
-import { Table } from "../part/table.js";
+import { figure, Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { go, to } from "../route.js";
-import { js, may } from "../session.js";
+import { js, whyNot } from "../session.js";
 import { forget, transfer, transfers } from "../transfers.js";
 import { Replicas } from "./cluster.js";
 import { Layouts } from "./objects.js";
@@ -30,11 +31,11 @@ export function ObjectBucket({ name }) {
     { id: "name", title: "Object", value: (one) => one.name, show: (one) => html`<b class="clip" title=${one.name}>${one.name}</b> ${one.link && html`<${Chip} title=${`${one.link.bucket}/${one.link.name}`}>link<//>`}` },
     {
       id: "do", title: "Actions", value: () => "",
-      show: (one) => html`<span class="pair"><button type="button" class="small" disabled=${Boolean(one.link)} title=${one.link ? "It is a link." : ""} onClick=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download</button>
-        <button type="button" class="small danger" disabled=${Boolean(no)} title=${no} onClick=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete</button></span>`,
+      show: (one) => html`<span class="pair"><${Act} class="small" why=${one.link ? "It is a link." : ""} act=${() => download(bucket, one)} aria-label=${`Download ${one.name}`}>Download<//>
+        <${Act} class="small danger" why=${no} act=${() => remove(bucket, one, poll.again)} aria-label=${`Delete ${one.name}`}>Delete<//></span>`,
     },
     { id: "size", title: "Size", end: true, hint: "size of its metadata", value: (one) => one.size, show: (one) => html`<span title=${`${exact(one.size)} bytes`}>${bytes(one.size)}</span>` },
-    { id: "chunks", title: "Chunks", end: true, hint: "chunks of its metadata", value: (one) => one.chunks, show: (one) => exact(one.chunks) },
+    figure("chunks", "Chunks", "chunks of its metadata", (one) => one.chunks),
     { id: "time", title: "Modified", end: true, hint: "time of its metadata", value: (one) => one.time, show: (one) => html`<span title=${ago(one.time)}>${time(one.time)}</span>` },
     { id: "digest", title: "Digest", hint: "SHA-256, base64url", value: (one) => one.digest, show: (one) => html`<span class="mono clip short" title=${one.digest}>${one.digest.replace(/^sha-256=/i, "")}</span>` },
     { id: "description", title: "Description", value: (one) => one.description, show: (one) => html`<span class="clip" title=${one.description}>${one.description}</span>` },
@@ -56,15 +57,14 @@ export function ObjectBucket({ name }) {
 function Actions({ bucket, objects, no, again }) {
   const picker = useRef(null);
   const subject = `$JS.API.STREAM.DELETE.${bucket.stream}`;
-  const noDelete = may(subject) ? "" : `This user may not publish to ${subject}`;
   const picked = (event) => {
     upload(bucket, objects, [...event.target.files], again);
     event.target.value = ""; // the same file may be chosen again
   };
   return html`<div class="actions">
     <input ref=${picker} type="file" multiple hidden aria-label="Files to upload" onChange=${picked} />
-    <button type="button" disabled=${Boolean(no)} title=${no} onClick=${() => picker.current.click()}>Upload</button>
-    <button type="button" class="danger" disabled=${Boolean(noDelete)} title=${noDelete} onClick=${() => removeBucket(bucket, objects)}>Delete the bucket</button></div>`;
+    <${Act} why=${no} act=${() => picker.current.click()}>Upload<//>
+    <${Act} class="danger" why=${whyNot(subject)} act=${() => removeBucket(bucket, objects)}>Delete the bucket<//></div>`;
 }
 
 /** Uploads files; those whose names are taken only after one question about all of them. */

@@ -2,6 +2,7 @@
 import { headers as newHeaders } from "../vendor/nats.js";
 import { html, useState } from "../vendor/ui.js";
 import { exact } from "../format.js";
+import { parse } from "../json.js";
 import { open } from "../part/dialog.js";
 import { Notice } from "../part/poll.js";
 import { ApiError, raw } from "../session.js";
@@ -21,7 +22,7 @@ function Publish({ info, shut, done }) {
       const fields = headersOf(form.get("headers"));
       if (form.get("expected")) fields.set("Nats-Expected-Last-Sequence", form.get("expected"));
       const answer = await raw(form.get("subject"), form.get("payload"), [...fields].length ? fields : undefined);
-      const ack = answer.json();
+      const ack = parse(answer.string());
       if (ack.error) throw new ApiError(ack.error);
       set({ busy: false, error: null, ack });
       done();
@@ -42,7 +43,7 @@ function Publish({ info, shut, done }) {
 }
 
 /** Throws for a line without a colon. */
-export function headersOf(text) {
+function headersOf(text) {
   const fields = newHeaders();
   for (const line of text.split("\n").filter((one) => one.trim())) {
     const at = line.indexOf(":");

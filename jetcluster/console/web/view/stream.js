@@ -1,12 +1,15 @@
 // One stream: its state and who has it, its messages, subjects, consumers and configuration.
 import { html } from "../vendor/ui.js";
 import { ago, bytes, count, exact, limit, nanoseconds, time } from "../format.js";
+import { stringify } from "../json.js";
+import { token } from "../names.js";
+import { Act } from "../part/act.js";
 import { Stale, usePoll, useRates, Waiting } from "../part/poll.js";
 import { confirm, tell } from "../part/dialog.js";
 import { Chip, Figure, Figures, Tabs, Terms } from "../part/words.js";
 import { go, route, to } from "../route.js";
-import { js, may } from "../session.js";
-import { Replicas } from "./cluster.js";
+import { exactly, js, whyNone, whyNot } from "../session.js";
+import { lagOf, Replicas } from "./cluster.js";
 import { ConsumersOf } from "./consumers.js";
 import { Messages } from "./messages.js";
 import { publishTo } from "./publish.js";
@@ -25,7 +28,7 @@ const TABS = [
 
 export function Stream({ name }) {
   const at = route.value.path[2] ?? "state";
-  const poll = usePoll(() => js(`STREAM.INFO.${name}`), LIVE_MS, [name]);
+  const poll = usePoll(async () => js(`STREAM.INFO.${token(name, "stream")}`), LIVE_MS, [name]);
   const rates = useRates(poll.data ? Date.parse(poll.data.ts) : 0, poll.data && { seq: poll.data.state.last_seq, bytes: poll.data.state.bytes });
   if (!poll.data) return html`<h1>${name}</h1><${Waiting} poll=${poll} what="the stream" />`;
   const info = poll.data;
@@ -42,24 +45,29 @@ export function Stream({ name }) {
 
 function Kinds({ info }) {
   const { config } = info;
-  const words = [kindOf(config.name), config.storage, config.retention === "limits" ? "" : config.retention, config.mirror ? `mirror of ${config.mirror.name}` : "", config.sealed ? "sealed" : ""];
-  return words.filter(Boolean).map((word) => html`<${Chip} key=${word}>${word}<//>`);
+  const words = [
+    [kindOf(config.name), "by its name"],
+    [config.storage, "config.storage"],
+    [config.retention === "limits" ? "" : config.retention, "config.retention"],
+    [config.mirror ? `mirror of ${config.mirror.name}` : "", "config.mirror"],
+    [config.sealed ? "sealed" : "", "config.sealed"],
+  ];
+  return words.filter(([word]) => word).map(([word, field]) => html`<${Chip} key=${word} title=${field}>${word}<//>`);
 }
 
 function Actions({ info, again }) {
-  const { name, mirror, sealed } = info.config;
+  const { name, mirror, sealed, subjects = [] } = info.config;
   const locked = sealed ? "The stream is sealed." : "";
   const actions = [
-    { verb: "Publish", subject: info.config.subjects?.[0] ?? "x", no: mirror ? "A mirror takes its messages from its upstream." : locked, act: () => publishTo(info, again) },
-    { verb: "Edit", subject: `$JS.API.STREAM.UPDATE.${name}`, no: "", act: () => editStream(info.config, again) },
+    { verb: "Publish", no: mirror ? "A mirror takes its messages from its upstream." : locked || (subjects.length ? whyNone(...subjects) : "It takes messages of other streams only."), act: () => publishTo(info, again) },
+    { verb: "Edit", subject: `$JS.API.STREAM.UPDATE.${name}`, no: "", act: () => editStream(info, again) },
     { verb: "Step down", subject: `$JS.API.STREAM.LEADER.STEPDOWN.${name}`, no: info.cluster?.replicas?.length ? "" : "There is no other replica.", act: () => stepDown(name, again) },
     { verb: "Purge", subject: `$JS.API.STREAM.PURGE.${name}`, no: locked || (info.config.deny_purge ? "The configuration denies it." : ""), danger: true, act: () => purge(info, again) },
     { verb: "Delete", subject: `$JS.API.STREAM.DELETE.${name}`, no: "", danger: true, act: () => remove(info) },
   ];
   return html`<div class="actions">
     ${actions.map(({ verb, subject, no, danger, act }) => {
-      const why = no || (may(subject) ? "" : `This user may not publish to ${subject}.`);
-      return html`<button key=${verb} type="button" class=${danger ? "danger" : ""} disabled=${Boolean(why)} title=${why} onClick=${act}>${verb}</button>`;
+      return html`<${Act} key=${verb} class=${danger ? "danger" : ""} why=${no || (subject ? whyNot(subject) : "")} act=${act}>${verb}<//>`;
     })}
   </div>`;
 }
@@ -109,6 +117,7 @@ function remove(info) {
 
 function State({ info, rates }) {
   const { state, config, cluster } = info;
+  const { first_seq: first, last_seq: last } = exactly(info).state;
   const group = groupOf(info);
   return html`<${Figures}>
       <${Figure} name="Messages" value=${exact(state.messages)} metric="state.messages" />
@@ -120,8 +129,8 @@ function State({ info, rates }) {
     <//>
     <div class="columns">
       <section class="panel"><h2>Sequences</h2><${Terms} rows=${[
-        ["First", html`${exact(state.first_seq)} <span class="faint">${time(state.first_ts)}</span>`],
-        ["Last", html`${exact(state.last_seq)} <span class="faint">${time(state.last_ts)}, ${ago(state.last_ts)}</span>`],
+        ["First", html`${exact(first)} <span class="faint">${time(state.first_ts)}</span>`],
+        ["Last", html`${exact(last)} <span class="faint">${time(state.last_ts)}, ${ago(state.last_ts)}</span>`],
         ["Created", time(info.created)],
       ]} /></section>
       <section class="panel"><h2>Limits</h2><${Limits} state=${state} config=${config} /></section>
@@ -138,7 +147,7 @@ function State({ info, rates }) {
       html`<section class="panel"><h2>${info.mirror ? "Mirrors" : "Takes from"}</h2>
         ${[info.mirror, ...(info.sources ?? [])].filter(Boolean).map((one) => html`<${Terms} key=${one.name} rows=${[
           ["Stream", one.external ? `${one.name} (${one.external.api})` : html`<a href=${to("streams", one.name)}>${one.name}</a>`],
-          ["Lag", `${exact(one.lag ?? 0)} messages`],
+          ["Lag", lagOf(one) === undefined ? "not known" : `${exact(lagOf(one))} messages`],
           ["Last word", one.active === undefined || one.active < 0 ? "never" : `${nanoseconds(one.active)} ago`],
           ["Trouble", one.error?.description],
         ]} />`)}</section>`}
@@ -164,9 +173,9 @@ function Limits({ state, config }) {
 }
 
 function Configuration({ info, again }) {
-  const text = JSON.stringify(info.config, null, 2);
+  const text = stringify(exactly(info).config, 2);
   const subject = `$JS.API.STREAM.UPDATE.${info.config.name}`;
-  return html`<div class="bar"><button type="button" disabled=${!may(subject)} title=${may(subject) ? "" : `This user may not publish to ${subject}.`} onClick=${() => editStream(info.config, again)}>Edit</button>
+  return html`<div class="bar"><${Act} why=${whyNot(subject)} act=${() => editStream(info, again)}>Edit<//>
     <button type="button" onClick=${() => navigator.clipboard.writeText(text).then(() => tell("Copied."))}>Copy</button></div>
     <pre class="panel" tabindex="0" aria-label="Configuration">${text}</pre>`;
 }

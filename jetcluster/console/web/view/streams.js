@@ -1,11 +1,12 @@
 // The streams of the account: the list, and the page of one of them.
 import { html, useMemo, useState } from "../vendor/ui.js";
 import { ago, bytes, count, exact } from "../format.js";
-import { Notice, Stale, usePoll, useRates, Waiting } from "../part/poll.js";
-import { Table } from "../part/table.js";
+import { Act } from "../part/act.js";
+import { Stale, Unanswered, usePoll, useRates, Waiting } from "../part/poll.js";
+import { figure, Table } from "../part/table.js";
 import { Chip, Figure, Figures } from "../part/words.js";
 import { route, to } from "../route.js";
-import { jsAll, may } from "../session.js";
+import { jsAll, whyNone } from "../session.js";
 import { Replicas } from "./cluster.js";
 import { Consumer } from "./consumer.js";
 import { Stream } from "./stream.js";
@@ -35,32 +36,43 @@ export function kindOf(name) {
   return name.startsWith("KV_") ? "key-value bucket" : name.startsWith("OBJ_") ? "object bucket" : "";
 }
 
+const MOST_SUBJECTS = 20;
+
+/** What a list shows of a stream: the rest of 50,000 infos is not kept. */
+function listed({ config, state, cluster }) {
+  const { name, subjects = [], mirror, sealed } = config;
+  const more = subjects.length - MOST_SUBJECTS;
+  const shown = more > 0 ? [...subjects.slice(0, MOST_SUBJECTS), `and ${more} more`] : subjects;
+  return { config: { name, subjects: shown, mirror: mirror && { name: mirror.name }, sealed }, state, cluster };
+}
+
 function List() {
   const [every, setEvery] = useState(LIVE_MS);
   const [buckets, setBuckets] = useState(false);
+  const [progress, setProgress] = useState("");
+  const seen = (got, all) => got < all && setProgress(`: ${exact(got)} of ${exact(all)}`);
   const poll = usePoll(async () => {
-    const found = await jsAll("STREAM.LIST", "streams");
+    const found = await jsAll("STREAM.LIST", "streams", { pick: listed, seen });
     setEvery(found.length > LIVE_UP_TO ? SLOW_MS : LIVE_MS);
-    return { now: Date.now(), found };
+    return { now: performance.now(), found };
   }, every);
   const values = useMemo(() => poll.data && Object.fromEntries(poll.data.found.map((one) => [one.config.name, one.state.last_seq])), [poll.data]);
   const rates = useRates(poll.data?.now ?? 0, values);
-  if (!poll.data) return html`<h1>Streams</h1><${Waiting} poll=${poll} what="the streams" />`;
+  if (!poll.data) return html`<h1>Streams</h1><${Waiting} poll=${poll} what=${`the streams${progress}`} />`;
   const { found } = poll.data;
   const rows = buckets ? found : found.filter((one) => !kindOf(one.config.name));
   const total = (field) => found.reduce((sum, one) => sum + one.state[field], 0);
   const columns = [
-    { id: "name", title: "Stream", value: (one) => one.config.name, show: (one) => html`<a href=${to("streams", one.config.name)}>${one.config.name}</a> ${one.config.mirror && html`<${Chip} title=${`mirrors ${one.config.mirror.name}`}>mirror<//>`}${one.config.sealed && html`<${Chip}>sealed<//>`}` },
+    { id: "name", title: "Stream", value: (one) => one.config.name, show: (one) => html`<a href=${to("streams", one.config.name)}>${one.config.name}</a> ${one.config.mirror && html`<${Chip} title=${`mirrors ${one.config.mirror.name}`}>mirror<//>`}${one.config.sealed && html`<${Chip} title="config.sealed">sealed<//>`}` },
     { id: "subjects", title: "Subjects", value: (one) => (one.config.subjects ?? []).join(" "), show: (one) => html`<span class="clip mono" title=${(one.config.subjects ?? []).join("\n")}>${one.config.mirror ? `← ${one.config.mirror.name}` : (one.config.subjects ?? []).join(", ")}</span>` },
     { id: "rate", title: "Rate", end: true, hint: "growth of state.last_seq", value: (one) => rates[one.config.name] ?? 0, show: (one) => `${count(rates[one.config.name])}/s` },
-    { id: "messages", title: "Messages", end: true, hint: "state.messages", value: (one) => one.state.messages, show: (one) => exact(one.state.messages) },
-    { id: "bytes", title: "Size", end: true, hint: "state.bytes", value: (one) => one.state.bytes, show: (one) => bytes(one.state.bytes) },
-    { id: "subjectsCount", title: "Keys", end: true, hint: "state.num_subjects", value: (one) => one.state.num_subjects ?? 0, show: (one) => exact(one.state.num_subjects ?? 0) },
-    { id: "consumers", title: "Consumers", end: true, hint: "state.consumer_count", value: (one) => one.state.consumer_count, show: (one) => exact(one.state.consumer_count) },
+    figure("messages", "Messages", "state.messages", (one) => one.state.messages),
+    figure("bytes", "Size", "state.bytes", (one) => one.state.bytes, bytes),
+    figure("subjectsCount", "Keys", "state.num_subjects", (one) => one.state.num_subjects ?? 0),
+    figure("consumers", "Consumers", "state.consumer_count", (one) => one.state.consumer_count),
     { id: "last", title: "Last message", end: true, hint: "state.last_ts", value: (one) => one.state.last_ts ?? "", show: (one) => ago(one.state.last_ts) },
     { id: "replicas", title: "Leader and replicas", value: (one) => one.cluster?.leader ?? "", show: (one) => html`<${Replicas} group=${groupOf(one)} />` },
   ];
-  const creates = may("$JS.API.STREAM.CREATE.x");
   return html`<h1>Streams</h1><${Stale} poll=${poll} />
     <${Figures}>
       <${Figure} name="Streams" value=${exact(found.length)} metric="STREAM.LIST total" />
@@ -68,10 +80,10 @@ function List() {
       <${Figure} name="Size" value=${bytes(total("bytes"))} metric="sum of state.bytes" />
       <${Figure} name="Consumers" value=${exact(total("consumer_count"))} metric="sum of state.consumer_count" />
     <//>
-    ${found.missing.length > 0 && html`<${Notice} error=${new Error(`Nobody answers for ${found.missing.join(", ")}.`)} />`}
+    <${Unanswered} names=${found.missing} />
     <${Table} label="streams" columns=${columns} rows=${rows} keyOf=${(one) => one.config.name} sort="name"
       empty=${found.length ? "Only buckets: show them with the box above." : "There are no streams yet."}>
       <label class="check"><input type="checkbox" checked=${buckets} onChange=${(event) => setBuckets(event.target.checked)} /> Buckets too</label>
-      <button type="button" class="primary" disabled=${!creates} title=${creates ? "" : "This user may not create streams."} onClick=${() => createStream()}>New stream</button>
+      <${Act} class="primary" why=${whyNone("$JS.API.STREAM.CREATE.*")} act=${createStream}>New stream<//>
     <//>`;
 }

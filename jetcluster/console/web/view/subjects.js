@@ -1,6 +1,6 @@
 // The subjects of a stream as a tree, with the messages below each token.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { exact } from "../format.js";
+import { counted, exact } from "../format.js";
 import { Stale, usePoll, Waiting } from "../part/poll.js";
 import { inSlices, pause } from "../part/slices.js";
 import { to } from "../route.js";
@@ -10,8 +10,8 @@ const MAX_CHILDREN = 200;
 /** Children that are drawn of one token; the filter finds the others. */
 const MAX_SUBJECTS = 1_000_000;
 
-/** All subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives. */
-export async function subjectsOf(stream, filter = ">") {
+/** Subjects with their messages: [[subject, messages], …], fetched in the pages that the server gives; `left` are not. */
+async function subjectsOf(stream, filter = ">") {
   const found = [];
   for (;;) {
     const { state, total } = await js(`STREAM.INFO.${stream}`, { subjects_filter: filter, offset: found.length }, 20_000);
@@ -20,12 +20,14 @@ export async function subjectsOf(stream, filter = ">") {
     const names = Object.keys(part);
     await pause();
     await inSlices(names.length, (at) => found.push([names[at], part[names[at]]]));
-    if (!names.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) return found;
+    if (!names.length || found.length >= Math.min(total ?? 0, MAX_SUBJECTS)) {
+      return Object.assign(found, { left: Math.max(0, (total ?? 0) - found.length) });
+    }
   }
 }
 
 /** A tree of tokens: { messages, subjects, own, children: Map }, made in slices; null once it is `over()`. */
-export async function treeOf(subjects, wanted = "", over = () => false) {
+async function treeOf(subjects, wanted = "", over = () => false) {
   const root = { messages: 0, subjects: 0, own: 0, children: new Map() };
   const text = wanted.toLowerCase();
   const whole = await inSlices(subjects.length, (at) => add(root, subjects[at], text), over);
@@ -62,7 +64,8 @@ export function Subjects({ info }) {
   }, [poll.data, wanted]);
   if (!made) return html`<${Waiting} poll=${poll} what="the subjects" />`;
   return html`<${Stale} poll=${poll} /><div class="bar"><input type="search" aria-label="Filter subjects" placeholder="Part of a subject" value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
-      <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${exact(made.tree.subjects)} subjects, ${exact(made.tree.messages)} messages` : "…"}</span>
+      <span class="faint" role="status">${made.wanted === wanted && made.of === poll.data ? `${counted(made.tree.subjects, "subjects")}, ${counted(made.tree.messages, "messages")}` : "…"}</span>
+      ${poll.data?.left > 0 && html`<span class="reason">${exact(poll.data.left)} more subjects are not loaded</span>`}
       <button type="button" onClick=${poll.again}>Load again</button></div>
     <div class="panel"><${Branch} stream=${name} node=${made.tree} path=${[]} open=${Boolean(made.wanted)} /></div>`;
 }
@@ -81,7 +84,7 @@ function Token({ stream, token, child, path, open }) {
   const leaf = !child.children.size;
   const subject = path.join(".");
   const filter = leaf ? subject : child.own ? subject : `${subject}.>`;
-  const label = html`<span class="mono">${token}</span> <span class="faint">${exact(child.messages)} messages${leaf ? "" : `, ${exact(child.subjects)} subjects`}</span>`;
+  const label = html`<span class="mono">${token}</span> <span class="faint">${counted(child.messages, "messages")}${leaf ? "" : `, ${counted(child.subjects, "subjects")}`}</span>`;
   const show = html`<a href=${to("streams", stream, "messages", { subject: filter })} aria-label=${`show messages of ${filter}`}>show</a>`;
   if (leaf) return html`<li>${label} ${show}</li>`;
   // The link is beside the summary, not in it: a control within a control is none for a screen reader.

@@ -1,0 +1,210 @@
+"""`Demands`: requests that ask how fresh their answer must be (`stream.read.freshness`), at one membership.
+
+Each wish is a wait with a bound, one after the other: what `consistency` asks for, then `max_staleness`, then
+`min_last_seq`. A wish that cannot be kept is refused with a 503 that says what this replica has.
+
+A leader's confirmation is also a proof for later requests: what it confirmed was current when it was asked. So
+`max_staleness` asks a leader only when the last proof is older, however many requests come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.replica.reads.answers import Answering, Answers
+from jetcluster.replica.reads.asked_stream import AskedStream
+from jetcluster.replica.reads.confirm import MAX_WAITING, Call, Read, ReadConfirmations, ReadWaits
+from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.stream.read import freshness
+from jetcluster.stream.read.freshness import Freshness, FreshnessError
+
+SEQUENCE_SECONDS: Final = 1.0
+"""Longest wait for `min_last_seq`."""
+_BEHIND: Final = b"503 Min Last Sequence"
+_LATE: Final = b"503 Not Caught Up"
+_NO_LEADER: Final = b"503 No Leader"
+_UNKNOWN: Final = b"503 Session Unknown"
+
+
+class SequenceWaits:
+    """Reads that wait until a sequence is stored, in any order."""
+
+    def __init__(self, replica: ReplicaState) -> None:
+        self._clock, self._timers = replica.runtime.clock, replica.runtime.timers
+        self._numbers = itertools.count()
+        self.waiting: list[tuple[int, int]] = []
+        """A heap of (sequence, number), with some of reads that were refused meanwhile."""
+        self._calls: dict[int, tuple[float, Call, Call]] = {}
+        """Number -> (deadline, answer, refuse), in the order of the deadlines."""
+
+    def hold(self, seq: int, answer: Call, refuse: Call) -> None:
+        """Call `answer` once `reached` is called with `seq` or more, `refuse` after SEQUENCE_SECONDS or when too many
+        reads wait."""
+        if len(self._calls) >= MAX_WAITING:
+            refuse()
+            return
+        number = next(self._numbers)
+        if not self._calls:
+            self._timers.call_later(SEQUENCE_SECONDS, self._expire)
+        self._calls[number] = self._clock.monotonic() + SEQUENCE_SECONDS, answer, refuse
+        heapq.heappush(self.waiting, (seq, number))
+
+    def reached(self, seq: int) -> None:
+        """Answer all that wait for this sequence or an earlier one."""
+        while self.waiting and self.waiting[0][0] <= seq:
+            _, number = heapq.heappop(self.waiting)
+            known = self._calls.pop(number, None)
+            if known is not None:
+                known[1]()
+
+    def clear(self) -> None:
+        """Refuse all."""
+        calls, self._calls = self._calls, {}
+        self.waiting.clear()
+        for _, _, refuse in calls.values():
+            refuse()
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        late = list(itertools.takewhile(lambda one: one[1][0] <= now, self._calls.items()))
+        for number, _ in late:
+            del self._calls[number]
+        if self._calls:
+            deadline, _, _ = next(iter(self._calls.values()))
+            self._timers.call_later(max(deadline - now, 0.0), self._expire)
+        if len(self.waiting) > 2 * len(self._calls):  # most are of reads that were refused
+            self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._calls]
+            heapq.heapify(self.waiting)
+        for _, (_, _, refuse) in late:
+            refuse()
+
+
+class Demands:
+    """The demands at one membership, whose waits they share."""
+
+    def __init__(
+        self,
+        replica: ReplicaState,
+        asked: AskedStream,
+        answers: Answers,
+        waits: ReadWaits,
+        confirmations: ReadConfirmations,
+    ) -> None:
+        self._replica, self._asked, self._answers = replica, asked, answers
+        self._waits, self._confirmations = waits, confirmations
+        self._clock = replica.runtime.clock
+        self.sequences = SequenceWaits(replica)
+        self._questions: set[asyncio.Task[None]] = set()
+        answers.demanded = self.of_body
+
+    def of_body(self, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        """Take a request whose body has wishes, after the wait that its stream asks for."""
+        _, reply, headers, payload = request
+        try:
+            wanted = freshness.of(headers, payload, surely=True)
+        except FreshnessError as error:
+            self._answers.reject(reply, error)
+            return
+        self.take(wanted or freshness.ANY, answering, request, origin)
+
+    def take(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        """Answer once all wishes are met; without `consistency` the caller has waited as the stream asks for."""
+        if not request[1]:
+            return
+        bounded = functools.partial(self._bounded, wanted, answering, request, origin)
+        if wanted.consistency == freshness.LINEARIZABLE:
+            self._prove(request, bounded)
+        elif wanted.consistency == freshness.SESSION:
+            self._session(wanted, answering, request, origin)
+        else:
+            bounded()
+
+    async def has_sequence(self, seq: int) -> bool:
+        """Return True once this replica has reached a sequence, False when that takes too long."""
+        if self._replica.store.last_seq >= seq:
+            return True
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def settle(found: bool) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        self.sequences.hold(seq, functools.partial(settle, True), functools.partial(settle, False))
+        return await answer
+
+    def clear(self) -> None:
+        """Refuse all that wait here."""
+        for question in self._questions:
+            question.cancel()
+        self.sequences.clear()
+
+    def age(self) -> float | None:
+        """Seconds for which newer data may be missing here; None: unknown."""
+        proven = self._confirmations.proven_at
+        return None if proven is None else self._clock.monotonic() - proven
+
+    def _refuse(self, reply: bytes, status: bytes) -> None:
+        self._answers.refuse_with(reply, status, self.age(), self._asked.role)
+
+    def _prove(self, request: Outgoing, go_on: Call) -> None:
+        """Go on once a leader has confirmed that this replica has all that was committed by now."""
+        refuse = functools.partial(self._refuse, request[1])
+        if not self._asked.provable:
+            refuse(_NO_LEADER)
+            return
+        self._confirmations.hold(
+            go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True
+        )
+
+    def _session(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        """Go on once this replica has all that the requester's node told it of."""
+        go_on = functools.partial(self._bounded, wanted, answering, request, origin)
+        group = self._replica.group
+        if self._asked.knows_all_told(origin):
+            if group.told_index <= group.applied_index:
+                go_on()
+            else:
+                self._waits.hold(group.told_index, go_on, functools.partial(self._refuse, request[1], _LATE))
+            return
+        if len(self._questions) >= MAX_WAITING:
+            self._refuse(request[1], _UNKNOWN)
+            return
+        question = asyncio.get_running_loop().create_task(self._ask_told(wanted, answering, request, origin))
+        self._questions.add(question)
+        question.add_done_callback(self._questions.discard)
+
+    async def _ask_told(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        reply = request[1]
+        nothing: Callable[[], None] = lambda: None  # noqa: E731
+        read = Read(origin, reply, nothing, nothing, nothing)
+        await self._asked.tell([read])
+        if read.told is None:
+            self._refuse(reply, _UNKNOWN)
+        else:
+            self._bounded(wanted.stricter(Freshness(read.told)), answering, request, origin)
+
+    def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        """Go on once the newest proof is young enough."""
+        go_on = functools.partial(self._at_sequence, wanted, answering, request, origin)
+        age = self.age()
+        if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
+            go_on()
+        else:
+            self._prove(request, go_on)
+
+    def _at_sequence(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        go_on = functools.partial(self._answer, wanted, answering, request, origin)
+        if self._replica.store.last_seq >= wanted.min_last_seq:
+            go_on()
+        else:
+            self.sequences.hold(wanted.min_last_seq, go_on, functools.partial(self._refuse, request[1], _BEHIND))
+
+    def _answer(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        info = self._answers.info_of(self._asked.role, self.age()) if wanted.info else b""
+        answering(*request, origin, info)

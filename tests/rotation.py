@@ -1,0 +1,59 @@
+"""Which of the tests marked `thorough` a run takes: all of them, or its commit's share.
+
+`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/2`: of two commits about one runs a
+given test, and the same commit always runs the same ones. The others are skipped, and say so. A file that is marked as
+a whole stays whole, for its tests share servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SHARE: Final = "JETCLUSTER_THOROUGH"
+TOP: Final = Path(__file__).resolve().parents[1]
+
+
+def shares(environ: Mapping[str, str]) -> int:
+    """The number of shares that `1/N` of the environment asks for; 1 is all. Raises `UsageError` for anything else."""
+    text = environ.get(SHARE, "1/1")
+    first, _, number = text.partition("/")
+    if first != "1" or not number.isdecimal() or not 1 <= int(number) <= 10:
+        raise pytest.UsageError(f"{SHARE}={text!r}: 1/N is wanted, N from 1 to 10")
+    return int(number)
+
+
+def is_taken(key: str, commit: str, number: int) -> bool:
+    """Whether the commit's share has the test or file `key`."""
+    # Not a checksum: those of two commits differ by the same bits for every key.
+    return hashlib.sha256(f"{commit} {key}".encode()).digest()[0] % number == 0
+
+
+def leave_out(items: Sequence[pytest.Item], environ: Mapping[str, str] = os.environ) -> None:
+    """Marks as skipped what is thorough and of another share."""
+    number = shares(environ)
+    if number == 1:
+        return
+    reason = f"thorough, and not of this commit's share ({SHARE}=1/{number}): `make test` runs it"
+    for item in items:
+        if item.get_closest_marker("thorough") and not is_taken(_key(item), _commit(), number):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _key(item: pytest.Item) -> str:
+    module = item.getparent(pytest.Module)
+    whole = module is not None and any(marker.name == "thorough" for marker in module.own_markers)
+    return item.nodeid.partition("::")[0] if whole else item.nodeid
+
+
+@lru_cache(maxsize=1)
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TOP, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

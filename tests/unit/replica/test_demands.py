@@ -1,0 +1,201 @@
+"""Direct Gets that ask how fresh they must be, on nodes in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jetcluster.replica.reads import confirm, demands
+from testkit.sim.nodes import Cluster, Node, NoRespondersError
+from testkit.sim.shared import virtual_time
+from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
+
+GET = b"$JS.API.DIRECT.GET.S"
+
+
+def block(*lines: str) -> bytes:
+    return b"NATS/1.0\r\n" + b"".join(line.encode() + b"\r\n" for line in lines) + b"\r\n"
+
+
+def fields(headers: bytes) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in headers.decode().split("\r\n") if ": " in line)
+
+
+async def timed(cluster: Cluster, node: Node, *request: Any, headers: bytes = b"") -> tuple[bytes, bytes, float]:
+    start = cluster.loop.time()
+    _, head, payload = await node.request(*request, 10.0, headers)
+    return head, payload, cluster.loop.time() - start
+
+
+async def stream(cluster: Cluster, **config: Any) -> tuple[Node, Node, Node]:
+    """(leader, two followers) of a stream with three messages."""
+    await cluster.create("S", **config)
+    await cluster.all_read("S")
+    await fill(cluster["A"], 3, b"s")
+    await cluster.equal("S")
+    return cluster.leader("S"), *cluster.followers("S")
+
+
+@virtual_time
+async def test_a_replica_waits_for_the_sequence_that_it_must_have() -> None:
+    async with Cluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        for subject, body, headers in (
+            (GET, b'{"seq":4,"min_last_seq":4}', b""),
+            (GET, b'{"seq":4,"batch":5,"min_last_seq":4}', b""),
+            (GET, b'{"multi_last":["s"],"min_last_seq":4}', b""),
+            (GET + b".s", b'{"min_last_seq":4}', b""),
+            (GET + b".s", b"", block("Nats-Min-Last-Sequence: 4")),
+            (GET, b'{"last_by_subj":"s"}', block("Nats-Min-Last-Sequence: 4")),
+        ):
+            head, _, seconds = await timed(cluster, follower, subject, body, headers=headers)
+            assert head.startswith(b"NATS/1.0 503 Min Last Sequence\r\n"), head
+            assert fields(head)["Nats-Applied-Sequence"] == "3" and fields(head)["Nats-Answered-By"] == follower.name
+            assert demands.SEQUENCE_SECONDS <= seconds < demands.SEQUENCE_SECONDS + 0.1
+        waiting = asyncio.create_task(follower.request(GET + b".s", b'{"min_last_seq":4}', 5.0))
+        await asyncio.sleep(0.1)
+        await leader.publish(b"s", b"fourth")
+        assert (await waiting)[2] == b"fourth"
+
+
+@virtual_time
+async def test_linearizable_is_confirmed_by_the_leader_and_refused_without_one() -> None:
+    async with Cluster() as cluster:
+        leader, follower, other = await stream(cluster)
+        body = b'{"last_by_subj":"s","consistency":"linearizable","read_info":true}'
+        for node in (leader, follower):
+            head, payload, _ = await timed(cluster, node, GET, body)
+            assert payload == b"2" and fields(head)["Nats-Applied-Sequence"] == "3"
+            assert fields(head)["Nats-Answered-As"] == ("leader" if node is leader else "follower")
+            assert fields(head)["Nats-Staleness"].endswith(("ms", "µs", "0s"))
+        cluster.isolate(follower.name)
+        await leader.publish(b"s", b"later")
+        head, payload, _ = await timed(cluster, follower, GET, b'{"last_by_subj":"s","consistency":"eventual"}')
+        assert payload == b"2", "as it is"
+        head, _, seconds = await timed(cluster, follower, GET, body)
+        assert head.startswith(b"NATS/1.0 503 No Leader\r\n") and fields(head)["Nats-Applied-Sequence"] == "3"
+        assert seconds < confirm.MAX_SECONDS + 0.1
+        cluster.heal()
+        await cluster.equal("S")
+        assert (await timed(cluster, other, GET, body))[1] == b"later"
+
+
+@virtual_time
+async def test_a_bound_of_the_age_asks_a_leader_only_when_the_last_proof_is_older() -> None:
+    async with Cluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        body = b'{"last_by_subj":"s","max_staleness":2000000000,"read_info":true}'
+        head, payload, _ = await timed(cluster, follower, GET, body)
+        assert payload == b"2"
+        cluster.isolate(follower.name)
+        await leader.publish(b"s", b"later")
+        head, payload, seconds = await timed(cluster, follower, GET, body)
+        assert payload == b"2" and seconds < 0.1, "younger than two seconds"
+        await asyncio.sleep(2.1)
+        head, _, _ = await timed(cluster, follower, GET, body)
+        assert head.startswith(b"NATS/1.0 503 No Leader\r\n"), head
+        cluster.heal()
+        await cluster.equal("S")
+        assert (await timed(cluster, follower, GET, body))[1] == b"later"
+
+
+@virtual_time
+async def test_the_leaders_own_subject() -> None:
+    async with Cluster("ABCD") as cluster:
+        leader, _, _ = await stream(cluster)
+        for node in cluster:
+            head, payload, _ = await timed(cluster, node, b"$JS.API.DIRECT_LEADER.GET.S", b'{"seq":2,"read_info":true}')
+            assert payload == b"1" and fields(head)["Nats-Answered-By"] == leader.name
+            assert (await node.request(b"$JS.API.DIRECT_LEADER.GET.S.s"))[2] == b"2"
+        assert leader.replica("S").group.transfer()
+        await cluster.until(lambda: not leader.replica("S").leading, what="another leader")
+        await cluster.led("S")
+        await asyncio.sleep(1.0)
+        head, _, _ = await timed(cluster, leader, b"$JS.API.DIRECT_LEADER.GET.S", b'{"seq":2,"read_info":true}')
+        assert fields(head)["Nats-Answered-By"] == cluster.leader("S").name != leader.name
+        await cluster.update("S", allow_direct=False)
+        await asyncio.sleep(1.0)
+        with pytest.raises(NoRespondersError):
+            await leader.request(b"$JS.API.DIRECT_LEADER.GET.S", b'{"seq":2}')
+
+
+@virtual_time
+async def test_a_mirror_keeps_wishes_for_its_upstream() -> None:
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        home = cluster.leader("UP")
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        up, reader = b"$JS.API.DIRECT.GET.UP", readers[0]
+        head, payload, _ = await timed(cluster, reader, up, b'{"seq":5,"consistency":"linearizable","read_info":true}')
+        assert payload == b"4" and fields(head)["Nats-Answered-As"] == "mirror"
+        cluster.crash(home.name)
+        await reader.request(up + b".up")  # finds that nobody leads it
+        for body in (
+            b'{"min_last_seq":5}',
+            b'{"consistency":"eventual"}',
+            b'{"consistency":"session"}',
+            b'{"max_staleness":60000000000}',
+        ):
+            head, payload, seconds = await timed(cluster, reader, up + b".up", body)
+            assert payload == b"4" and seconds < 0.2, (body, head)
+        for body, status in (
+            (b'{"min_last_seq":6}', b"503 Min Last Sequence"),
+            (b'{"consistency":"linearizable"}', b"503 No Leader"),
+            (b'{"max_staleness":1}', b"503 No Leader"),
+        ):
+            head, payload, seconds = await timed(cluster, reader, up + b".up", body)
+            assert head.startswith(b"NATS/1.0 " + status) and fields(head)["Nats-Applied-Sequence"] == "5", (body, head)
+            assert seconds < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_session_follows_its_connection_to_any_node() -> None:
+    """The client's node has no replica, and one of the replicas is late."""
+    async with Cluster("ABCD") as cluster:
+        leader, late, _ = await stream(cluster)
+        (client,) = [node for node in cluster if not node.has("S")]
+        cluster.network.link(leader.me, late.me).delay = 0.1
+        served: set[str] = set()
+        for number in range(1, 41):
+            ack = await client.publish(b"s", b"%d" % number)
+            body = b'{"seq":%d,"consistency":"session","read_info":true}' % ack["seq"]
+            _, head, payload = await client.request(GET, body, 5.0)
+            assert payload == b"%d" % number, head
+            served.add(fields(head)["Nats-Answered-By"])
+        assert late.name in served
+
+
+@virtual_time
+async def test_a_token_holds_for_another_connection_at_another_node() -> None:
+    async with Cluster("ABCD") as cluster:
+        leader, late, other = await stream(cluster)
+        cluster.network.link(leader.me, late.me).delay = 0.1
+        for number in range(1, 11):
+            ack = await leader.publish(b"s", b"%d" % number)
+            for reader in (late, other):
+                headers = block(f"Nats-Min-Last-Sequence: {ack['seq']}")
+                assert (await reader.request(GET + b".s", b"", 5.0, headers))[2] == b"%d" % number
+
+
+@virtual_time
+async def test_sequences_that_never_come_leave_nothing_behind() -> None:
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        waits = follower.replica("S").reads.own.demands.sequences
+        asked = 0
+        for _ in range(60):  # some wait at any moment
+            for _ in range(20):
+                asked += 1
+                follower.bus.ask(GET, b'{"seq":1,"min_last_seq":%d}' % (10**9 + asked), b"_INBOX.nobody")
+            await asyncio.sleep(0.1)
+        assert len(waits.waiting) <= 2 * 20 * 12
+        await asyncio.sleep(2 * demands.SEQUENCE_SECONDS)
+        assert not waits.waiting
+        refused: list[int] = []
+        for number in range(confirm.MAX_WAITING + 5):
+            waits.hold(10**9 + number, lambda: None, lambda number=number: refused.append(number))  # type: ignore[misc]
+        assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5
