@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes.load import Book
 from tests.kubernetes.plane import images, needs
 from tests.kubernetes.plane.names import addresses, answer
 
@@ -88,3 +89,9 @@ def test_without_root_one_line_says_so(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=TOP, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1 and "not run: it needs root" in done.stdout, done
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_longest_gap_says_what_happened_to_the_connection() -> None:
+    book = Book(ack_times=[10.0, 10.2, 12.7, 12.8, 13.9], events=[(10.5, "disconnected"), (12.0, "connected to a")])
+    assert book.gaps() == "longest gap 2.5 s (disconnected after 0.3 s, connected to a after 1.8 s), 1 more from 1 s on"
+    assert Book(ack_times=[1.0, 1.5]).gaps() == "longest gap 0.5 s (connected)"

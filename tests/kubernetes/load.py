@@ -53,13 +53,12 @@ class Book(Ledger):
         self.events.append((time.monotonic(), what))
 
     def gaps(self) -> str:
-        """Those of a second and more, with what happened to the connection in them, for the page."""
-        said = []
-        for before, after in itertools.pairwise(self.ack_times):
-            if after - before >= 1:
-                seen = [f"{what} after {at - before:.1f} s" for at, what in self.events if before <= at <= after]
-                said.append(f"{after - before:.1f} s ({', '.join(seen) or 'connected'})")
-        return f"longest gap {self.longest_gap():.1f} s" + (f"; gaps from 1 s on: {', '.join(said)}" if said else "")
+        """The longest one, with what happened to the connection in it, and how many are longer than PATIENCE."""
+        pairs = sorted(itertools.pairwise(self.ack_times), key=lambda pair: pair[0] - pair[1])
+        (before, after), more = pairs[0], sum(after - before >= PATIENCE for before, after in pairs[1:])
+        seen = [f"{what} after {at - before:.1f} s" for at, what in self.events if before <= at <= after]
+        others = f", {more} more from {PATIENCE:.0f} s on" if more else ""
+        return f"longest gap {after - before:.1f} s ({', '.join(seen) or 'connected'}){others}"
 
 
 class Publisher:
