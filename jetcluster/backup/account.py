@@ -135,8 +135,15 @@ class AccountReader:
         found = self.api("INFO")
         found.pop("type", None)
         cluster = self.ask(lambda connection: str(connection.info.get("cluster") or ""))
-        user = self.ask(whoami) or {}
-        return {**found, "cluster": cluster, "account": str(user.get("account") or "")}
+        return {**found, "cluster": cluster, "account": self._account_name()}
+
+    def _account_name(self) -> str:
+        """ "" where the user may not ask: a refusal ends the use of a connection, so it has one of its own."""
+        try:
+            with self._options.connect(self._tried + 1) as connection:
+                return str((whoami(connection) or {}).get("account") or "")
+        except PassingError:
+            return ""
 
     def configs(self) -> dict[str, Fields]:
         """Stream -> configuration, of all streams. Raises UnansweredError for one without a leader: a backup without

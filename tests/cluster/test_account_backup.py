@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -142,9 +143,12 @@ async def everything(client: Client) -> dict[str, Any]:
         deleted = set(info["state"].get("deleted") or ())
         first, last = state["first_seq"], state["last_seq"]
         seqs = [seq for seq in range(first, last + 1) if seq not in deleted]
-        replies = await asyncio.gather(
-            *(client.request(f"$JS.API.STREAM.MSG.GET.{name}", b'{"seq":%d}' % seq) for seq in seqs)
-        )
+        replies = []
+        for at in range(0, len(seqs), 100):
+            asked = [b'{"seq":%d}' % seq for seq in seqs[at : at + 100]]
+            replies += await asyncio.gather(*(client.request(f"$JS.API.STREAM.MSG.GET.{name}", one) for one in asked))
+        wrong = [reply.data for reply in replies if "message" not in reply.json()]
+        assert not wrong, (name, wrong[:3])
         there = {}
         for one in (await client.api(f"CONSUMER.LIST.{name}", {}))["consumers"] or []:
             floors = {
@@ -306,4 +310,52 @@ async def test_a_killed_command_is_started_again(tidy: ProcessCluster, tmp_path:
     told = re.search(r"BIG: (\d+) new messages", done.stdout)
     assert told is not None and 0 < int(told[1]) < 600, done.stdout
     assert "600 messages" in done.stdout and "all verified" in done.stdout
+    client.close()
+
+
+async def test_a_killed_restore_is_started_again(tidy: ProcessCluster, tmp_path: Path) -> None:
+    """`kill -9` while a stream is sent; clients publish meanwhile to the one that was restored before it."""
+    client = await tidy[0].connect()
+    for name in ("ONE", "TWO"):
+        config = {"subjects": [name.lower()], "allow_direct": True, "num_replicas": 3}
+        await client.api(f"STREAM.CREATE.{name}", {"name": name, **config})
+    noise = os.urandom(30_000)
+    await publish(client, lambda _: "one", 20)
+    await publish(client, lambda _: "two", 20)
+    for at in range(0, 400, 20):
+        for subject in ("one", "two"):
+            await asyncio.gather(*(client.request(subject, b"%d" % i + noise) for i in range(at, at + 20)))
+    site = Site(tidy, tmp_path)
+    await site.backup()
+    before = await everything(client)
+    for name in before:
+        await client.api(f"STREAM.DELETE.{name}")
+    command = [sys.executable, "-m", "jetcluster", "restore", str(tmp_path), "-s", ",".join(tidy.urls), "--no-context"]
+    process = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.DEVNULL)
+
+    def noted() -> list[str]:
+        """Streams that are done, if another one is begun."""
+        found = [json.loads(path.read_bytes())["streams"] for path in (tmp_path / "restores").glob("*.json")]
+        done = [name for one in found for name, entry in one.items() if entry and entry["done"]]
+        return done if any(entry and not entry["created"] for one in found for entry in one.values()) else []
+
+    async def half() -> bool:
+        return bool(noted()) or process.poll() is not None
+
+    await eventually(half, 60.0, "no stream was restored", every=0.002)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
+    (first,) = noted()
+    ack = (await client.request(first.lower(), b"meanwhile")).json()
+    assert ack["seq"] == 421
+    for options in (["--dry-run"], ["--overwrite"]):
+        done = await asyncio.to_thread(subprocess.run, [*command, *options], capture_output=True, text=True)
+        assert done.returncode == 0, done
+        assert f"{first}: was restored before, and is left as it is now" in done.stdout
+    assert "1 streams restored, 1 were there, 1 of them left, verified" in done.stdout
+    after = await everything(client)
+    assert after[first]["state"]["messages"] == 421
+    assert after[first]["messages"][:420] == before[first]["messages"]
+    del after[first], before[first]
+    assert after == before
     client.close()

@@ -33,6 +33,7 @@ class FakeServer:
         self.format = stream_archive.MAGIC
         self.ended: bytes = b""
         self.list_deleted = True
+        self.user: dict[str, str] | None = {"user": "u", "account": "APP"}
         self.names = [f"S{number}" for number in range(5)]
         self.silent: set[str] = set()
         """Streams that do not answer a list."""
@@ -44,6 +45,12 @@ class FakeServer:
             return self.failures.pop(0) % {b"reply": reply}
         kind = subject.removeprefix(PREFIX)
         body = json.loads(payload) if payload else {}
+        if subject == b"$SYS.REQ.USER.INFO":
+            if self.user is None:
+                return b"-ERR 'Permissions Violation for Publish to \"$SYS.REQ.USER.INFO\"'\r\n"
+            return msg(reply, json.dumps({"data": self.user}).encode())
+        if kind == b"INFO":
+            return msg(reply, b'{"type": "io.nats", "streams": 1}')
         if kind.startswith(b"DIRECT.GET."):
             return self._batch(reply, body)
         if kind.startswith(b"STREAM.MSG.GET."):

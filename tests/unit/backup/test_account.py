@@ -45,6 +45,19 @@ def test_a_stream_is_what_its_leader_says() -> None:
         assert list(found.configs()) == ["S0", "S1", "S2", "S3", "S4"]
 
 
+def test_an_account_is_named_with_its_cluster() -> None:
+    """So that two restores into it are seen."""
+    server = FakeServer([1])
+    with (
+        Peer(server, {"cluster": "C"}) as peer, Peer(server) as other,  # a peer serves one connection at a time
+        AccountReader(ServerOptions((peer.url, other.url))) as found,
+    ):  # fmt: skip
+        assert found.info() == {"streams": 1, "cluster": "C", "account": "APP"}
+        server.user = None
+        assert found.info() == {"streams": 1, "cluster": "C", "account": ""}
+        assert found.look("S") is not None  # a user who may not ask that may go on
+
+
 def test_a_stream_that_does_not_answer_is_not_left_out() -> None:
     server = FakeServer([1])
     server.names = ["R", "S", "T"]
