@@ -11,7 +11,7 @@ from tests.sim.cluster.workload import PASSING, Workload, together
 STREAM = "KV_sim"
 CLIENTS = 3
 READERS = 3
-"""Connections that only read at the leader, so often that it has a lease, and that somebody asks one that was deposed."""
+"""Connections that only read at the leader, so often that it has a lease, and that one that was deposed is asked."""
 KEYS = "abc"
 WRONG_LAST = 10071
 NOT_FOUND = 10037
