@@ -100,13 +100,14 @@ def test_a_missing_safety_measure_is_noticed(name: str) -> None:
     raise AssertionError(f"400 seeds without {name!r} and nothing noticed")
 
 
+@pytest.mark.timeout(600)
 def test_leases_hold_under_the_faults_that_are_made_for_them() -> None:
     reads = 0
-    for seed in range(100, 130):
+    for seed in range(100, 112):
         sim, failure = run_seed(seed, scenario=lease_faults.scenario(seed))
         assert failure is None, f"lease seed {seed}: {failure}"
         reads += sim.stats["lease-reads"]
-    assert reads > 5000, "hardly any read was under a lease"
+    assert reads > 2000, "hardly any read was under a lease"
 
 
 @pytest.mark.parametrize("name", LEASES)

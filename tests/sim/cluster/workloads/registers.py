@@ -10,6 +10,8 @@ from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "KV_sim"
 CLIENTS = 3
+READERS = 3
+"""Connections that only read at the leader, so often that it has a lease, and that one that was deposed is asked."""
 KEYS = "abc"
 WRONG_LAST = 10071
 NOT_FOUND = 10037
@@ -41,7 +43,8 @@ class RegistersWorkload(Workload):
         )  # fmt: skip
 
     async def work(self) -> None:
-        await together(*(_Client(self, number).run() for number in range(CLIENTS)))
+        readers = [_Client(self, number).read() for number in range(CLIENTS, CLIENTS + READERS)]
+        await together(*(_Client(self, number).run() for number in range(CLIENTS)), *readers)
 
     async def check(self) -> None:
         await self.everywhere(STREAM, max(map(self.judge.newest, KEYS)), self._look)
@@ -87,6 +90,17 @@ class _Client:
                 self.own, self.connects = {}, session.connects
             try:
                 await self.rng.choice(acts)(self.rng.choice(KEYS))
+            except PASSING:
+                workload.count("unknown")
+
+    async def read(self) -> None:
+        """Reads only."""
+        workload = self.workload
+        self.session = await workload.session(f"c{self.number}")
+        while not workload.stopping:
+            await asyncio.sleep(self.rng.expovariate(25.0))
+            try:
+                await self._get(self.rng.choice(KEYS))
             except PASSING:
                 workload.count("unknown")
 
