@@ -108,7 +108,10 @@ class LeaderGets:
         def answered(proven: bool) -> None:
             loop.call_soon(self._proven, gid, stream, proven)
 
-        stream.replica.group.read_index(answered)
+        if stream.replica.group.reads_now():
+            answered(True)
+        else:
+            stream.replica.group.read_index(answered)
 
     def _proven(self, gid: int, stream: _Stream, proven: bool) -> None:
         if stream.timer is None or self._streams.get(gid) is not stream:

@@ -67,7 +67,7 @@ class LeaderReads:
     async def _confirmed_leader(self, gid: int) -> StreamReplica:
         """Returns the replica, once it is proven to lead and has applied all earlier commits. Raises MeshError."""
         replica = self._replicas.get(gid)
-        if replica is None or not await replica.confirm_leadership():
+        if replica is None or not await replica.may_read():
             raise MeshError(f"not the leader of group {gid}")
         return replica
 

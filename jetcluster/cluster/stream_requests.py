@@ -324,7 +324,7 @@ class StreamRequests:
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
             await self._runtime.budget.run(replica.assignment.account, steps)
-        if not await replica.confirm_leadership():
+        if not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
         if not await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq):
             raise by_code(MIN_LAST_SEQUENCE)

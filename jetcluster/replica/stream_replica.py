@@ -499,10 +499,15 @@ class StreamReplica(ReplicaState):
             raise RaftError("not now: a node of an older version would apply this command differently")
         return await self.proposals.propose(self.group, fitting, seconds)
 
-    async def confirm_leadership(self) -> bool:
-        """True once this replica is proven to lead and has applied all that was committed before the call."""
+    async def may_read(self) -> bool:
+        """True once a read here is linearizable: at once under a lease, otherwise after `confirm_leadership`."""
         if self.group.reads_now():
             return self.whole
+        return await self.confirm_leadership()
+
+    async def confirm_leadership(self) -> bool:
+        """True once a majority has proven that this replica leads, and it has applied all that was committed before the
+        call. For what changes something: a lease may outlive the majority that has to carry it out."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.group.read_index(resolver(future))
         try:

@@ -27,6 +27,7 @@ from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wa
 from tests.runbook_page import Shell, Step, sections, steps
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.cluster,
     pytest.mark.long,
     pytest.mark.timeout(300),

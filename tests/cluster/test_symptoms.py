@@ -15,7 +15,7 @@ from testkit.client import Client, ClientError, Msg, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from tests.symptom_page import shown
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server")]
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server"), pytest.mark.thorough]
 
 MS = 1_000_000
 CONFIG = """

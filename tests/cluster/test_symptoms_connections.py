@@ -21,7 +21,7 @@ from tests.cluster.test_symptoms import findings, logged
 from tests.symptom_page import shown
 from tests.unit.doctor.cases import server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server")]
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server"), pytest.mark.thorough]
 
 ROUTES = """cluster {{
   listen: "127.0.0.1:{own}", authorization {{ user: r, password: {password} }}

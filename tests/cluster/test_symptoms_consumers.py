@@ -22,7 +22,7 @@ from tests.symptom_page import shown
 from tests.unit.doctor.cases import consumer as facts
 from tests.unit.doctor.cases import stream
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server")]
+pytestmark = [pytest.mark.cluster, pytest.mark.ours("the pages are about this server"), pytest.mark.thorough]
 
 MS = 1_000_000
 AGAIN = "\n".join(f"{one.code}  {one.what}" for one in look_at_consumer(facts(ack_pending=10, redelivered=10)))

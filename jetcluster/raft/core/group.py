@@ -70,7 +70,7 @@ class Group(GroupState, Outbox):
         self.election = Election(self, self.sync)
         self.lease = Lease(self, lambda: self.hand_over.target is not None)
         self.reads_now = self.lease.serves
-        self.reads = ReadRounds(self, self.owner, self.lease, self.resign)
+        self.reads = ReadRounds(self, self.owner, self.resign)
         self.hand_over = HandOver(self, self.resign, self.lease.release)
         self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes, may_vote=may_vote)
         self.replicator = Replicator(self, led, self.reads, self.changes)

@@ -1,8 +1,8 @@
 """Linearizable reads: ReadIndex (Raft dissertation, section 6.4), one round for all reads of a loop turn.
 
 A read may be served from local state once a majority has answered an append that left *after* the read arrived, and
-everything committed by then is applied; or at once under a lease (`lease.py`). pysyncobj's `_isLeader()` has no such
-guarantee (docs/reference/pysyncobj.md, D17).
+everything committed by then is applied. A lease (`lease.py`) spares reads the round; what changes something takes it.
+pysyncobj's `_isLeader()` has no such guarantee (docs/reference/pysyncobj.md, D17).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import field
 
 from jetcluster.raft import codec
 from jetcluster.raft.core.group_state import GroupState, Owner
-from jetcluster.raft.core.lease import Lease
 from jetcluster.records import dataclass
 
 Callback = Callable[[bool], None]
@@ -33,9 +32,8 @@ class _Round:
 class ReadRounds:
     """The reads of one group, on its leader. `resign` gives up the leadership without a successor."""
 
-    def __init__(self, state: GroupState, owner: Owner, lease: Lease, resign: Callable[[], None]) -> None:
+    def __init__(self, state: GroupState, owner: Owner, resign: Callable[[], None]) -> None:
         self._state = state
-        self._lease = lease
         self._owner = owner
         self._resign = resign
         self._collecting: dict[str | None, list[Callback]] = {}
@@ -62,7 +60,6 @@ class ReadRounds:
                 del self._collecting[exclude]
                 self._context += 1
                 opened = _Round(self._context, exclude, callbacks, index=state.engine.commit if exclude is None else 0)
-                opened.confirmed = exclude is None and self._lease.serves()
                 if exclude != state.me:
                     opened.answered.add(state.me)
                 self._rounds.append(opened)

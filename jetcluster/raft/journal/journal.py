@@ -487,7 +487,9 @@ class Journal(JournalState):
 
     def _looked(self, found: list[DiskSpace], error: BaseException | None) -> None:
         self._looking = False
-        if isinstance(error, MissingError) and self.failed is None and not self._closed:
+        if self._closed:
+            return  # so are the stores, whose reserves count
+        if isinstance(error, MissingError) and self.failed is None:
             self._lose(error)
         elif found and not self.missing:
             self._found(found[0])

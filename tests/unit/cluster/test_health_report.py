@@ -100,7 +100,7 @@ async def test_reads_stop_where_they_cannot_be_vouched_for_and_come_back(aspect:
         reasons = ail(node, aspect)
         await asyncio.sleep(0.5)
         reads = node.replica("S").reads
-        stops = aspect in (Aspect.JOURNAL, Aspect.STORE)
+        stops = aspect in (Aspect.JOURNAL, Aspect.DELETED, Aspect.STORE)
         assert reads.own.joined is not stops
         assert (await node.get(b"S", 1))[2] == b"1", "somebody answers"
         reasons.clear()

@@ -106,6 +106,8 @@ async def test_msg_get_is_not_answered_by_a_leader_that_lost_its_majority() -> N
         await cluster["A"].publish(b"s", b"1")
         old = cluster.leader("S")
         cluster.isolate(old.name)
+        await asyncio.sleep(0.3)  # a lease of before is over; nobody else leads yet
+        assert not any(node.replica("S").leading for node in cluster if node is not old)
         asked = asyncio.get_running_loop().create_task(msg_get(old, 1))
         await cluster.until(
             lambda: any(node is not old and node.replica("S").leading for node in cluster), what="a new leader"
@@ -200,6 +202,7 @@ async def test_a_leader_whose_store_fails_right_behind_the_proof_does_not_say_no
                 replica.store.abandon()  # as `Applier` does for a command that met the damage
             replica.group.fail(error)
 
+        monkeypatch.setattr(replica.group, "reads_now", lambda: False)
         monkeypatch.setattr(replica.group, "read_index", proven_and_then_stopped)
         found = await msg_get(leader, 1)
         assert base64.b64decode(found["message"]["data"]) == b"1"

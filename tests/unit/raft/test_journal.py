@@ -407,3 +407,16 @@ def test_a_disk_that_hangs_is_asked_once_and_holds_nobody(rig: Rig) -> None:
     rig.writer.release()
     rig.housekeep()
     assert not rig.journal.missing and rig.journal.free > 0
+
+
+def test_what_a_disk_answers_after_the_journal_is_closed_counts_for_nothing(rig: Rig) -> None:
+    """The stores are closed by then, whose reserves would be asked for."""
+    rig.fill(rig.log(), 3)
+    rig.writer.hold()
+    rig.housekeep()
+    asked: list[bool] = []
+    rig.journal.also_reserved = lambda: asked.append(True) or 0
+    rig.journal.close()
+    rig.writer.release()
+    rig.settle()
+    assert asked == []

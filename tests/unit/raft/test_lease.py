@@ -40,13 +40,25 @@ def test_reads_under_a_lease_send_nothing_but_its_renewals() -> None:
     seen = frames(net, codec.Append, codec.Ack, *LEASES)
     answers: list[bool] = []
     for _ in range(100):
-        leader.read_index(answers.append)
+        answers.append(leader.reads_now())
         net.run(0.01)
     assert answers == [True] * 100
     kinds = {type(message) for _, _, message in seen}
     assert kinds == {codec.LeaseRequest, codec.LeaseGrant}
     asked = [message for _, target, message in seen if isinstance(message, codec.LeaseRequest) and target == "B"]
     assert len(asked) <= 1.0 / (USE / 2) + 1, "two per lease"
+
+
+def test_a_proof_asks_a_majority_also_under_a_lease() -> None:
+    """What changes something needs the majority that is to carry it out."""
+    net, leader = leased()
+    net.isolate("A")
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(USE / 2)
+    assert leader.reads_now() and answers == []
+    net.run(2.0)
+    assert answers == [False]
 
 
 def test_a_group_that_nobody_reads_has_no_lease() -> None:
