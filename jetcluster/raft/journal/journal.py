@@ -487,11 +487,9 @@ class Journal(JournalState):
 
     def _looked(self, found: list[DiskSpace], error: BaseException | None) -> None:
         self._looking = False
-        if self._closed:
-            return  # so are the stores, whose reserves count
-        if isinstance(error, MissingError) and self.failed is None:
+        if isinstance(error, MissingError) and self.failed is None and not self._closed:
             self._lose(error)
-        elif found and not self.missing:
+        elif found and not self.missing and not self._closed:  # when it is closed the stores are, whose reserves count
             self._found(found[0])
 
     def _lose(self, error: MissingError) -> None:
