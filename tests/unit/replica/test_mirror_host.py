@@ -457,7 +457,7 @@ async def test_a_leader_that_is_silent_holds_up_only_those_who_were_told_of_more
         await copied(cluster, 5)
         home, reader = cluster.leader("UP"), without(cluster, "UP")[0]
         await cluster.until(lambda: answers(reader), what="it answers")
-        monkeypatch.setattr(home.replica("UP"), "confirm_leadership", lambda: asyncio.sleep(60.0))
+        monkeypatch.setattr(home.replica("UP"), "may_read", lambda: asyncio.sleep(60.0))
         start = cluster.loop.time()
         assert (await reader.request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0))[2] == b"4"
         assert confirm.PATIENCE_SECONDS <= cluster.loop.time() - start < 2 * confirm.PATIENCE_SECONDS
