@@ -12,7 +12,7 @@ from testkit.client import ClientError
 from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 
 def soon(seconds: float) -> str:

@@ -12,7 +12,12 @@ from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher
 from tests.symptom_page import shown
 
-pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.ours("nats-server goes on acknowledging")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.monitored,
+    pytest.mark.ours("nats-server goes on acknowledging"),
+    pytest.mark.thorough,
+]
 
 
 async def says_so(node: Node) -> bool:

@@ -13,7 +13,7 @@ from testkit.client import create_stream
 from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import publish_all, read_all, wait_newest
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 RUBBISH = [
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -9,7 +9,7 @@ from testkit.harness import ProcessCluster
 from tests.unit.node.isolation_cases import API, CONFIG, HIDDEN, OTHERS, OWN, SILENT, ask, come, set_up, state_of
 from tests.unit.server.wire import messages
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires"), pytest.mark.thorough]
 
 
 async def test_by_every_subject_at_every_node() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from testkit.client import Client, create_stream
+from testkit.client import Client, ClientError, create_stream
 from testkit.harness import TOP, Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, read_all, steady_publisher
 from tests.symptom_page import shown
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.thorough]
 
 CONFIG = """accounts {
   A { jetstream: enabled, users: [{user: a, password: a}] }
@@ -138,7 +138,15 @@ async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server:
         assert (await ask(alive[0], "SERVER.REMOVE", {"peer": dead.name}))["error"]["err_code"] == 10044
         await comes_back(dead)
         async with await cluster[0].connect() as client:
-            await scale(client, "S", 4)
+
+            async def placed() -> bool:
+                """It is healthy when it has what the others have; the leader hears a moment later what it can hold."""
+                with contextlib.suppress(ClientError):
+                    await scale(client, "S", 4)
+                    return True
+                return False
+
+            await eventually(placed, 5, "it takes a replica", dead)
         assert await members(cluster, "S") == {node.name for node in cluster.nodes}
 
 

@@ -8,7 +8,7 @@ from testkit.client import create_stream
 from testkit.harness import ProcessCluster
 from testkit.ledger import check_exactly_once, publish_all, read_all, wait_direct
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 
 @pytest.mark.ours("its memory streams are gone with the process")

@@ -15,7 +15,7 @@ from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import publish_all
 from tests.symptom_page import shown
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 
 async def ask(client: Client, subject: str, body: Any = None) -> dict[str, Any]:

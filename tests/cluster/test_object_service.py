@@ -18,7 +18,7 @@ import pytest
 from testkit.client import Client, ClientError, Msg, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
+pytestmark = [pytest.mark.cluster, pytest.mark.monitored, pytest.mark.thorough]
 
 CHUNK = 64 * 1024
 

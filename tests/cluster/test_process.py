@@ -19,7 +19,7 @@ from testkit.forks import die_with_parent
 from testkit.harness import TOP, Node, ProcessCluster, eventually, find_server, free_ports
 from testkit.ledger import publish_all
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started]
+pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.thorough]
 
 
 def run(server: str, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from testkit.harness import Node, find_server, free_ports
 from tests.signer import OPERATOR, USER, Key
 from tests.unit.server.wire import Wire, errors
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires"), pytest.mark.thorough]
 PAGES = (
     "varz", "connz?auth=1&subs=detail&state=all", "routez?subs=detail", "leafz?subs=1", "gatewayz", "subsz?subs=1",
     "accountz?acc=A", "accstatz", "jsz?accounts=1&streams=1&consumers=1&config=1", "raftz", "healthz", "metrics", "",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,32 @@ async def saved(url: str, *subjects: str) -> None:
             await said(client, subject, b"x")
 
 
+@contextmanager
+def renewed(lock: Path) -> Iterator[None]:
+    """A run on another machine, which shows all the time that it is alive."""
+    over = threading.Event()
+
+    def beat(beats: int) -> None:
+        new = lock.with_name("new")
+        new.write_text(json.dumps({"owner": "process 7 of host1", "token": "t", "beats": beats, "work": "backup"}))
+        new.replace(lock)
+
+    def keep() -> None:
+        for beats in itertools.count():
+            beat(beats)
+            if over.wait(0.1):
+                return
+
+    beat(0)
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_backups_that_fail(node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not a coroutine: the command handles signals, which only a main thread may."""
     folder, only = str(tmp_path / "backups"), ("--stream", "SAVED")
@@ -198,8 +226,8 @@ def test_backups_that_fail(node: Node, tmp_path: Path, capsys: pytest.CaptureFix
     shown("a-backup-reaches-no-server", away)
     assert run(*backup)[0] == 0
     lock = tmp_path / "backups" / "lock.json"
-    lock.write_text(json.dumps({"owner": "host1 (pid 7)", "token": "t", "renewed": time.time_ns()}))
-    code, locked = run(*backup)
+    with renewed(lock):
+        code, locked = run(*backup)
     assert code == 1
     shown("a-backup-is-locked", locked)
     lock.unlink()

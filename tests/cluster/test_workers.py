@@ -17,7 +17,12 @@ import pytest
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.started, pytest.mark.ours("nats-server has no workers")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.started,
+    pytest.mark.ours("nats-server has no workers"),
+    pytest.mark.thorough,
+]
 
 
 def children(pid: int) -> list[int]:

@@ -23,7 +23,7 @@ from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.interop.test_nats_cli import Cli
 from tests.unit.monitor.test_metrics import EXPORTER
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 CONFIG = """
 server_tags: ["az:1", "ssd"]

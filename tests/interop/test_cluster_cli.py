@@ -11,7 +11,7 @@ from testkit.harness import ProcessCluster, eventually
 from tests.cluster.test_membership import CONFIG
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 MESSAGES = 50
 

@@ -24,6 +24,7 @@ TRIES = 60
 """A verdict of one start in eight, as there are some, is missed in one run of three thousand."""
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.interop,
     pytest.mark.skipif(not ORACLE.exists(), reason=f"no {ORACLE}: run `make tools`"),
 ]

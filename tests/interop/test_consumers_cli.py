@@ -10,7 +10,7 @@ import pytest
 from testkit.harness import ProcessCluster
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.thorough]
 
 
 @pytest.fixture

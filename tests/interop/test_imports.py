@@ -20,7 +20,7 @@ from tests.unit.config.import_cases import CASES
 from tests.unit.server.serving import Reload
 from tests.unit.server.wire import Frame, Wire, close_all
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires"), pytest.mark.thorough]
 
 Seen = list[tuple[str, str, list[tuple[str, ...]]]]
 

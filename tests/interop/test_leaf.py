@@ -19,7 +19,7 @@ from testkit.harness import ProcessCluster, eventually, find_server, free_ports
 
 from .leaf_pair import OURS, THEIRS, LeafPair, linked, server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.thorough]
 
 PAIRS = [(OURS, THEIRS), (THEIRS, OURS), (OURS, OURS)]
 PAUSE = 0.15

@@ -13,7 +13,7 @@ from testkit.harness import find_server
 
 from .leaf_pair import OURS, THEIRS, LeafPair
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 CONFIG = """
 accounts {

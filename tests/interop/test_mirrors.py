@@ -16,7 +16,7 @@ from testkit.harness import ProcessCluster, eventually
 from tests.cluster.link_client import reached, stored
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
 
 @pytest.fixture

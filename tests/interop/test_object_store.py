@@ -17,7 +17,7 @@ from nats.js.object_store import ObjectStore
 from testkit.harness import ProcessCluster
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.usefixtures("tidy")]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.usefixtures("tidy"), pytest.mark.thorough]
 
 
 def content(size: int, seed: int = 1) -> bytes:

@@ -21,7 +21,7 @@ from tests.unit.server.wire import Wire, errors, until_end
 
 from .leaf_pair import OURS, THEIRS, server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires"), pytest.mark.thorough]
 
 KINDS = (OURS, THEIRS)
 

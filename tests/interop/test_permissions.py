@@ -18,7 +18,7 @@ import pytest
 from tests.interop.oracle import ours, theirs
 from tests.unit.server.wire import Frame, Wire, errors, messages
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("closed_wires"), pytest.mark.thorough]
 
 TOKENS = ("a", "b", "c")
 LITERALS = [".".join(t) for t in [(x,) for x in TOKENS] + [(x, y) for x in TOKENS for y in TOKENS]] + [

@@ -14,6 +14,8 @@ from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import SECOND, Puller, ask, consumer, filled, host, state
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("c0", "c1")
 MESSAGES = 120
 FAULTS_SECONDS = 15.0

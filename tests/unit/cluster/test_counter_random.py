@@ -15,6 +15,8 @@ from testkit.sim.shared import virtual_time
 from tests.unit.cluster.test_mirror_random import Run
 from tests.unit.stream.fake_store import block
 
+pytestmark = pytest.mark.thorough
+
 UPS = ("UP", "UP2")
 STREAMS = (*UPS, "S")
 SUBJECTS = (b"up.a", b"up.b", b"up2.a")

@@ -16,6 +16,8 @@ from testkit.sim.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.test_mirror_host import serve_api
 
+pytestmark = pytest.mark.thorough
+
 STEPS = 40
 
 

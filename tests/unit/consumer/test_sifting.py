@@ -15,6 +15,8 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.ports import JobStep
 from tests.unit.consumer.replica_rig import T0, Node
 
+pytestmark = pytest.mark.thorough
+
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
 SUBJECTS = [b"a.x", b"a.y", b"b.x", b"c"]
 FILTERS = [[], [">"], ["a.>"], ["*.x"], ["c"], ["a.x", "c"], ["b.*"]]

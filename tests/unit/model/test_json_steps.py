@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from jetcluster.model import json_steps
 from jetcluster.model.json_steps import decoding
 
+pytestmark = pytest.mark.thorough
+
 SIGNS = 'a,":{}[]\\ \u00e9'
 TEXTS = st.text(st.sampled_from(SIGNS), max_size=6)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS

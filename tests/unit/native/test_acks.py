@@ -13,7 +13,10 @@ from jetcluster.store.api import Columns
 from testkit.native import python_alone
 from tests.unit.native.takers import DELIVERED, acks_taken
 
-pytestmark = pytest.mark.skipif(native.read_acks is None, reason=f"no compiled loops: {native.why_pure}")
+pytestmark = [
+    pytest.mark.skipif(native.read_acks is None, reason=f"no compiled loops: {native.why_pure}"),
+    pytest.mark.thorough,
+]
 
 tokens = st.one_of(
     st.integers(-2, 25).map(b"%d".__mod__),

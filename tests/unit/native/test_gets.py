@@ -14,7 +14,10 @@ from jetcluster.store.api import Columns
 from jetcluster.stream.read.direct_get import frames_of, message_head
 from jetcluster.stream.read.get_request import GetRequest
 
-pytestmark = pytest.mark.skipif(native.plain_get is None, reason=f"no compiled loops: {native.why_pure}")
+pytestmark = [
+    pytest.mark.skipif(native.plain_get is None, reason=f"no compiled loops: {native.why_pure}"),
+    pytest.mark.thorough,
+]
 
 numbers = st.one_of(st.integers(-3, 12), st.integers(0, 1 << 65), st.sampled_from([10**18 - 1, 10**18, (1 << 63) - 1]))
 texts = st.one_of(st.text('ab.*>"\\ \x7fé', max_size=6), st.text(max_size=4))

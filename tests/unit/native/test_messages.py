@@ -18,7 +18,10 @@ from testkit.native import python_alone
 from testkit.server_rig import FakePeer, ServerRig
 from tests.unit.native.takers import answers_taken
 
-pytestmark = pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}")
+pytestmark = [
+    pytest.mark.skipif(native.render is None, reason=f"no compiled loops: {native.why_pure}"),
+    pytest.mark.thorough,
+]
 
 names = st.sampled_from([b"a", b"a.b", b"orders.eu.1", b"x" * 300])
 replies = st.sampled_from([b"", b"", b"_INBOX.a.1", b"r"])

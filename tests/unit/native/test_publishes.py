@@ -22,7 +22,10 @@ INPUTS = int(os.environ.get("NATIVE_INPUTS", "1500"))
 FIRST = int(os.environ.get("NATIVE_FIRST", "1"))
 PARTS = 4
 
-pytestmark = pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
+pytestmark = [
+    pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}"),
+    pytest.mark.thorough,
+]
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -15,6 +15,8 @@ from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Rig, content, fill, forget
 
+pytestmark = pytest.mark.thorough
+
 
 def contents(disk: JournalDisk) -> list[tuple[int, list[records.Record]]]:
     """(segment, records) of every batch."""

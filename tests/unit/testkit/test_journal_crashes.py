@@ -19,6 +19,8 @@ from jetcluster.raft.membership import Config
 from testkit.twins.storage import SimDisk, SimWriter
 from testkit.twins.time import ManualTime, SeededRng
 
+pytestmark = pytest.mark.thorough
+
 ABC = Config(("A", "B", "C"))
 FOLDER = Path("/node")
 
