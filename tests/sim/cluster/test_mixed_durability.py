@@ -65,7 +65,7 @@ async def publish(session: Session, texts: list[str]) -> int:
     return acked
 
 
-@pytest.mark.parametrize("seed", [2, 4, 5])
+@pytest.mark.parametrize("seed", [2, 3, 5])
 def test_a_server_that_waits_for_its_disk_follows_the_others_after_a_loss_of_power(seed: int) -> None:
     """n1 and n2 acknowledge; n2 loses its power, and goes on with n3, which had nothing of it."""
     rig = Rig(seed)
