@@ -93,7 +93,7 @@ async def looking(
 async def test_a_thousand_streams_of_an_account(browser: Browser, much: Demo) -> None:
     async def look(page: Page, watch: Stopwatch) -> None:
         rows = page.locator("tbody tr:not([aria-hidden])")
-        await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS} streams")
+        await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS:,} streams")
         assert await rows.count() < 60, "only those in sight are drawn"
         async with watch.of("refreshed"):
             await asyncio.sleep(0.7)
@@ -121,7 +121,7 @@ async def test_a_thousand_streams_of_an_account(browser: Browser, much: Demo) ->
             await expect(page.locator("main")).to_contain_text("100,000")
         async with watch.of("back"):
             await page.go_back()
-            await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS} streams")
+            await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS:,} streams")
 
     await looking(browser, much, "big", "#/streams", look)
 
@@ -146,7 +146,7 @@ async def test_a_hundred_thousand_subjects(browser: Browser, much: Demo) -> None
             await expect(page.locator("details details[open] li >> nth=0")).to_be_visible()
         async with watch.of("filter subjects"):
             await page.locator("input[type=search]").press_sequentially("99999")
-            await expect(status.first).to_have_text("1 subjects, 1 messages")
+            await expect(status.first).to_have_text("1 subject, 1 message")
         async with watch.of("clear the filter"):
             await page.fill("input[type=search]", "")
             await expect(status.first).to_have_text("100,000 subjects, 100,000 messages")
@@ -159,7 +159,7 @@ async def test_a_thousand_groups_of_the_cluster(browser: Browser, much: Demo) ->
         rows = page.locator("tbody tr:not([aria-hidden])")
         async with watch.of("groups"):
             await page.click(".tabs a:has-text('Streams and replicas')")
-            await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS + 3} streams")
+            await expect(page.locator(".table [role=status]")).to_have_text(f"{STREAMS + 3:,} streams")
         async with watch.of("filter"):
             await page.locator("input[type=search]").press_sequentially("orders")
             await expect(rows).to_have_count(1)
