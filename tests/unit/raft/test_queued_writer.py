@@ -19,6 +19,7 @@ import pytest
 from jetcluster import faults, native
 from jetcluster.raft.journal.disk import FileDisk, FileMark
 from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.queued_writer import QueuedWriter
 from testkit import shim
 from testkit.twins.journal import JournalDisk
@@ -220,6 +221,11 @@ class Opened:
 
         self.disk.plain_write = noted  # type: ignore[method-assign]
 
+    async def settled(self, log: GroupLog) -> None:
+        """Waits until the log is on disk, and the look at the disk behind a new segment is over: while anything is
+        queued no write is plain, and a descriptor that leads elsewhere is not the segment any more."""
+        await until(lambda: log.durable_gseq == log.gseq and self.journal.disk_size > 0)
+
     @property
     def descriptor(self) -> int:
         """The descriptor of the segment that is written."""
@@ -231,7 +237,7 @@ class Opened:
 async def test_a_journal_on_it_is_whole_after_a_restart(tmp_path: Path, end: str) -> None:
     one = Opened(tmp_path)
     log = one.journal.create(1, ABC, True)
-    await until(lambda: log.durable_gseq == log.gseq)
+    await one.settled(log)
     for n in range(1, 30):
         fill(log, 5)
         await until(lambda n=n: log.durable_index == 5 * n)  # type: ignore[misc]
@@ -255,7 +261,7 @@ async def test_what_is_not_plain_is_written_by_the_twin(tmp_path: Path) -> None:
     one = Opened(tmp_path)
     disk, journal = one.disk, one.journal
     log = journal.create(1, ABC, True)
-    await until(lambda: log.durable_gseq == log.gseq)
+    await one.settled(log)
     segment = journal.segment
     assert disk.plain_write(segment, 0, [b""]) is not None
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
@@ -295,7 +301,7 @@ async def test_a_plain_write_that_fails_is_fatal_unless_the_disk_is_full(
     """The segment's descriptor leads to a device that answers the system call with the error."""
     one = Opened(tmp_path)
     log = one.journal.create(1, ABC, True)
-    await until(lambda: log.durable_gseq == log.gseq)
+    await one.settled(log)
     fd = one.descriptor
     kept, other = os.dup(fd), os.open(device, os.O_RDWR)
     os.dup2(other, fd)
@@ -322,7 +328,7 @@ async def test_a_plain_write_that_fails_is_fatal_unless_the_disk_is_full(
 async def test_a_failed_write_is_known_to_a_close_before_its_end_was_told(tmp_path: Path) -> None:
     one = Opened(tmp_path)
     log = one.journal.create(1, ABC, True)
-    await until(lambda: log.durable_gseq == log.gseq)
+    await one.settled(log)
     before = one.journal.synced
     fd = one.descriptor
     kept, other = os.dup(fd), os.open("/proc/self/mem", os.O_RDWR)
@@ -353,7 +359,7 @@ from tests.unit.raft.test_queued_writer import Opened, until
 async def main():
     one, hang, loop = Opened(Path(sys.argv[1])), Path(sys.argv[2]), asyncio.get_running_loop()
     log = one.journal.create(1, ABC, True)
-    await until(lambda: log.durable_gseq == log.gseq)
+    await one.settled(log)
     hang.touch()
     fill(log, 3)
     slowest, end = 0.0, loop.time() + 0.3
