@@ -56,7 +56,7 @@ async def consumer(client: Client, stream: str, name: str, **config: Any) -> Non
 
 
 class Pull:
-    """What one request for messages brings."""
+    """Returns the answer to one request for messages."""
 
     def __init__(self, client: Client, stream: str, name: str, **request: Any) -> None:
         self.got: list[Msg] = []

@@ -97,7 +97,7 @@ async def test_the_configuration_as_json_has_all_digits(screen: Screen, odd: Cli
 
 
 async def test_who_edits_at_the_same_time_loses_nothing(screen: Screen, odd: Client) -> None:
-    """What others change in other fields stays; of one field the later is told."""
+    """Changes of others in other fields stay; of one field the later is told."""
     before = await configuration(odd)
     await screen.enter("app", "#/streams/ODD")
     box = await opened(screen)

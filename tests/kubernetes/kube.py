@@ -53,7 +53,7 @@ def apply(*objects: Object) -> None:
 
 
 GROUPS = {"statefulsets": "apis/apps/v1", "jobs": "apis/batch/v1", "cronjobs": "apis/batch/v1"}
-"""Of the kinds that are not of the core API."""
+"""Paths of the kinds that are not of the core API."""
 
 
 @functools.cache

@@ -45,7 +45,7 @@ async def make_stream(client: NATS, name: str, replicas: int = 3) -> None:
 
 @dataclass
 class Book(Ledger):
-    """What a publisher knows, and when it lost its connection or got another one."""
+    """The ledger of a publisher, and when it lost its connection or got another one."""
 
     events: list[tuple[float, str]] = field(default_factory=list)
 

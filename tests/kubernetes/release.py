@@ -92,7 +92,7 @@ class Release:
         return kubectl("exec", "-n", self.namespace, pod, "-c", "jetcluster", "--", *words)
 
     def state(self) -> str:
-        """What one would look at: pods, events, the ends of logs."""
+        """Returns all that one would look at: pods, events, the ends of logs."""
         wide = kubectl("get", "pods,pvc,jobs", "-n", self.namespace, "-o", "wide")
         events = kubectl("get", "events", "-n", self.namespace, "--sort-by=.lastTimestamp")
         logs = kubectl(

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 APART = 1_000_000
-MINIMUM = 600
+MINIMUM = 720
 """Seeds below which the run proves too little: a slow machine takes longer for them than it was given."""
 
 
@@ -74,7 +74,7 @@ def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert failures == []
     assert done >= MINIMUM
     for kind in ("crashes", "elections", "snapshots", "added", "removed", "corruptions", "disk-full", "reads", "acked"):
-        assert stats[kind] * 8 > done, f"hardly any {kind} in {done} seeds: the runs test little"
+        assert stats[kind] > 100, f"hardly any {kind} in {done} seeds: the runs test little"
 
 
 FIRST = {"one vote is enough": 2800, "reads unconfirmed": 300}

@@ -8,7 +8,7 @@ from typing import Final
 TOP: Final = Path(__file__).resolve().parents[3]
 CHART: Final = TOP / "deploy" / "helm" / "jetcluster"
 KEPT: Final = TOP / ".tools" / "kubernetes"
-"""What is made once: the program, the pause image, the docker daemon's layers."""
+"""Folder of all that is made once: the program, the pause image, the docker daemon's layers."""
 BIN: Final = KEPT / "bin"
 FIGURES: Final = TOP / "build" / "kubernetes.md"
 """Rows of the table in docs/deploy/kubernetes-tests.md, one for each test that has figures."""

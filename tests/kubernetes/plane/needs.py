@@ -1,4 +1,4 @@
-"""What a machine has to have: installed where Debian's packages can be had, said in one line where not."""
+"""The needs of a machine: installed where Debian's packages can be had, said in one line where not."""
 
 from __future__ import annotations
 

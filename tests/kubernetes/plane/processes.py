@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Processes:
-    """What was started, in this order; it ends in the other one."""
+    """The processes that were started, in this order; it ends in the other one."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""What a stream that is there is to a restore."""
+"""A stream that is there, as a restore takes it: done, to be gone on with, or another one."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class OwnedConsumer:
         """Everything applied."""
         self.unused = 0
         self.unserved: list[bool] = []
-        """What the owner said of messages and readers that are left."""
+        """Each time that the owner said whether messages and readers are left."""
 
     def make_owner(self, **around: Any) -> None:
         own = OwnerDependencies(

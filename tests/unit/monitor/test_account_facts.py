@@ -1,4 +1,4 @@
-"""What streams reserve of an account's limits, by which of them (monitor/account_facts.py)."""
+"""The part of an account's limits that streams reserve, and which of them (monitor/account_facts.py)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_reads_under_a_lease_send_nothing_but_its_renewals() -> None:
 
 
 def test_a_proof_asks_a_majority_also_under_a_lease() -> None:
-    """What changes something needs the majority that is to carry it out."""
+    """A change needs the majority that is to carry it out."""
     net, leader = leased()
     net.isolate("A")
     answers: list[bool] = []

@@ -1,4 +1,4 @@
-"""What a voter owes to a leader that reads by a lease, before and after a restart."""
+"""The promise of a voter to a leader that reads by a lease, before and after a restart."""
 
 from __future__ import annotations
 

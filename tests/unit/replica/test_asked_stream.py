@@ -1,4 +1,4 @@
-"""What clients get that do not ask, by the stream's `read_consistency`."""
+"""Answers for clients that do not ask, by the stream's `read_consistency`."""
 
 from __future__ import annotations
 

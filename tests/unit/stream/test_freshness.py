@@ -1,4 +1,4 @@
-"""What requests ask for of the age of their answers, and how answers say it."""
+"""The age of answers: how requests ask for it, and how answers say it."""
 
 from __future__ import annotations
 
