@@ -240,6 +240,10 @@ class LeafOptions:
     min_version: str = ""
     """The oldest version of a leaf that may connect; empty: any."""
     compression: str = ""
+    ping_interval: float = 0.0
+    """Seconds; 0: the server's, at most 10."""
+    ping_max: int = 0
+    """0: the server's."""
     remotes: list[LeafRemoteOptions] = field(default_factory=list)
     tls: TlsOptions | None = None
 
