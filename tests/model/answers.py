@@ -1,4 +1,4 @@
-"""What a request is answered with, as far as it can be known beforehand, and how an answer that came is held against it.
+"""What a request is answered with, as far as it can be known, and how an answer that came is held against it.
 
 An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
 all, `Text` the beginning of a text, and a `Stamp` a time that is learned when it is first seen and must stay so.

@@ -49,13 +49,14 @@ class StreamApi:
         if asked.get("sealed"):
             raise Refused(10052, text="stream configuration for create can not be sealed")
         config = filled(asked, self.rules)
-        if name in self.streams:
-            if self.streams[name].config != config:
-                raise Refused(10058)
-        else:
+        known = name in self.streams
+        if known and self.streams[name].config != config:
+            raise Refused(10058)
+        if not known:
             self._alone(config)
-            self.streams[name] = Stream.new(config)
-        return {**self.streams[name].info(), "did_create": True}
+            self.streams[name] = Stream.new(config, self.rules)
+        made = {"did_create": True} if not known or self.rules.created_again else {}
+        return {**self.streams[name].info(), **made}
 
     def _named(self, name: str, body: bytes) -> dict[str, Any]:
         asked = body_of(body)
@@ -65,21 +66,23 @@ class StreamApi:
 
     def _alone(self, config: dict[str, Any]) -> None:
         for other in self.streams.values():
-            if other.name != config["name"]:
-                if any(overlap(a, b) for a in config["subjects"] for b in other.config["subjects"]):
-                    raise Refused(10065)
+            pairs = ((a, b) for a in config["subjects"] for b in other.config["subjects"])
+            if other.name != config["name"] and any(overlap(*pair) for pair in pairs):
+                raise Refused(10065)
 
     def STREAM_UPDATE(self, name: str, body: bytes) -> dict[str, Any]:
         if not body_of(body).get("name"):
             raise Refused(10052, text=NAMELESS)
         asked = self._named(name, body)
-        stream = self.stream(name)
+        if self.rules.stream_first:
+            self.stream(name)
         config = filled(asked, self.rules)
+        stream = self.stream(name)
         check_update(stream.config, config)
         self._alone(config)
-        config.pop("first_seq", None)
-        if "first_seq" in stream.config:
-            config["first_seq"] = stream.config["first_seq"]
+        if self.rules.first_seq_stays:
+            config.pop("first_seq", None)
+            config |= {key: value for key, value in stream.config.items() if key == "first_seq"}
         stream.config = config
         stream.limit()
         return stream.info()
@@ -122,7 +125,11 @@ class StreamApi:
 
     def STREAM_LIST(self, body: bytes) -> dict[str, Any]:
         found, pages = self._listed(body, 256)
-        return {**pages, "streams": [one.info() for one in found]}
+        listed = [one.info() for one in found]
+        for one in listed if not self.rules.listed_versions else ():
+            shown = {key: value for key, value in one["config"]["metadata"].items() if value is not ANY}
+            one["config"] = {**one["config"], "metadata": shown}
+        return {**pages, "streams": listed}
 
     def STREAM_PURGE(self, name: str, body: bytes) -> dict[str, Any]:
         try:
@@ -131,10 +138,12 @@ class StreamApi:
             return {"error": error.error, "purged": 0}
 
     def _purge(self, name: str, asked: dict[str, Any]) -> int:
-        stream = self.stream(name)
+        if self.rules.stream_first:
+            self.stream(name)
         seq, keep, wanted = asked.get("seq") or 0, asked.get("keep") or 0, asked.get("filter") or ">"
         if seq and keep:
             raise Refused(10003)
+        stream = self.stream(name)
         if stream.config["sealed"]:
             raise Refused(10109)
         if stream.config["deny_purge"]:
@@ -146,10 +155,13 @@ class StreamApi:
             messages = messages[: max(0, len(messages) - keep)]
         if wanted == ">" and not keep and stream.last_seq < seq - 1:
             stream.last_seq, stream.begun = seq - 1, True
+        if self.rules.first_of_one and (wanted, keep) == (">", 0) and seq != 1:
+            stream.begun = True
         return stream.remove([one.seq for one in messages])
 
     def STREAM_MSG_GET(self, name: str, body: bytes) -> dict[str, Any]:
         asked = self._needed(name, body)
+        reading.check_message_get(asked)
         return reading.message_get(self.stream(name), asked, self.rules)
 
     def _needed(self, name: str, body: bytes) -> dict[str, Any]:
@@ -174,9 +186,8 @@ class StreamApi:
                 raise Refused(10057, text="stream store EOF")
             if stream.config["storage"] == "file" and not seq:
                 raise Refused(10057, text="no message found")
+            if self.rules.nothing_to_delete and stream.config["storage"] == "file":
+                return {"error": ANY}
             raise Refused(10043, seq)
         stream.remove([seq])
         return {"success": True}
-
-
-NOT_UNDERSTOOD = ANY

@@ -40,7 +40,9 @@ def rendered(body: Any, times: dict[Moment, str]) -> bytes:
     """The bytes of a body, whose moments are known by now."""
     if isinstance(body, bytes):
         return body
-    return json.dumps({key: times.get(value, value) if isinstance(value, Moment) else value for key, value in body.items()}).encode()
+    return json.dumps(
+        {key: times.get(value, value) if isinstance(value, Moment) else value for key, value in body.items()}
+    ).encode()
 
 
 class Writer:
@@ -67,7 +69,8 @@ class Writer:
         kinds = [
             (self._publish, 40), (self._batch, 8), (self._direct, 12), (self._multi, 6), (self._by_subject, 4),
             (self._get, 8), (self._delete_message, 5), (self._purge, 3), (self._info, 7), (self._lists, 2),
-            (self._create, 3), (self._update, 4), (self._delete, 1), (self._wrong, 2), (self._wait, 1 if self.timed else 0),
+            (self._create, 3), (self._update, 4), (self._delete, 1), (self._wrong, 2),
+            (self._wait, 1 if self.timed else 0),
         ]  # fmt: skip
         return self.rng.choices([one for one, _ in kinds], [weight for _, weight in kinds])[0]()
 
@@ -82,7 +85,9 @@ class Writer:
 
     def _filter(self, stream: str) -> str:
         letter = stream.lower()
-        return self.rng.choice([f"{letter}.>", f"{letter}.*", f"{letter}.1", f"{letter}.2", f"{letter}.x.*", ">", "nobody"])
+        return self.rng.choice(
+            [f"{letter}.>", f"{letter}.*", f"{letter}.1", f"{letter}.2", f"{letter}.x.*", ">", "nobody"]
+        )
 
     def _seq(self, stream: str) -> int:
         last = self.last.get(stream, 0)
@@ -119,7 +124,8 @@ class Writer:
             {"subjects": [f"{letter}.>", f"{letter}.1"]}, {"subjects": ["a.>", "b.1"]}, {"subjects": [f"{letter}..1"]},
             {"first_seq": rng.choice([1, 7])}, {"description": "words"}, {"metadata": {"key": "value"}},
             {"max_age": rng.choice([3600 * SECOND, 50_000_000, -1])}, {"duplicate_window": 1_000_000},
-            {"duplicate_window": 600 * SECOND, "max_age": 3600 * SECOND}, {"duplicate_window": 7200 * SECOND, "max_age": 3600 * SECOND},
+            {"duplicate_window": 600 * SECOND, "max_age": 3600 * SECOND},
+            {"duplicate_window": 7200 * SECOND, "max_age": 3600 * SECOND},
         ]  # fmt: skip
         if self.timed:
             choices += [{"max_age": SECOND}] * 2 + [{"duplicate_window": SECOND}] * 2
@@ -240,7 +246,11 @@ class Writer:
         payload, own = self._message(name)
         if self._maybe(0.7):
             own = tuple(pair for pair in own if pair[0] == "Nats-Incr")
-        headers = (*own, ("Nats-Batch-Id", str(open_)), ("Nats-Batch-Sequence", str(number) if self._maybe(0.97) else "x"))
+        headers = (
+            *own,
+            ("Nats-Batch-Id", str(open_)),
+            ("Nats-Batch-Sequence", str(number) if self._maybe(0.97) else "x"),
+        )
         if self._maybe(0.4):
             commit = self.rng.choices(["1", "eob", "2"], [6, 3, 1])[0]
             headers += (("Nats-Batch-Commit", commit),)

@@ -49,6 +49,8 @@ class Player:
         self.connection = connection
         self.model = Server(rules)
         self.asked = 0
+        self.disturbed = False
+        """Something ran out while the server was at work: the history ended there."""
 
     async def play(self, history: Sequence[Step]) -> None:
         """Raises Differs and Disturbed."""
@@ -57,8 +59,10 @@ class Player:
                 await self.connection.sleep(step.wait)
                 continue
             await self._settled()
-            times = await self._times(step)
+            times = await self._times(at, step)
             await self._ask(at, step, rendered(step.body, times))
+            if "STREAM.DELETE" in step.subject and self.model.rules.rest:
+                await self.connection.sleep(self.model.rules.rest)
 
     async def _settled(self) -> None:
         """Waits until nothing is about to run out."""
@@ -68,9 +72,8 @@ class Player:
             if not near:
                 return
             await self.connection.sleep(max(near) + LATE - now + 0.001)
-            self.model_past = now
 
-    async def _times(self, step: Step) -> dict[Moment, str]:
+    async def _times(self, at: int, step: Step) -> dict[Moment, str]:
         """What the moments of a request are; asks for the times of messages that were not seen yet."""
         times = {}
         for moment in step.body.values() if isinstance(step.body, dict) else ():
@@ -79,7 +82,7 @@ class Player:
                 for message in list(stream.messages.values()) if stream else ():
                     if message.stamp.ns is None:
                         learn = Step(f"$JS.API.STREAM.MSG.GET.{moment.stream}", {"seq": message.seq})
-                        await self._ask(-1, learn, rendered(learn.body, {}))
+                        await self._ask(at, learn, rendered(learn.body, {}))
                 known = stream.messages.get(moment.seq) if stream else None
                 ns = known.stamp.ns if known and known.stamp.ns else 1_600_000_000 * 10**9
                 times[moment] = rfc3339(ns + moment.plus)

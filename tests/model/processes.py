@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from testkit.client import Client, Msg
 from tests.model.answers import Answer
+from tests.model.history import Step
+from tests.model.player import Differs, Disturbed, Player, shrink
+from tests.model.rules import CLUSTERED, OURS, PEER, Rules
 from tests.model.stream import Headers
 
+LENIENT = "jetstream { strict: false }"
+"""Configuration with which nats-server passes over unknown keys, as this server does."""
 PATIENCE = 4.0
 
 
@@ -62,3 +68,38 @@ def decoded(raw: bytes) -> tuple[str, Headers]:
 async def without_streams(client: Client) -> None:
     for name in (await client.api("STREAM.NAMES"))["streams"] or []:
         await client.api(f"STREAM.DELETE.{name}")
+
+
+def rules_of(server: str, size: int) -> Rules:
+    """Of so many servers of a kind."""
+    if server == "nats-server":
+        return PEER
+    return OURS if size == 1 else CLUSTERED
+
+
+async def play(wire: Wire, rules: Rules, history: Sequence[Step]) -> Player:
+    """Raises Differs; a history that is disturbed ends early."""
+    await without_streams(wire.client)
+    await wire.sleep(rules.rest)
+    player = Player(wire, rules)
+    try:
+        await player.play(history)
+    except Disturbed:
+        player.disturbed = True
+    return player
+
+
+async def explained(wire: Wire, rules: Rules, history: Sequence[Step], error: Differs) -> str:
+    """The difference, and as short a history as shows it."""
+
+    async def fails(some: Sequence[Step]) -> bool:
+        try:
+            await play(wire, rules, some)
+        except Differs as error:
+            found.append(str(error))
+            return True
+        return False
+
+    found = [f"{error} (not again)"]
+    short = await shrink(history[: error.at + 1], fails, 80)
+    return found[-1] + "\n" + "\n".join(f"    {step}" for step in short)

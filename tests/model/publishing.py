@@ -49,22 +49,37 @@ def publish(stream: Stream, sent: Sent, rules: Rules) -> dict[str, Any]:
     """The ack. Raises Refused."""
     if stream.config["sealed"]:
         raise Refused(10109)
-    if 0 < stream.config["max_msg_size"] < sent.size:
-        raise Refused(10054)
-    if rules.duplicates_first and (known := _known(stream, sent)):
-        _check_plain(stream, sent)
-        return known
+    _check_size(stream, sent)
+    if not rules.duplicates_first:
+        return _publish_late(stream, sent)
     _check_plain(stream, sent)
-    _check_last_subject(stream, sent) if not rules.duplicates_first else None
+    if known := _known(stream, sent):
+        return known
     _check_counter(stream, sent)
     _check_last(stream, sent)
     _check_last_subject(stream, sent)
-    if known := _known(stream, sent):
-        return known
     check_rollup(stream, sent)
     check_room(stream, sent, [])
-    if (expected := sent.header("Nats-Expected-Last-Msg-Id")) is not None and expected != stream.last_id:
-        raise Refused(10070, stream.last_id)
+    _check_last_id(stream, sent)
+    return store(stream, sent)
+
+
+def _publish_late(stream: Stream, sent: Sent) -> dict[str, Any]:
+    """In the order of a single nats-server."""
+    ttl = sent.header("Nats-TTL")
+    wrong = ttl is not None and lifetime(ttl) is None
+    headers = tuple(pair for pair in sent.headers if pair[0] != "Nats-TTL") if wrong else sent.headers
+    _check_plain(stream, sent._replace(headers=headers))
+    _check_last_subject(stream, sent)
+    _check_last(stream, sent)
+    if known := _known(stream, sent):
+        return known
+    _check_last_id(stream, sent)
+    check_rollup(stream, sent)
+    _check_counter(stream, sent)
+    if wrong:
+        raise Refused(10165)
+    check_room(stream, sent, [])
     return store(stream, sent)
 
 
@@ -75,10 +90,10 @@ def store(stream: Stream, sent: Sent) -> dict[str, Any]:
         total = _total(stream, sent.subject) + int(increment)
         data, more = json.dumps({"val": str(total)}, separators=(",", ":")).encode(), {"val": str(total)}
     message = stream.append(sent.subject, sent.headers, data, sent.at, lifetime(sent.header("Nats-TTL")))
+    stream.limit(sent.subject)
     if rollup := (sent.header("Nats-Rollup") or "").lower():
         found = stream.messages.values() if rollup == "all" else stream.of(sent.subject)
         stream.remove([one.seq for one in found if one.seq != message.seq])
-    stream.limit(sent.subject)
     return {"stream": stream.name, "seq": message.seq} | more
 
 
@@ -124,6 +139,17 @@ def lifetime(text: str | None) -> float | None:
     hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
     whole = math.floor(hours * 3600 + minutes * 60 + seconds + milliseconds / 1000)
     return float(whole) if whole >= 1 else None
+
+
+def _check_size(stream: Stream, sent: Sent) -> None:
+    if 0 < stream.config["max_msg_size"] < sent.size:
+        raise Refused(10054)
+
+
+def _check_last_id(stream: Stream, sent: Sent) -> None:
+    expected = sent.header("Nats-Expected-Last-Msg-Id")
+    if expected is not None and expected != stream.last_id:
+        raise Refused(10070, stream.last_id)
 
 
 def _check_counter(stream: Stream, sent: Sent) -> None:
@@ -178,17 +204,14 @@ def check_room(stream: Stream, sent: Sent, staged: list[Sent]) -> None:
         raise Refused(10077, text="maximum messages exceeded")
     if config["max_bytes"] > 0 and stream.bytes + _stored_size(stream, [*staged, sent]) > config["max_bytes"]:
         oldest = [one for one in stream.messages.values() if one.subject == sent.subject][:1]
-        freed = oldest[0].size(config["storage"]) if full and oldest else 0
-        if not full or stream.bytes - freed + _stored_size(stream, [sent]) > config["max_bytes"]:
+        if not full or not oldest or oldest[0].size(config["storage"]) < _stored_size(stream, [sent]):
             raise Refused(10077, text="maximum bytes exceeded")
 
 
 def _stored_size(stream: Stream, messages: list[Sent]) -> int:
     from tests.model.stream import Message
 
-    return sum(
-        Message(0, one.subject, one.headers, one.data, 0.0).size(stream.config["storage"]) for one in messages
-    )
+    return sum(Message(0, one.subject, one.headers, one.data, 0.0).size(stream.config["storage"]) for one in messages)
 
 
 def batch(stream: Stream, sent: Sent) -> dict[str, Any] | None:
@@ -196,8 +219,7 @@ def batch(stream: Stream, sent: Sent) -> dict[str, Any] | None:
     config, name = stream.config, sent.header("Nats-Batch-Id") or ""
     if config["sealed"]:
         raise Refused(10109)
-    if 0 < config["max_msg_size"] < sent.size:
-        raise Refused(10054)
+    _check_size(stream, sent)
     if not config.get("allow_atomic"):
         raise Refused(10174)
     if len(name) > 64:

@@ -53,7 +53,7 @@ def direct(stream: Stream, body: bytes, rules: Rules) -> list[Answer]:
         return status("408 Bad Request")
     if "multi_last" in asked:
         return _multi(stream, asked, rules)
-    return _batch(stream, asked) if "batch" in asked else _single(stream, asked)
+    return _batch(stream, asked, rules) if "batch" in asked else _single(stream, asked)
 
 
 def _fits(key: str, value: Any) -> bool:
@@ -121,9 +121,7 @@ def _shown(stream: Stream, message: Message, more: tuple[tuple[str, Any], ...] =
     return Answer("", () if bare else (*stored, *own), message.data)
 
 
-def _pages(
-    stream: Stream, messages: list[Message], left: int, asked: dict[str, Any]
-) -> tuple[list[Answer], int, int, int]:
+def _pages(stream: Stream, messages: list[Message], left: int, asked: dict[str, Any]) -> tuple[list[Answer], int, int]:
     """Answers, the last sequence among them, and how many are left."""
     answers: list[Answer] = []
     last = total = 0
@@ -135,19 +133,26 @@ def _pages(
         total += len(message.subject) + len(message.block) + len(message.data)
         if asked.get("max_bytes") and total >= asked["max_bytes"]:
             break
-    return answers, last, left, total
+    return answers, last, left
 
 
-def _batch(stream: Stream, asked: dict[str, Any]) -> list[Answer]:
+def _batch(stream: Stream, asked: dict[str, Any], rules: Rules) -> list[Answer]:
     messages = _from(stream, asked)
     if not messages:
         return status("404 Message Not Found")
-    answers, last, left, _ = _pages(stream, messages, len(messages), asked)
+    answers, last, left = _pages(stream, messages, len(messages), asked)
+    if asked.get("no_hdr") and not rules.bare_counted:
+        left = len(messages)
     return [*answers, Answer("204 EOB", (("Nats-Num-Pending", str(left)), ("Nats-Last-Sequence", str(last))))]
 
 
 def _multi(stream: Stream, asked: dict[str, Any], rules: Rules) -> list[Answer]:
-    ceiling = min(asked.get("up_to_seq") or stream.last_seq, stream.last_seq)
+    ceiling = asked.get("up_to_seq") or stream.last_seq
+    if ceiling > stream.last_seq:
+        if rules.behind_the_end:
+            ceiling = stream.last_seq
+        elif stream.config["storage"] == "file":
+            return status("404 No Results")
     if "up_to_time" in asked:
         until = nanoseconds(asked["up_to_time"]) + rules.up_to_time_included
         ceiling = max((one.seq for one in stream.messages.values() if time_of(one) < until), default=0)
@@ -161,21 +166,24 @@ def _multi(stream: Stream, asked: dict[str, Any], rules: Rules) -> list[Answer]:
     if not every:
         return status("404 No Results")
     wanted = [one for one in every if one.seq >= asked.get("seq", 0)]
-    answers, last, left, _ = _pages(stream, wanted, len(wanted), asked)
+    answers, last, left = _pages(stream, wanted, len(wanted), asked)
     counts = (("Nats-Num-Pending", str(left)), ("Nats-Last-Sequence", str(last)), ("Nats-UpTo-Sequence", str(ceiling)))
     return [*answers, Answer("204 EOB", counts)]
+
+
+def check_message_get(asked: dict[str, Any]) -> None:
+    """Raises Refused."""
+    has = {key for key, value in asked.items() if value}
+    if {"batch", "max_bytes"} & has:
+        raise Refused(10003)
+    ways = has & {"seq", "last_by_subj", "next_by_subj", "start_time"}
+    if not ways or ("last_by_subj" in ways and len(ways) > 1) or {"seq", "start_time"} <= ways:
+        raise Refused(10003)
 
 
 def message_get(stream: Stream, asked: dict[str, Any], rules: Rules) -> dict[str, Any]:
     """The answer of MSG.GET. Raises Refused."""
     asked = {key: value for key, value in asked.items() if value}
-    if "batch" in asked or "max_bytes" in asked:
-        raise Refused(10003)
-    ways = asked.keys() & {"seq", "last_by_subj", "next_by_subj", "start_time"}
-    if not ways or ways in ({"seq", "last_by_subj"}, {"seq", "start_time"}):
-        raise Refused(10003)
-    if "last_by_subj" in ways and len(ways) > 1 or {"seq", "start_time"} <= ways:
-        raise Refused(10003)
     message = found(stream, asked)
     if message is None:
         raise Refused(10037)
@@ -184,7 +192,7 @@ def message_get(stream: Stream, asked: dict[str, Any], rules: Rules) -> dict[str
         told["hdrs"] = base64.b64encode(message.block).decode()
         if rules.headers_of_messages:
             told["headers"] = _object(message)
-    if message.data or rules.headers_of_messages:
+    if message.data:
         told["data"] = base64.b64encode(message.data).decode()
     return {"message": told}
 

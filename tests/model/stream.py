@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.model.answers import MAYBE, ZERO_TIME, Stamp
+from tests.model.rules import Rules
 from tests.model.subjects import matches
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Message:
 @dataclass(slots=True)
 class Stream:
     config: dict[str, Any]
+    rules: Rules
     created: Stamp = field(default_factory=Stamp)
     messages: dict[int, Message] = field(default_factory=dict)
     """By sequence, ascending."""
@@ -64,9 +66,9 @@ class Stream:
     consumers: dict[str, Consumer] = field(default_factory=dict)
 
     @classmethod
-    def new(cls, config: dict[str, Any]) -> Stream:
+    def new(cls, config: dict[str, Any], rules: Rules) -> Stream:
         first = config.get("first_seq", 0)
-        return cls(config, last_seq=max(0, first - 1), begun=first > 1)
+        return cls(config, rules, last_seq=max(0, first - 1), begun=first > 1 or (first == 1 and rules.first_of_one))
 
     @property
     def name(self) -> str:
@@ -172,7 +174,11 @@ class Stream:
         if subjects and (found := {key: n for key, n in counts.items() if matches(subjects, key)}):
             told["subjects"] = found
         holes = [seq for seq in range(self.first_seq, self.last_seq + 1) if seq not in self.messages]
-        if self.messages and holes:
+        if not self.messages:
+            holes = []
+            if self.rules.holes_in_nothing and self.config["storage"] == "file":
+                told |= {"num_deleted": MAYBE, "deleted": MAYBE}
+        if holes:
             told["num_deleted"] = len(holes)
             if deleted:
                 told["deleted"] = holes
