@@ -71,6 +71,8 @@ def wanting(deployment: Deployment) -> Iterator[str]:
     for name, machine in deployment.machines.items():
         if not machine.ready:
             yield f"{name} does not serve"
+        elif (most := deployment.servers[name].max_payload) and machine.node.options.max_payload != most:
+            yield f"{name} takes messages of {machine.node.options.max_payload} bytes, and is to take {most}"
     found = list(replicas(deployment))
     for cluster in sorted(
         {server.cluster or server.name for server in deployment.servers.values() if server.jetstream}
