@@ -129,6 +129,9 @@ KEYS: Final = {
         value("server_tags", server.as_tags,
               "Lower case, commas separate. Placement, /varz, filters of `$SYS` requests. Those that begin "
               "with `machine:` or `worker:` are refused."),
+        value("zone_tag", server.as_tag_prefix,
+              'jetcluster only: the prefix of the tags that name the zone of a server, "zone:" by default. Direct Get '
+              'asks [servers of the same zone](reads.md#near-first) first; "": no zones.'),
         value("server_metadata", as_texts, "/varz and the server block of events."),
         value("no_header_support", as_bool, fixed="NoHeaderSupport"),
         inert("prof_port", as_int, "There is no Go profiler to serve; nothing listens."),
