@@ -94,9 +94,11 @@ class Demands:
         answers: Answers,
         waits: ReadWaits,
         confirmations: ReadConfirmations,
+        bounds: ReadConfirmations,
     ) -> None:
+        """`confirmations`: of what linearizable asks for; `bounds`: of what suffices for an age."""
         self._replica, self._asked, self._answers = replica, asked, answers
-        self._waits, self._confirmations = waits, confirmations
+        self._waits, self._confirmations, self._bounds = waits, confirmations, bounds
         self._clock = replica.runtime.clock
         self.sequences = SequenceWaits(replica)
         self._questions: set[asyncio.Task[None]] = set()
@@ -145,7 +147,8 @@ class Demands:
 
     def age(self) -> float | None:
         """Seconds for which newer data may be missing here; None: unknown."""
-        proven = self._confirmations.proven_at
+        proofs = [one.proven_at for one in (self._confirmations, self._bounds)]
+        proven = max([proof for proof in proofs if proof is not None], default=None)
         return None if proven is None else self._clock.monotonic() - proven
 
     def _refuse(self, reply: bytes, status: bytes) -> None:
@@ -153,13 +156,14 @@ class Demands:
 
     def _prove(self, request: Outgoing, go_on: Call) -> None:
         """Go on once a leader has confirmed that this replica has all that was committed by now."""
+        if self._asked.provable:
+            self._ask(self._confirmations, request, go_on)
+        else:
+            self._refuse(request[1], _NO_LEADER)
+
+    def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call) -> None:
         refuse = functools.partial(self._refuse, request[1])
-        if not self._asked.provable:
-            refuse(_NO_LEADER)
-            return
-        self._confirmations.hold(
-            go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True
-        )
+        leader.hold(go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True)
 
     def _session(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Go on once this replica has all that the requester's node told it of."""
@@ -194,7 +198,7 @@ class Demands:
         if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
             go_on()
         else:
-            self._prove(request, go_on)
+            self._ask(self._bounds, request, go_on)
 
     def _at_sequence(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         go_on = functools.partial(self._answer, wanted, answering, request, origin)

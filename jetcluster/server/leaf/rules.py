@@ -34,6 +34,7 @@ API_PARTS = (
     b"STREAM.>",
     b"CONSUMER.>",
     b"DIRECT.>",
+    b"DIRECT_LEADER.>",
     b"META.>",
     b"SERVER.>",
     b"ACCOUNT.>",
