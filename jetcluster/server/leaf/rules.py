@@ -34,7 +34,6 @@ API_PARTS = (
     b"STREAM.>",
     b"CONSUMER.>",
     b"DIRECT.>",
-    b"DIRECT_LEADER.>",
     b"META.>",
     b"SERVER.>",
     b"ACCOUNT.>",
