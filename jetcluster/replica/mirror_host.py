@@ -144,20 +144,21 @@ class MirroredStream:
         return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
 
     def allows(self, joined: bool) -> bool:
-        rules = self._replica.machine.rules
-        mirror = rules.mirror
-        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
-            return False
-        if any(mirror.get(field) for field in PARTIAL):
+        if not self._replica.machine.rules.mirror_direct or not self.is_copied_whole:
             return False  # it would answer "not found" for messages that it omits by design
-        if self.is_another:
-            return False
         upstream = self._upstream
         here = self._known.replicas.get(upstream.gid) if upstream is not None else None
         if here is not None and here.answers_reads:
             return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
         return cursor is not None and cursor.lag < (MAX_LAG_MESSAGES if joined else CURRENT_MESSAGES)
+
+    @property
+    def is_copied_whole(self) -> bool:
+        rules = self._replica.machine.rules
+        if rules.mirror is None or rules.subject_transform is not None or self.is_another:
+            return False
+        return not any(rules.mirror.get(field) for field in PARTIAL)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         upstream = self._upstream

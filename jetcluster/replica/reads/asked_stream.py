@@ -57,6 +57,10 @@ class AskedStream(Protocol):
     looks: Pace | None
     """For an upstream, the turns in which a replica asks for `heard` without a request, so that it knows its age."""
 
+    @property
+    def is_copied_whole(self) -> bool:
+        """True when all messages of the stream are to be here, so that their last sequence says how old this is."""
+
     async def heard(self) -> int | None:
         """As `confirmed`, also by the word of an upstream elsewhere that does not prove it: ages go by it."""
 
@@ -75,6 +79,7 @@ class OwnStream:
     is_another = False
     provable = True
     looks: Pace | None = None
+    is_copied_whole = True
 
     def __init__(self, replica: ReplicaState, domain: str) -> None:
         self._replica = replica

@@ -102,6 +102,7 @@ class Membership:
         )  # fmt: skip
         self._looks_at = 0.0
         """When the next turn to look is asked for; infinite while one is awaited."""
+        self._stopped = False
         self._requests = 0
 
     # ---- joining and leaving
@@ -139,7 +140,7 @@ class Membership:
                 self.leave()
             elif not self.joined and self._replica.leading:
                 self._join()
-        if self.joined and self._asked.looks is not None and self._runtime.clock.monotonic() >= self._looks_at:
+        if self._asked.looks is not None and self._runtime.clock.monotonic() >= self._looks_at:
             self._looks_at = inf
             self._asked.looks.turn(self._runtime.timers, self, self._look)
         self._take_addressed()
@@ -159,7 +160,8 @@ class Membership:
     def _look(self) -> None:
         """Learn how old the mirror is, so that this is known when its upstream cannot be asked."""
         self._looks_at = self._runtime.clock.monotonic() + LOOK_SECONDS
-        if self.joined:
+        read = self._replica.machine.rules.allow_direct or self.joined
+        if read and self._asked.is_copied_whole and not self._stopped:
             self.bounds.look()
 
     @property
@@ -199,6 +201,7 @@ class Membership:
         self.demands.clear()
 
     def stop(self) -> None:
+        self._stopped = True
         self.abort()
         if self.joining is not None:
             self.joining.cancel()
@@ -502,6 +505,8 @@ class Reads:
         if upstream is not None:
             self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
+            (age,) = self.upstream.demands.ages
+            self.own.demands.ages.append(age._replace(counts=lambda: upstream.is_copied_whole))
         self.queues = [queue for member in self.memberships for queue in member.queues]
         """The reads that wait; `applied` must be called while there are any."""
 

@@ -12,18 +12,18 @@ from jetcluster.mirror.origin import PROVING
 from jetcluster.replica.reads import confirm, demands
 from testkit.sim.nodes import Node
 from testkit.sim.shared import virtual_time
-from tests.unit.replica.edge_rig import Edge
+from tests.unit.replica.edge_rig import MIRROR, Edge
 from tests.unit.replica.test_demands import block, fields
 from tests.unit.replica.test_mirror_host import ApiCluster, stop
 
 GET = b"$JS.API.DIRECT.GET.UP"
 
 
-async def read(edge: Edge, node: Node, body: bytes = b"", headers: bytes = b"") -> tuple[bytes, dict[str, str], float]:
+async def read(edge: Edge, node: Node, body: bytes = b"", stream: bytes = b"UP") -> tuple[bytes, dict[str, str], float]:
     """(status or payload, fields of the answer, seconds) of the newest message on `up`."""
     wanted = b'{"last_by_subj":"up"%b,"read_info":true}' % (b"," + body if body else b"")
     start = edge.cluster.loop.time()
-    _, head, payload = await node.request(GET, wanted, 10.0, headers)
+    _, head, payload = await node.request(b"$JS.API.DIRECT.GET." + stream, wanted, 10.0)
     first = head.split(b"\r\n", 1)[0]
     return payload or first, fields(head), edge.cluster.loop.time() - start
 
@@ -74,6 +74,31 @@ async def test_while_the_origin_cannot_be_reached_the_age_grows_and_older_answer
         for node in edge.cluster:
             found, told, _ = await read(edge, node, b'"max_staleness":1000000000')
             assert found == b"0" and seconds(told["Nats-Staleness"]) < 1.1
+
+
+@virtual_time
+async def test_under_its_own_name_a_mirror_is_as_old_as_what_it_has_of_its_origin() -> None:
+    async with Edge() as edge:
+        await edge.cluster.create("F", subjects=[], mirror={**MIRROR, "filter_subject": "up"})
+        await edge.cluster.all_read("F")
+        await edge.cluster.until(lambda: edge.cluster.leader("F").replica("F").store.last_seq == 3)
+        await edge.cluster.equal("F")
+        await asyncio.sleep(3.0)
+        for node in edge.cluster:
+            found, told, _ = await read(edge, node, b'"max_staleness":1', b"M")
+            assert found == b"2" and seconds(told["Nats-Staleness"]) < 0.1
+            assert told["Nats-Answered-As"] in ("leader", "follower")
+        edge.bridge.open = False
+        await asyncio.sleep(5.0)
+        for node in edge.cluster:
+            found, told, _ = await read(edge, node, b'"max_staleness":60000000000', b"M")
+            assert found == b"2" and seconds(told["Nats-Staleness"]) > 4.9
+            found, told, _ = await read(edge, node, b'"max_staleness":2000000000', b"M")
+            assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 4.9
+            found, _, _ = await read(edge, node, b'"consistency":"linearizable"', b"M")
+            assert found == b"2", "of its own stream"
+            found, told, _ = await read(edge, node, b'"max_staleness":2000000000', b"F")
+            assert found == b"2", "one with a filter has no sequence that would say it"
 
 
 @virtual_time
