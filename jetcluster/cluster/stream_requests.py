@@ -324,9 +324,11 @@ class StreamRequests:
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
             await self._runtime.budget.run(replica.assignment.account, steps)
+        reached = await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq)
+        began = self._runtime.clock.uptime()
         if not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
-        if not await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq):
+        if not reached:
             raise by_code(MIN_LAST_SEQUENCE)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
@@ -335,7 +337,8 @@ class StreamRequests:
         else:
             response = await self._runtime.budget.run(replica.assignment.account, rendering)
         if request.fresh.info:
-            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name)
+            age = replica.reads.own.confirmations.since(began)
+            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name, age)
         return {"response": response.decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:

@@ -109,6 +109,8 @@ PATIENCE_SECONDS = 0.25
 """A question for a leader may take so long before reads are answered that need no leader."""
 UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
+MAX_PROOFS = 16
+"""Answers of a leader that this replica may wait to reach."""
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
@@ -222,15 +224,17 @@ class ReadConfirmations:
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
+        clock_drift: float = 0.0,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader."""
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
         self._tell = tell
+        self._clock_drift = clock_drift
         self.waits = ReadWaits(clock, timers)
         self._coming: list[Read] = []
         self._asked: list[Read] = []
@@ -239,8 +243,9 @@ class ReadConfirmations:
         """Reads that wait for a leader after one was asked in vain."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
-        self._proof: tuple[float, int] | None = None
-        """When a leader was asked that then answered, and its answer."""
+        self._proofs: deque[tuple[float, int]] = deque()
+        """When a leader was asked that then answered, and its answer, which this replica has not reached yet. A later
+        one must not take the place of an earlier one, or none is ever reached while the stream grows."""
         self._proven: float | None = None
         self._looked = 0.0
         """When those in `_unled` were last looked at."""
@@ -273,11 +278,17 @@ class ReadConfirmations:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
-    def proven_at(self) -> float | None:
-        """The time up to which this replica provably has all that was committed; None without a proof."""
-        if self._proof is not None and self._proof[1] <= self._reached():
-            self._proven, self._proof = self._proof[0], None
-        return self._proven
+    def age(self) -> float | None:
+        """Seconds for which newer data may be missing here, at most, however slow this node's clock is within its
+        bound, and also if its machine was suspended meanwhile; None without a proof."""
+        proofs, reached = self._proofs, self._reached()
+        while proofs and proofs[0][1] <= reached:
+            self._proven = proofs.popleft()[0]
+        return None if self._proven is None else self.since(self._proven)
+
+    def since(self, began: float) -> float:
+        """Return the seconds since that `uptime`, at most: this node's clock may be slow."""
+        return (self._clock.uptime() - began) / (1 - self._clock_drift)
 
     def advanced(self) -> None:
         """Note that the replica has advanced."""
@@ -285,7 +296,8 @@ class ReadConfirmations:
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
-        self._proof = self._proven = None
+        self._proofs.clear()
+        self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
         if self._task is not None:
@@ -303,10 +315,10 @@ class ReadConfirmations:
         while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
             self._came.clear()
-            began = self._clock.monotonic()
+            began = self._clock.uptime()
             wanted = await self._patiently()
-            if wanted is not None:
-                self._proof = began, wanted
+            if wanted is not None and len(self._proofs) < MAX_PROOFS:
+                self._proofs.append((began, wanted))
             if wanted is None:
                 await self._answer_unled(self._asked)
                 self._unled += self._asked
