@@ -125,11 +125,11 @@ class Demands:
         """Take a request whose body has wishes, after the wait that its stream asks for."""
         _, reply, headers, payload = request
         try:
-            wanted = freshness.of(headers, payload, surely=True)
+            wanted = self._answers.wishes(headers, payload)
         except FreshnessError as error:
             self._answers.reject(reply, error)
             return
-        self.take(wanted or freshness.ANY, answering, request, origin)
+        self.take(wanted, answering, request, origin)
 
     def take(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Answer once all wishes are met; without `consistency` the caller has waited as the stream asks for."""

@@ -9,6 +9,7 @@ import pytest
 
 from jetcluster.model import durations
 from jetcluster.replica.reads import confirm, demands
+from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
@@ -254,3 +255,22 @@ async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() ->
             _, head, payload = await client.request(GET, b'{"seq":%d,"consistency":"session"}' % ack["seq"], 5.0)
             assert payload == b"%d" % number, head
         assert late.replica("S").reads.answers.answered or other.replica("S").reads.answers.answered
+
+
+@virtual_time
+@pytest.mark.parametrize(("padding", "times"), [(0, 1), (2000, 3)])
+async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is so long that it is not kept."""
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        decoded, inner = 0, GetRequest.decode
+
+        def decode(payload: bytes) -> GetRequest:
+            nonlocal decoded
+            decoded += 1
+            return inner(payload)
+
+        monkeypatch.setattr(GetRequest, "decode", decode)
+        body = b'{"seq":3,"min_last_seq":2,"consistency":"session","read_info":true}'
+        assert (await follower.request(GET, body + b" " * padding))[2] == b"2"
+        assert decoded == times
