@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Registers
@@ -18,6 +20,7 @@ NOT_FOUND = 10037
 
 
 class RegistersWorkload(Workload):
+    client: ClassVar[type[Client]]
     name = "registers"
     weight = 4
     judges = (Registers,)
@@ -43,8 +46,8 @@ class RegistersWorkload(Workload):
         )  # fmt: skip
 
     async def work(self) -> None:
-        readers = [_Client(self, number).read() for number in range(CLIENTS, CLIENTS + READERS)]
-        await together(*(_Client(self, number).run() for number in range(CLIENTS)), *readers)
+        readers = [self.client(self, number).read() for number in range(CLIENTS, CLIENTS + READERS)]
+        await together(*(self.client(self, number).run() for number in range(CLIENTS)), *readers)
 
     async def check(self) -> None:
         await self.everywhere(STREAM, max(map(self.judge.newest, KEYS)), self._look)
@@ -68,7 +71,7 @@ class RegistersWorkload(Workload):
         self.require(other == text, f"{other} and {text} were both stored behind {key}@{expected}")
 
 
-class _Client:
+class Client:
     """One connection, and what it was answered."""
 
     def __init__(self, workload: RegistersWorkload, number: int) -> None:
@@ -83,7 +86,7 @@ class _Client:
     async def run(self) -> None:
         workload = self.workload
         session = self.session = await workload.session(f"c{self.number}")
-        acts = [self._set, self._set, self._get, self._direct, self._direct, self._multi]
+        acts = self.acts()
         while not workload.stopping:
             await asyncio.sleep(self.rng.expovariate(8.0))
             if session.connects != self.connects:
@@ -92,6 +95,10 @@ class _Client:
                 await self.rng.choice(acts)(self.rng.choice(KEYS))
             except PASSING:
                 workload.count("unknown")
+
+    def acts(self) -> list[Callable[[str], Awaitable[None]]]:
+        """What it does with a key, each as often as others."""
+        return [self._set, self._set, self._get, self._direct, self._direct, self._multi]
 
     async def read(self) -> None:
         """Reads only."""
@@ -160,3 +167,6 @@ class _Client:
         for msg in found:
             name = msg.headers["Nats-Subject"].rpartition(".")[2]
             workload.judge.learn(name, revisions[name], msg.payload.decode())
+
+
+RegistersWorkload.client = Client
