@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import ClassVar
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Registers
@@ -20,7 +18,6 @@ NOT_FOUND = 10037
 
 
 class RegistersWorkload(Workload):
-    client: ClassVar[type[Client]]
     name = "registers"
     weight = 4
     judges = (Registers,)
@@ -46,8 +43,8 @@ class RegistersWorkload(Workload):
         )  # fmt: skip
 
     async def work(self) -> None:
-        readers = [self.client(self, number).read() for number in range(CLIENTS, CLIENTS + READERS)]
-        await together(*(self.client(self, number).run() for number in range(CLIENTS)), *readers)
+        readers = [_Client(self, number).read() for number in range(CLIENTS, CLIENTS + READERS)]
+        await together(*(_Client(self, number).run() for number in range(CLIENTS)), *readers)
 
     async def check(self) -> None:
         await self.everywhere(STREAM, max(map(self.judge.newest, KEYS)), self._look)
@@ -71,7 +68,7 @@ class RegistersWorkload(Workload):
         self.require(other == text, f"{other} and {text} were both stored behind {key}@{expected}")
 
 
-class Client:
+class _Client:
     """One connection, and what it was answered."""
 
     def __init__(self, workload: RegistersWorkload, number: int) -> None:
@@ -86,7 +83,7 @@ class Client:
     async def run(self) -> None:
         workload = self.workload
         session = self.session = await workload.session(f"c{self.number}")
-        acts = self.acts()
+        acts = [self._set, self._set, self._get, self._direct, self._direct, self._multi]
         while not workload.stopping:
             await asyncio.sleep(self.rng.expovariate(8.0))
             if session.connects != self.connects:
@@ -95,10 +92,6 @@ class Client:
                 await self.rng.choice(acts)(self.rng.choice(KEYS))
             except PASSING:
                 workload.count("unknown")
-
-    def acts(self) -> list[Callable[[str], Awaitable[None]]]:
-        """What it does with a key, each as often as others."""
-        return [self._set, self._set, self._get, self._direct, self._direct, self._multi]
 
     async def read(self) -> None:
         """Reads only."""
@@ -167,6 +160,3 @@ class Client:
         for msg in found:
             name = msg.headers["Nats-Subject"].rpartition(".")[2]
             workload.judge.learn(name, revisions[name], msg.payload.decode())
-
-
-RegistersWorkload.client = Client
