@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
 WORKERS ?= 2
 SIM_SECONDS ?= 60
+NIGHT_SECONDS ?= 28800
 # `make sim SIM_COVERAGE=1` shows at its end which branches of these rooms its new seeds have taken.
 SIM_COVERAGE ?=
 SIM_ROOMS := raft stream consumer replica meta cluster mirror mesh api
@@ -26,10 +27,10 @@ KUBERNETES ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
+.PHONY: help install tools lint format test unit sim sim-night fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## virtual environment in .venv with everything for use and development
 
@@ -94,6 +95,9 @@ ifneq ($(SIM_COVERAGE),)
 else
 	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 1000000 --seconds $(SIM_SECONDS)
 endif
+
+sim-night: install ## new seeds of whole clusters for NIGHT_SECONDS (8 hours); failures by cause; adds to totals.toml
+	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 100000000 --seconds $(NIGHT_SECONDS) --quiet --record
 
 fuzz: install ## a million random commands by the compiled loops and by Python, which must do the same with them
 	$(BIN)/python -m tests.unit.native.fuzz --workers $(WORKERS)

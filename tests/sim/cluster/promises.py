@@ -36,6 +36,12 @@ ALWAYS = (
         ("Availability",),
     ),
     Promise(
+        "while a majority of a stream's servers is well and connected, a publish is acknowledged within 3 s, or 10 s "
+        "on slowed disks and processors",
+        "all",
+        ("Pulse",),
+    ),
+    Promise(
         "no server ends by itself, and none meets an error that it did not expect, but for those of its disk",
         "all",
         ("Machine",),
