@@ -42,6 +42,12 @@ ALWAYS = (
         ("Pulse",),
     ),
     Promise(
+        "no replica answers Direct Gets that has not what its stream had, or has heard of no commit for 20 s while "
+        "another one leads",
+        "all",
+        ("Readers",),
+    ),
+    Promise(
         "no server ends by itself, and none meets an error that it did not expect, but for those of its disk",
         "all",
         ("Machine",),

@@ -20,6 +20,7 @@ from tests.sim.cluster import liveness, nemesis, replicas, second_look
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.pulse import Pulse
+from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
@@ -162,6 +163,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             )
         Invariants(deployment).begin()
         availability.begin()
+        Readers(deployment).begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
