@@ -6,15 +6,16 @@ while the log says that the mirror is close to it. An unreachable upstream does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from jetcluster import native
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT_MESSAGES
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkDependencies, Paces
 from jetcluster.model.times import rfc3339
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, tell
 from jetcluster.replica.repair import Failures
@@ -158,6 +159,19 @@ class MirroredStream:
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         upstream = self._upstream
         return upstream is not None and self.consistency != WEAK and not self._has(payload)
+
+    def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
+        """Only requests that compiled code reads are counted where it matters what they ask for."""
+        if self._upstream is None or self.consistency == WEAK:
+            return len(messages)
+        plain, contains = native.plain_get, self._replica.store.contains
+        if plain is None:
+            return 0
+        for count, message in enumerate(messages):
+            wanted = plain(message[3])
+            if not isinstance(wanted, int) or not contains(wanted):
+                return count
+        return len(messages)
 
     async def confirmed(self) -> int | None:
         """Return the last sequence of the upstream."""

@@ -4,9 +4,10 @@ and a mirror's upstream (`replica.mirror_host`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.replica.reads.confirm import Read, confirmed_commit, tell
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.rules import STRONG, WEAK
@@ -35,6 +36,9 @@ class AskedStream(Protocol):
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         """True when a leader must confirm before a request of `origin` is answered."""
+
+    def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
+        """The number of requests, from the first one on, for which `confirms` is False. They have no headers."""
 
     async def confirmed(self) -> int | None:
         """The index that this replica must reach before such an answer; None when no leader says."""
@@ -102,6 +106,9 @@ class OwnStream:
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         return self._confirms_all or (origin.kind == "peer" and not self._confirms_none)
+
+    def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
+        return 0 if self.confirms(origin, b"") else len(messages)
 
     async def confirmed(self) -> int | None:
         return await confirmed_commit(self._replica.network, self._replica.group)

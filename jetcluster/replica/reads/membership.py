@@ -386,24 +386,24 @@ class Membership:
         return then
 
     def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
-        """Return `answer` wrapped like `one`, a callback of `_when_current`, which gets the first request if not all
-        can be answered at once."""
-        group, links, ingest, asked = self._replica.group, self._links, self._ingest, self._asked
+        """Return `answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
+        answered at once; `one` gets the first of all if that is none."""
+        group, ingest, asked = self._replica.group, self._ingest, self._asked
         monotonic = self._runtime.clock.monotonic
 
         def receive(messages: list[Outgoing], origin: Origin) -> int:
             applied = group.applied_index
             if (
                 (asked.may_change and asked.is_another)
-                or links.by_key
                 or (ingest is not None and ingest.copied > applied)
                 or group.told_index > applied
-                or asked.confirms(origin, b"")
+                or self._arriving
+                or not (count := asked.unconfirmed(origin, messages))
             ):
                 one(*messages[0], origin)
                 return 1
             start = monotonic()
-            taken = answer(messages, origin)
+            taken = answer(messages if count == len(messages) else messages[:count], origin)
             before, self._requests = self._requests, self._requests + taken
             if before // TIMED_EVERY != self._requests // TIMED_EVERY:
                 self._runtime.read_latency[asked.role].observe((monotonic() - start) / taken)
@@ -420,6 +420,14 @@ class Membership:
             self.waits.hold(group.told_index, go_on, go_on)
         else:
             go_on()
+
+    @property
+    def _arriving(self) -> bool:
+        """True while messages from an upstream are on their way to this stream."""
+        links = self._links
+        if not links.by_key:
+            return False
+        return links.behind(self._stored_here) or links.newest() > self._replica.group.applied_index
 
     def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
         """Call `go_on` when messages on their way to this stream are stored, or `hand_on` if it must not be read."""
