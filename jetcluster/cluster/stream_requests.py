@@ -309,8 +309,7 @@ class StreamRequests:
         return {"purged": await carry_out(replica, command, body, self._runtime.clock)}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
-        erase = not body.get("no_erase")
-        seq = int(body["seq"])
+        seq, erase = int(body["seq"]), not body.get("no_erase")
         command = commands.encode_delete_msg(self._runtime.clock.time_ns(), seq, erase=erase)
         try:
             return {"deleted": await self._outcome(replica, command)}
