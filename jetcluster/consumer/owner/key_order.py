@@ -110,6 +110,13 @@ class KeyOrder:
         return not self.loaded or self.queues.ready
 
     @property
+    def withholds(self) -> bool:
+        """True when all that is left waits for others of its keys."""
+        if not self.loaded or self.queues.ready:
+            return False
+        return self.full or (self.queues.waiting > 0 and self._selection.at_end)
+
+    @property
     def full(self) -> bool:
         """True when the cursor may not go on, as too many messages wait."""
         return self.queues.waiting >= MAX_WAITING_MESSAGES

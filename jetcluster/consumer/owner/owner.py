@@ -13,7 +13,7 @@ from typing import Final
 
 from jetcluster.consumer.owner import ack_subject, acks, statuses
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
-from jetcluster.consumer.owner.delivery import ACKS, Delivery
+from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
 from jetcluster.consumer.owner.key_order import MAX_SETTLED_AT_ONCE, KeyOrder
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
@@ -144,10 +144,11 @@ class ConsumerOwner(DeliveryContext):
     def withheld(self, now: int) -> str:
         """Return for which reason nothing is sent now though messages and readers are there; "" if there is none."""
         selection = self.selection
-        if not selection.redelivery.order and (
-            not selection.room or (selection.keys is not None and selection.keys.full)
-        ):
-            return ACKS
+        if not selection.redelivery.order:
+            if not selection.room:
+                return ACKS
+            if selection.keys is not None and selection.keys.withholds:
+                return KEYS
         return self.delivery.withheld(now)
 
     def paused(self, now: int) -> bool:

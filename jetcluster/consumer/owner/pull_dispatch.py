@@ -276,7 +276,7 @@ class PullDispatch:
     def _choose(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
         """Assign messages one by one, where the request depends on the message."""
         owner, queue = self._owner, self.queue
-        unacked = len(owner.state.pending) + owner.selection.in_flight
+        unacked = len(owner.state.unacked) + owner.selection.in_flight
         handed: Handed = {}
         sizes: list[int] = []
         for i in range(len(columns.seqs)):

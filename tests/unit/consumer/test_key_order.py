@@ -59,6 +59,16 @@ def test_what_waits_is_pending_and_not_waiting_for_an_ack() -> None:
     assert (DELIVER_SOME, ([1, 4], [2, 3, 5])) in r.log
 
 
+def test_a_consumer_whose_messages_wait_for_each_other_is_not_stuck() -> None:
+    r = rig()
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    assert not r.unserved or not r.unserved[-1]
+    assert r.owner.withheld(r.now) == "keys"
+    r.ack(inbox[0])
+    assert r.owner.withheld(r.now) == ""
+
+
 def test_a_consumer_whose_keys_never_wait_has_plain_deliveries_in_the_log() -> None:
     r = rig()
     r.publish(b"s.a", b"s.b", b"s.c")
@@ -288,7 +298,7 @@ def test_the_cursor_stops_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) ->
     r.publish(*[b"s.a"] * 6, b"s.b")
     inbox = r.next(batch=10, expires=60 * SECOND)
     assert inbox.seqs == [1] and r.state.unacked.held == 4 and r.state.delivered_sseq == 5
-    assert r.unserved[-1] and r.owner.withheld(r.now) == "acks", "it waits for acks: it is not stuck"
+    assert r.unserved[-1] and r.owner.withheld(r.now) == "keys", "it waits for acks: it is not stuck"
     r.ack(inbox[0])
     assert inbox.seqs == [1, 2] and r.state.delivered_sseq == 6
     r.ack(inbox[1])
@@ -374,6 +384,9 @@ def test_a_pinned_client_and_an_overflow_get_whole_keys_too() -> None:
     r.ack(low[0])
     assert low.seqs == [1], "two are left, below its mark"
     assert r.next(b"high", batch=10, group="g", expires=60 * SECOND).seqs == [2]
+    r.next(b"busy", batch=10, group="g", min_ack_pending=2, expires=60 * SECOND)
+    r.publish(b"s.b")
+    assert r.bus.listen(b"busy").seqs == [], "one is out: what waits does not count"
 
 
 def test_nothing_is_delivered_while_a_server_is_too_old() -> None:
