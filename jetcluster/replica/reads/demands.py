@@ -199,14 +199,15 @@ class Demands:
             self._await_sequence(read.told, go_on, request)
 
     def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        """Answer once the newest proof is young enough."""
-        answer = functools.partial(self._answer, wanted, answering, request, origin)
+        """Answer once the newest proof is young enough, and tell the age that was found so."""
         age = self.age()
         if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
-            answer()
+            self._answer(wanted, answering, request, origin, age)
         else:
-            self._prove(request, answer)
+            self._prove(request, lambda: self._answer(wanted, answering, request, origin, self.age()))
 
-    def _answer(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        info = self._answers.info_of(self._asked.role, self.age()) if wanted.info else b""
+    def _answer(
+        self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin, age: float | None
+    ) -> None:
+        info = self._answers.info_of(self._asked.role, age) if wanted.info else b""
         answering(*request, origin, info)
