@@ -117,11 +117,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begins = offset_json.from_json(start)
-        states = resolve.stream_states(self._options)
+        fixed = self._target is not None
+        states = resolve.stream_states(self._options) if fixed else resolve.fresh_states(self._options)
         ends = self._ends(begins, states)
         if self._target is not None:
             for name, end in self._target.items():
-                if ends[name].created == end.created and ends[name].seq > end.seq:
+                if ends[name].created == end.created:
                     ends[name] = Offset(max(end.seq, begins[name].seq if name in begins else 0), end.created)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
@@ -132,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_json.to_json({name: Offset(planner.end_of(at), at.created) for name, at in states.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:
-        states = resolve.stream_states(self._options)
+        states = resolve.fresh_states(self._options)
         self._target = {name: Offset(planner.end_of(at), at.created) for name, at in states.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.origin import LastSequence
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
 from jetcluster.replica.replica_state import ReplicaState
@@ -108,6 +110,7 @@ class ReadWaits:
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 TOLD_METHOD = "stream.told"
+ORIGIN_METHOD = "stream.origin"
 MAX_SECONDS = 2.5
 """Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
@@ -116,12 +119,15 @@ PATIENCE_SECONDS = 0.25
 """A question for a leader may take so long before reads are answered that need no leader."""
 UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
+MAX_PROOFS = 64
+"""Proofs that wait until this replica has what they are about."""
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _TOLD = struct.Struct("<QHH")
+_ORIGIN = struct.Struct("<Q?")
 _BLANK = b" "
 
 
@@ -182,6 +188,34 @@ async def _ask(network: Network, leader: str | None, method: str, gid: int) -> i
     except (MeshError, struct.error):
         return None
     return int(found)
+
+
+async def origin_last(replica: ReplicaState) -> LastSequence | None:
+    """The last sequence of a mirror's origin elsewhere, asked by the mirror's leader after this call began; None when
+    the origin does not say."""
+    network, group = replica.network, replica.group
+    if group.leader is None:
+        return None
+    try:
+        answer = await network.mesh.call(group.leader, ORIGIN_METHOD, _U32.pack(group.gid), ASK_SECONDS)
+        return LastSequence(*_ORIGIN.unpack(answer))
+    except (MeshError, struct.error):
+        return None
+
+
+async def answer_origin(links: Links) -> bytes:
+    """Answer the question of `origin_last` where the mirror's link is. Raises MeshError."""
+    answer: asyncio.Future[LastSequence | None] = asyncio.get_running_loop().create_future()
+
+    def told(found: LastSequence | None) -> None:
+        if not answer.done():
+            answer.set_result(found)
+
+    links.ask_origin(told)
+    found = await answer
+    if found is None:
+        raise MeshError("the origin does not say")
+    return _ORIGIN.pack(*found)
 
 
 async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Sequence[Read]) -> None:
@@ -259,8 +293,8 @@ class ReadConfirmations:
         """Reads that wait for a leader after one was asked in vain."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
-        self._proof: tuple[float, int] | None = None
-        """When a leader was asked that then answered, and its answer."""
+        self._proofs: deque[tuple[float, int]] = deque()
+        """When a leader was asked that then answered, and its answer, which this replica has not reached; both grow."""
         self._proven: float | None = None
         self._looked = 0.0
         """When those in `_unled` were last looked at."""
@@ -299,9 +333,31 @@ class ReadConfirmations:
     @property
     def proven_at(self) -> float | None:
         """The time up to which this replica provably has all that was committed; None without a proof."""
-        if self._proof is not None and self._proof[1] <= self._reached():
-            self._proven, self._proof = self._proof[0], None
+        proofs, reached = self._proofs, self._reached()
+        while proofs and proofs[0][1] <= reached:
+            self._proven = proofs.popleft()[0]
         return self._proven
+
+    def look(self) -> None:
+        """Ask once, for a new proof, unless a question is in progress. Reads that come meanwhile wait for the next."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        me = self._task
+        began = self._clock.monotonic()
+        wanted = await self._ask()
+        if self._task is me:
+            self._prove(began, wanted)
+            await self._run()
+
+    def _prove(self, began: float, wanted: int | None) -> None:
+        if wanted is None:
+            return
+        proofs = self._proofs
+        while proofs and (proofs[-1][1] >= wanted or len(proofs) >= MAX_PROOFS):
+            proofs.pop()
+        proofs.append((began, wanted))
 
     def advanced(self) -> None:
         """Note that the replica has advanced."""
@@ -309,7 +365,8 @@ class ReadConfirmations:
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
-        self._proof = self._proven = None
+        self._proofs.clear()
+        self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
         self._count = 0
@@ -330,8 +387,7 @@ class ReadConfirmations:
             self._came.clear()
             began = self._clock.monotonic()
             wanted = await self._patiently()
-            if wanted is not None:
-                self._proof = began, wanted
+            self._prove(began, wanted)
             if wanted is None:
                 await self._answer_unled(self._asked)
                 self._unled += self._asked

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
+from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
 from jetcluster.replica.reads.confirm import MAX_WAITING, Call, Read, ReadConfirmations, ReadWaits
@@ -84,6 +85,20 @@ class SequenceWaits:
             refuse()
 
 
+class Age(NamedTuple):
+    """One bound of the age of what is here, by a stream that has newer messages first."""
+
+    proofs: tuple[ReadConfirmations, ...]
+    asked: ReadConfirmations
+    """The one of them that is asked for a younger proof."""
+    counts: Callable[[], bool] = lambda: True
+
+    @property
+    def proven_at(self) -> float | None:
+        """The time up to which all is here; None: unknown."""
+        return max([at for one in self.proofs if (at := one.proven_at) is not None], default=None)
+
+
 class Demands:
     """The demands at one membership, whose waits they share."""
 
@@ -94,9 +109,13 @@ class Demands:
         answers: Answers,
         waits: ReadWaits,
         confirmations: ReadConfirmations,
+        bounds: ReadConfirmations,
     ) -> None:
+        """`confirmations`: of what linearizable asks for; `bounds`: of what suffices for an age."""
         self._replica, self._asked, self._answers = replica, asked, answers
         self._waits, self._confirmations = waits, confirmations
+        self.ages = [Age((confirmations, bounds), bounds)]
+        """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
         self._clock = replica.runtime.clock
         self.sequences = SequenceWaits(replica)
         self._questions: set[asyncio.Task[None]] = set()
@@ -145,21 +164,23 @@ class Demands:
 
     def age(self) -> float | None:
         """Seconds for which newer data may be missing here; None: unknown."""
-        proven = self._confirmations.proven_at
-        return None if proven is None else self._clock.monotonic() - proven
+        proven = [age.proven_at for age in self.ages if age.counts()]
+        known = [at for at in proven if at is not None]
+        return self._clock.monotonic() - min(known) if len(known) == len(proven) else None
 
     def _refuse(self, reply: bytes, status: bytes) -> None:
         self._answers.refuse_with(reply, status, self.age(), self._asked.role)
 
     def _prove(self, request: Outgoing, go_on: Call) -> None:
         """Go on once a leader has confirmed that this replica has all that was committed by now."""
+        if self._asked.provable:
+            self._ask(self._confirmations, request, go_on)
+        else:
+            self._refuse(request[1], _NO_LEADER)
+
+    def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call) -> None:
         refuse = functools.partial(self._refuse, request[1])
-        if not self._asked.provable:
-            refuse(_NO_LEADER)
-            return
-        self._confirmations.hold(
-            go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True
-        )
+        leader.hold(go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True)
 
     def _session(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Go on once this replica has all that the requester's node told it of."""
@@ -188,13 +209,20 @@ class Demands:
             self._bounded(wanted.stricter(Freshness(read.told)), answering, request, origin)
 
     def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        """Go on once the newest proof is young enough."""
+        """Go on once the newest proofs are young enough."""
         go_on = functools.partial(self._at_sequence, wanted, answering, request, origin)
-        age = self.age()
-        if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
+        if wanted.max_staleness >= 0:
+            for age in self.ages:
+                go_on = functools.partial(self._within, wanted.max_staleness, age, request, go_on)
+        go_on()
+
+    def _within(self, nanoseconds: int, age: Age, request: Outgoing, go_on: Call) -> None:
+        """Go on once the newest proof of one age is young enough."""
+        proven = age.proven_at
+        if not age.counts() or (proven is not None and (self._clock.monotonic() - proven) * 1e9 <= nanoseconds):
             go_on()
         else:
-            self._prove(request, go_on)
+            self._ask(age.asked, request, go_on)
 
     def _at_sequence(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         go_on = functools.partial(self._answer, wanted, answering, request, origin)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from math import inf
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
@@ -34,8 +35,8 @@ LAST = "LAST"
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
-BY_LEADER = b"$JS.API.DIRECT_LEADER.GET."
-"""The forms of PREFIX follow, and the stream's leader answers, as if they asked for linearizable."""
+BY_LEADER = b"DIRECT_LEADER.GET."
+"""In the place of `DIRECT.GET.`: the stream's leader answers, as if the request asked for linearizable."""
 _LINEARIZABLE = Freshness(consistency=freshness.LINEARIZABLE)
 MAX_LAG_ENTRIES = 8192
 """Log entries that a follower may lag before it leaves the group."""
@@ -45,6 +46,8 @@ less, and a follower that was removed unawares never has one again. An isolated 
 ARRIVAL_TURNS = 8
 """Turns of the loop that a read at a mirror waits for messages that its upstream has stored on this node. A delivery
 takes three; flow control or a limit may keep it away."""
+LOOK_SECONDS = 1.0
+"""Between two questions of a mirror's replica for its upstream's last sequence; more if a node has more than 100."""
 TIMED_EVERY = 32
 """One of this many requests is timed; a power of two."""
 
@@ -90,10 +93,18 @@ class Membership:
             runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None
         )
         self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
-        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations)
+        self.bounds = self.confirmations
+        """Proofs of the age of what is here."""
+        if asked.looks is not None:
+            self.bounds = ReadConfirmations(runtime.clock, runtime.timers, asked.heard, asked.reached)
+        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations, self.bounds)
         self.queues = (
-            self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.demands.sequences.waiting
+            self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.bounds.waits.waiting,
+            self.demands.sequences.waiting,
         )  # fmt: skip
+        self._looks_at = 0.0
+        """When the next turn to look is asked for; infinite while one is awaited."""
+        self._stopped = False
         self._requests = 0
 
     # ---- joining and leaving
@@ -131,6 +142,9 @@ class Membership:
                 self.leave()
             elif not self.joined and self._replica.leading:
                 self._join()
+        if self._asked.looks is not None and self._runtime.clock.monotonic() >= self._looks_at:
+            self._looks_at = inf
+            self._asked.looks.turn(self._runtime.timers, self, self._look)
         self._take_addressed()
         group = self._replica.group
         if not self._replica.may_answer or self._leaderless:
@@ -144,6 +158,13 @@ class Membership:
             self.leave()
         elif not self.joined:
             self._join_when_current()
+
+    def _look(self) -> None:
+        """Learn how old the mirror is, so that this is known when its upstream cannot be asked."""
+        self._looks_at = self._runtime.clock.monotonic() + LOOK_SECONDS
+        read = self._replica.machine.rules.allow_direct or self.joined
+        if read and self._asked.is_copied_whole and not self._stopped:
+            self.bounds.look()
 
     @property
     def unsettled(self) -> bool:
@@ -178,9 +199,11 @@ class Membership:
         self.arrivals.clear()
         self.waits.clear()
         self.confirmations.clear()
+        self.bounds.clear()
         self.demands.clear()
 
     def stop(self) -> None:
+        self._stopped = True
         self.abort()
         if self.joining is not None:
             self.joining.cancel()
@@ -279,12 +302,14 @@ class Membership:
                 self._replica.bus.unsubscribe(subscription)
             self._by_leader.clear()
         elif not self._by_leader:
-            whole = BY_LEADER + self._replica.assignment.name.encode()
-            by_subject, subscribe = self.answers.by_subject(len(whole) + 1), self._replica.bus.subscribe
-            self._by_leader = [
-                subscribe(whole, self._proving(self.answers.on_body)),
-                subscribe(whole + b".>", self._proving(by_subject)),
-            ]
+            subscribe = self._replica.bus.subscribe
+            for prefix in self._prefixes:
+                whole = prefix.removesuffix(b"DIRECT.GET.") + BY_LEADER + self._replica.assignment.name.encode()
+                by_subject = self.answers.by_subject(len(whole) + 1)
+                self._by_leader += [
+                    subscribe(whole, self._proving(self.answers.on_body)),
+                    subscribe(whole + b".>", self._proving(by_subject)),
+                ]
 
     def _proving(self, answering: Answering) -> Callback:
         """Return `answering` wrapped so that a request is answered as if it asked for linearizable."""
@@ -508,6 +533,8 @@ class Reads:
         if upstream is not None:
             self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
+            (age,) = self.upstream.demands.ages
+            self.own.demands.ages.append(age._replace(counts=lambda: upstream.is_copied_whole))
         self.queues = [queue for member in self.memberships for queue in member.queues]
         """The reads that wait; `applied` must be called while there are any."""
 
@@ -555,5 +582,7 @@ class Reads:
             member.waits.applied(index)
             if member.confirmations.waits.waiting:
                 member.confirmations.advanced()
+            if member.bounds.waits.waiting:
+                member.bounds.advanced()
             if member.demands.sequences.waiting:
                 member.demands.sequences.reached(self._replica.store.last_seq)

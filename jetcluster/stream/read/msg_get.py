@@ -131,8 +131,13 @@ def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:
 
 def with_freshness(response: bytes, last_seq: int, server: str) -> bytes:
     """Adds to a JSON response what `read_info` asks for: a leader that proved its leadership lacks nothing."""
-    info = {"applied_seq": last_seq, "staleness": 0, "answered_by": server, "answered_as": "leader"}
-    return response[:-1] + b',"freshness":' + json.dumps(info, separators=(",", ":")).encode() + b"}"
+    info = json.dumps(freshness_object(last_seq, server), separators=(",", ":"))
+    return response[:-1] + b',"freshness":' + info.encode() + b"}"
+
+
+def freshness_object(last_seq: int, server: str) -> dict[str, Any]:
+    """The `freshness` object of a leader that proved its leadership, which lacks nothing."""
+    return {"applied_seq": last_seq, "staleness": 0, "answered_by": server, "answered_as": "leader"}
 
 
 def message_object(message: Msg, fields: dict[str, str | list[str]]) -> dict[str, Any]:

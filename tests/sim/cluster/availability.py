@@ -58,14 +58,17 @@ class Availability:
                                 f"committed for {now - since:.1f} s")  # fmt: skip
 
     def _commits_what_it_has(self, key: Key, found: list[Replica]) -> bool:
-        """Somebody leads, and has committed all that it was given, or more than the last time."""
+        """Somebody leads and has committed all that it was given, or somebody knows of more that is committed than the
+        last time: a leader may have come and gone in between."""
+        commit, before = max(one.group.commit_index for one in found), self._commits.get(key, 0)
+        self._commits[key] = max(commit, before)
+        if commit > before:
+            return True
         leaders = [one for one in found if one.group.role is Role.LEADER and one.group.ready]
         if not leaders:
             return False
         leader = max(leaders, key=lambda one: int(one.group.term))
-        commit, before = leader.group.commit_index, self._commits.get(key, 0)
-        self._commits[key] = commit
-        return bool(commit != before or commit >= leader.group.log.last_index)
+        return bool(leader.group.commit_index >= leader.group.log.last_index)
 
     def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
         """True when a majority is well by what every replica knows of the members; a replica that has lost something,

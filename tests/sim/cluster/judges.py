@@ -477,6 +477,39 @@ class Lifetimes:
         require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")
 
 
+class Places:
+    """Where the replicas of a stream are."""
+
+    @staticmethod
+    def placed(
+        where: str, servers: Mapping[str, Sequence[str]], replicas: int, wanted: Sequence[str], zone: str
+    ) -> None:
+        """`servers`: those with a replica, with their tags; each is to have the tags `wanted`, and no two the same tag
+        that begins with `zone`."""
+        require(len(servers) == replicas, f"{where} is on {sorted(servers)}, and has {replicas} replicas")
+        for name, tags in servers.items():
+            require(set(wanted) <= set(tags), f"{where} is on {name} with {list(tags)}, and is to be on {list(wanted)}")
+        zones = [tag for tags in servers.values() for tag in tags if tag.startswith(zone)]
+        require(len(zones) == len(set(zones)), f"{where} is on {sorted(servers)}, in the zones {sorted(zones)}")
+
+
+class Repeats:
+    """A schedule that repeats: each firing is stored with the time of the next one."""
+
+    def __init__(self, seconds: int) -> None:
+        """It is due when the seconds of the clock are a multiple of this."""
+        self._seconds = seconds
+
+    def fired(self, where: str, firings: Iterable[tuple[float, float]]) -> None:
+        """(when it was stored, when it said the next one comes), in Unix seconds, in the order of the stream."""
+        due = 0.0
+        for at, following in firings:
+            require(at >= due, f"{where}: it fired at {at:.3f}, and the firing before said {due:.3f}")
+            require(following > at, f"{where}: it fired at {at:.3f}, and says that it comes at {following:.3f}")
+            require(following % self._seconds == 0, f"{where}: {following:.3f} is not when it is due")
+            due = following
+
+
 class Firings:
     """Scheduled messages, which fire once and not before their time."""
 

@@ -16,7 +16,7 @@ from random import Random
 from testkit.native import python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
-from tests.sim.cluster import liveness, nemesis, replicas, second_look
+from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.scenario import Scenario
@@ -163,6 +163,9 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
         deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
         deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
+        deployment.spawn(
+            control, server_changes.tidy(deployment, Random(f"administrator {scenario.seed}")), "the administrator"
+        )
         settling = deployment.spawn(control, liveness.settle(deployment), "settling")
         for workload in running:
             workload.stopping = True

@@ -29,6 +29,7 @@ def log() -> judges.Log:
 
 
 STORED = {1: "a", 2: "b", 3: "c"}
+ZONED = {"n1": ("az:a", "ssd"), "n2": ("az:b",)}
 
 
 def deliveries(max_deliver: int = 2, max_ack_pending: int = 2) -> judges.Deliveries:
@@ -209,6 +210,8 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
     judges.Firings: [lambda: firings().fired("n1", FIRED)],
+    judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
+    judges.Repeats: [lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
     judges.Lifetimes: [
         lambda: lifetimes().look(1, 13.0, 13.9, True),
         lambda: lifetimes().look(1, 17.5, 17.6, False),
@@ -317,6 +320,17 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "backwards": lambda: ordered().take(2, "b"),
         "skipped": lambda: ordered().complete({1: "a", 2: "b", 3: "c"}),
         "wrong content": lambda: ordered().complete({1: "a", 3: "x"}),
+    },
+    judges.Places: {
+        "one too few": lambda: judges.Places.placed("S", {"n1": ("az:a",)}, 2, (), "az:"),
+        "without a tag": lambda: judges.Places.placed("S", ZONED, 2, ("ssd",), "az:"),
+        "two in a zone": lambda: judges.Places.placed("S", ZONED | {"n3": ("az:a", "ssd")}, 3, (), "az:"),
+    },
+    judges.Repeats: {
+        "twice": lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (10.2, 12.0)]),
+        "too early": lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (11.9, 14.0)]),
+        "not after itself": lambda: judges.Repeats(2).fired("n1", [(10.1, 10.0)]),
+        "another time": lambda: judges.Repeats(2).fired("n1", [(10.1, 13.0)]),
     },
     judges.Firings: {
         "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),

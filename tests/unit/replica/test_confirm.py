@@ -181,6 +181,43 @@ async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> N
 
 
 @virtual_time
+async def test_an_age_goes_by_the_newest_proof_that_is_reached() -> None:
+    """Also while newer ones come all the time, of a leader that is always ahead."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    asked: list[float] = []
+    index = reached = 0
+
+    async def ask() -> int | None:
+        asked.append(loop.time())
+        await asyncio.sleep(0.1)
+        return index
+
+    reads = ReadConfirmations(loop, loop, ask, lambda: reached)
+    for last in (10, 20, 20, 30, *range(31, 200)):
+        index = last
+        reads.look()
+        reads.look()  # one question at a time
+        await asyncio.sleep(0.2)
+        assert reads.proven_at is None
+    assert len(asked) == 173
+    reached = 9
+    assert reads.proven_at is None
+    reached = 10
+    assert reads.proven_at == asked[0]
+    reached = 29
+    assert reads.proven_at == asked[2], "the later one of two about the same"
+    reached = 199
+    assert reads.proven_at == asked[-1], "the newest counts whatever was dropped"
+    index = 5
+    reads.look()
+    await asyncio.sleep(0.2)
+    assert reads.proven_at == asked[-1]
+    reads.clear()
+    assert reads.proven_at is None
+
+
+@virtual_time
 async def test_all_that_wait_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster("ABCD") as cluster:
         _, _, _, client = await led(cluster, "S")

@@ -154,6 +154,28 @@ async def test_a_mirror_keeps_wishes_for_its_upstream() -> None:
 
 
 @virtual_time
+async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
+    """In the same cluster, and although nobody had asked for an age."""
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        home = cluster.leader("UP")
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        await asyncio.sleep(3.0)
+        cluster.crash(home.name)
+        await asyncio.sleep(1.0)
+        up = b"$JS.API.DIRECT.GET.UP.up"
+        for reader in readers:
+            wanted = b'{"max_staleness":60000000000,"read_info":true}'
+            head, payload, seconds = await timed(cluster, reader, up, wanted)
+            assert payload == b"4" and seconds < 0.01
+            assert fields(head)["Nats-Staleness"] != "unknown"
+            head, _, seconds = await timed(cluster, reader, up, b'{"max_staleness":900000000}')
+            assert head.startswith(b"NATS/1.0 503 No Leader") and seconds < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
 async def test_a_session_follows_its_connection_to_any_node() -> None:
     """The client's node has no replica, and one of the replicas is late."""
     async with Cluster("ABCD") as cluster:

@@ -8,6 +8,11 @@ from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.workload import SETTLE, Delivered, Workload, together
 
 STREAM = "QUEUE"
+SHARES = ("queue.a", "queue.b", "queue.c", "queue.d")
+APART = {"one": ("queue.a",), "two": ("queue.b", "queue.c", "queue.d")}
+"""Filters of a work queue's consumers: a message is one's."""
+OVERLAPPING = {"one": ("queue.a", "queue.b"), "two": ("queue.b", "queue.c")}
+"""Filters of consumers of a stream with interest: a message is one's, both's or nobody's."""
 
 
 class Retention(Workload):
@@ -16,20 +21,28 @@ class Retention(Workload):
     promises = (
         "a message of a work queue, or of a stream with interest retention, stays until all have acknowledged it",
         "what all have acknowledged goes from every replica",
+        "a message is for the consumers whose filters match it, of several filters that overlap as well",
     )
 
     async def prepare(self) -> None:
         self.log = Log()
         retention = self.rng.choice(["workqueue", "interest"])
-        self.consumers = ["one"] if retention == "workqueue" else ["one", "two"]
+        if self.rng.random() < 0.5:
+            self.filters = APART if retention == "workqueue" else OVERLAPPING
+        else:
+            self.filters = dict.fromkeys(("one",) if retention == "workqueue" else ("one", "two"), SHARES)
+        self.consumers = list(self.filters)
+        self.subjects: dict[int, str] = {}
+        """By sequence, of what was acknowledged or delivered."""
         self.judges = {name: Deliveries(max_ack_pending=100) for name in self.consumers}
         self.acking: dict[str, set[int]] = {name: set() for name in self.consumers}
         """Sequences whose ack may have come."""
         admin = await self.session("admin")
         replicas_ = self.rng.choice([1, 3, 3])
-        await self.create(admin, STREAM, subjects=["queue"], retention=retention, num_replicas=replicas_)
+        await self.create(admin, STREAM, subjects=["queue.*"], retention=retention, num_replicas=replicas_)
         for name in self.consumers:
-            await self.create_consumer(admin, STREAM, name, ack_wait=2_000_000_000, max_ack_pending=100)
+            config = {} if self.filters[name] == SHARES else {"filter_subjects": self.filters[name]}
+            await self.create_consumer(admin, STREAM, name, ack_wait=2_000_000_000, max_ack_pending=100, **config)
 
     async def work(self) -> None:
         await together(self._write(), *(self._consume(name) for name in self.consumers))
@@ -37,7 +50,11 @@ class Retention(Workload):
     async def _write(self) -> None:
         session = await self.session("write")
         async for count in self.turns(8.0):
-            await self.store_logged(self.log, session, "queue", str(count))
+            subject = self.rng.choice(SHARES)
+            self.subjects[int((await self.store_logged(self.log, session, subject, str(count)))["seq"])] = subject
+
+    def _is_for(self, name: str, seq: int) -> bool:
+        return self.subjects[seq] in self.filters[name]
 
     async def _consume(self, name: str) -> None:
         session = await self.session(f"pull-{name}")
@@ -52,6 +69,8 @@ class Retention(Workload):
         async def take(msg: Msg) -> None:
             told = Delivered.of(msg)
             self.count("delivered")
+            self.subjects[told.seq] = msg.subject
+            self.require(self._is_for(name, told.seq), f"{name} gets {told.seq}, on {msg.subject}")
             judge.take(told.seq, msg.payload.decode(), told.count, told.consumer_seq)
             if self.rng.random() > share:
                 return
@@ -69,7 +88,8 @@ class Retention(Workload):
 
             async def done(session: Session = session, name: str = name) -> bool:
                 await self._pull(session, name, 1.0)
-                return self.log.acked.keys() <= self.judges[name].texts.keys()
+                wanted = {seq for seq in self.log.acked if self._is_for(name, seq)}
+                return wanted <= self.judges[name].texts.keys()
 
             await self.until(f"everything is delivered to {name}", done, SETTLE)
 
@@ -82,11 +102,19 @@ class Retention(Workload):
         await self.everywhere(STREAM, max(self.log.acked, default=0), self._look_empty)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        may_go = set.intersection(*self.acking.values())
-        must_go = set.intersection(*(set(judge.confirmed) for judge in self.judges.values()))
+        may_go = self._of_all(self.acking)
+        must_go = self._of_all({name: set(judge.confirmed) for name, judge in self.judges.items()})
         missing = {seq for seq in may_go if seq not in contents}
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
         self.log.stored(where, texts, must_go | missing)
+
+    def _of_all(self, acked: dict[str, set[int]]) -> set[int]:
+        """Sequences that are in the sets of all whose filters match them."""
+        return {
+            seq
+            for seq in self.subjects
+            if all(seq in acked[name] for name in self.consumers if self._is_for(name, seq))
+        }
 
     def _look_empty(self, where: str, contents: dict[int, Msg]) -> None:
         self.require(not contents, f"{where}: {sorted(contents)[:10]} are acknowledged by all and still there")
