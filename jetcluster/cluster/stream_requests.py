@@ -270,7 +270,7 @@ class StreamRequests:
             subjects, page = await self._runtime.budget.run(replica.assignment.account, found)
             if not replica.leading or not replica.sound:
                 raise NotLeaderError(replica.group.leader)  # the counted state may have been replaced
-        proves = bool(body.get("linearizable"))
+        proves, began = bool(body.get("linearizable")), self._runtime.clock.uptime()
         if proves and not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
         details = bool(body.get("deleted_details"))
@@ -286,7 +286,8 @@ class StreamRequests:
             "links": replica.mirrors.links.info(),
         }
         if proves:
-            answer["freshness"] = msg_get.freshness_object(replica.store.last_seq, self._network.name)
+            age = replica.reads.own.confirmations.since(began)
+            answer["freshness"] = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()
@@ -329,9 +330,11 @@ class StreamRequests:
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
             await self._runtime.budget.run(replica.assignment.account, steps)
+        reached = await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq)
+        began = self._runtime.clock.uptime()
         if not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
-        if not await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq):
+        if not reached:
             raise by_code(MIN_LAST_SEQUENCE)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
@@ -340,7 +343,8 @@ class StreamRequests:
         else:
             response = await self._runtime.budget.run(replica.assignment.account, rendering)
         if request.fresh.info:
-            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name)
+            age = replica.reads.own.confirmations.since(began)
+            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name, age)
         return {"response": response.decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:

@@ -94,6 +94,7 @@ SERVER_OPTIONS: Final = {
     for name in (
         "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
         "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+        "reachTimeout",
     )
 }  # fmt: skip
 """Lower case -> as written, for the options that sink and source share."""
@@ -205,7 +206,7 @@ def server_options(reader: OptionReader) -> ServerOptions:
         raise OptionError("user needs passwordEnv or passwordFile")
     return ServerOptions(
         servers, credentials, reader.text("domain"), reader.text("inboxPrefix", "_INBOX"),
-        reader.seconds("connectTimeout", 3.0),
+        reader.seconds("connectTimeout", 3.0), reader.seconds("reachTimeout", ServerOptions.reach_timeout),
     )  # fmt: skip
 
 

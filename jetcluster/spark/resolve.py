@@ -122,8 +122,10 @@ def check_loss(extents: Sequence[Extent]) -> None:
 
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
-    """Returns the ranges of a batch query, by options and leaders' state. Raises StreamError, and what `ask` raises."""
-    return _asked(options, partial(_extents, options=options))
+    """Returns the ranges of a batch query, by options and leaders' state. A query begins with it, so it gives up soon
+    when no server is there. Raises StreamError, and what `ask` raises."""
+    server = options.server
+    return ask(server, partial(_extents, options=options), options.retry_timeout, reach=server.reach_timeout)
 
 
 def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:

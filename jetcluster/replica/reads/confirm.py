@@ -120,7 +120,7 @@ PATIENCE_SECONDS = 0.25
 UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
 MAX_PROOFS = 64
-"""Proofs that wait until this replica has what they are about."""
+"""Answers of a leader that this replica may wait to reach."""
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
@@ -274,15 +274,17 @@ class ReadConfirmations:
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
+        clock_drift: float = 0.0,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader."""
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
         self._tell = tell
+        self._clock_drift = clock_drift
         self.waits = ReadWaits(clock, timers)
         self._count = 0
         """The reads that are in the next three."""
@@ -332,11 +334,16 @@ class ReadConfirmations:
 
     @property
     def proven_at(self) -> float | None:
-        """The time up to which this replica provably has all that was committed; None without a proof."""
+        """The `uptime` up to which this replica provably has all that was committed; None without a proof."""
         proofs, reached = self._proofs, self._reached()
         while proofs and proofs[0][1] <= reached:
             self._proven = proofs.popleft()[0]
         return self._proven
+
+    def since(self, began: float) -> float:
+        """Return the seconds since that `uptime`, at most: this node's clock may be slow within its bound, and counts
+        also while its machine is suspended."""
+        return (self._clock.uptime() - began) / (1 - self._clock_drift)
 
     def look(self) -> None:
         """Ask once, for a new proof, unless a question is in progress. Reads that come meanwhile wait for the next."""
@@ -345,7 +352,7 @@ class ReadConfirmations:
 
     async def _look(self) -> None:
         me = self._task
-        began = self._clock.monotonic()
+        began = self._clock.uptime()
         wanted = await self._ask()
         if self._task is me:
             self._prove(began, wanted)
@@ -356,7 +363,7 @@ class ReadConfirmations:
             return
         proofs = self._proofs
         while proofs and (proofs[-1][1] >= wanted or len(proofs) >= MAX_PROOFS):
-            proofs.pop()
+            proofs.pop()  # the newest: an earlier one is reached first, or none ever is while the stream grows
         proofs.append((began, wanted))
 
     def advanced(self) -> None:
@@ -385,7 +392,7 @@ class ReadConfirmations:
         while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
             self._came.clear()
-            began = self._clock.monotonic()
+            began = self._clock.uptime()
             wanted = await self._patiently()
             self._prove(began, wanted)
             if wanted is None:

@@ -59,7 +59,7 @@ class Membership:
     def __init__(
         self,
         replica: ReplicaState,
-        domain: str,
+        settings: Settings,
         asked: AskedStream,
         answers: Answers,
         links: Links,
@@ -75,8 +75,8 @@ class Membership:
         self._ingest = ingest
         self._give_way = give_way or self.leave
         self._prefixes = [PREFIX]
-        if domain:
-            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % domain.encode())
+        if settings.domain:
+            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % settings.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._aliases: list[Subscription] = []
         """Subscriptions to the alias, while this replica is joined and no stream is named LAST."""
@@ -90,13 +90,16 @@ class Membership:
         self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(
-            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None
-        )
+            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
+            settings.clock_drift,
+        )  # fmt: skip
         self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
         self.bounds = self.confirmations
         """Proofs of the age of what is here."""
         if asked.looks is not None:
-            self.bounds = ReadConfirmations(runtime.clock, runtime.timers, asked.heard, asked.reached)
+            self.bounds = ReadConfirmations(
+                runtime.clock, runtime.timers, asked.heard, asked.reached, clock_drift=settings.clock_drift
+            )
         self.demands = Demands(replica, asked, answers, self.waits, self.confirmations, self.bounds)
         self.queues = (
             self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.bounds.waits.waiting,
@@ -527,11 +530,11 @@ class Reads:
         """Answers for the replica's own stream."""
         self._replica = replica
         self._stream = OwnStream(replica, settings.domain)
-        self.own = Membership(replica, settings.domain, self._stream, self.answers, links, ingest, self.leave)
+        self.own = Membership(replica, settings, self._stream, self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
         self.memberships = [self.own]
         if upstream is not None:
-            self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
+            self.upstream = Membership(replica, settings, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
             (age,) = self.upstream.demands.ages
             self.own.demands.ages.append(age._replace(counts=lambda: upstream.is_copied_whole))

@@ -295,3 +295,57 @@ def test_bounded_and_cleared() -> None:
     assert log.count("gave up") == MAX_WAITING
     held.applied(9)
     assert "answer" not in log
+
+
+class SuspendedClock(ManualTime):
+    """Its machine was suspended for `away` seconds, which only `uptime` counts."""
+
+    away = 0.0
+
+    def uptime(self) -> float:
+        return self.monotonic() + self.away
+
+
+async def proofs(clock: ManualTime, wanted: list[int], reached: list[int]) -> ReadConfirmations:
+    """After questions to a leader, one second apart, that answered with these."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    answers = iter(wanted)
+
+    async def ask() -> int | None:
+        return next(answers)
+
+    reads = ReadConfirmations(clock, loop, ask, lambda: reached[0], clock_drift=0.2)
+    nothing = lambda: None  # noqa: E731
+    for _ in wanted:
+        reads.hold(nothing, nothing, nothing)
+        await asyncio.sleep(0.01)
+        clock.advance(1.0)
+    return reads
+
+
+def age_of(reads: ReadConfirmations) -> float | None:
+    return None if reads.proven_at is None else reads.since(reads.proven_at)
+
+
+@virtual_time
+async def test_a_proof_counts_once_its_index_is_reached_though_later_ones_are_not() -> None:
+    """A stream that grows all the time is never where its newest proof is."""
+    reached = [0]
+    reads = await proofs(ManualTime(), [5, 8, 12], reached)
+    assert age_of(reads) is None
+    reached[0] = 5
+    assert age_of(reads) == pytest.approx(3.0 / 0.8)
+    reached[0] = 11
+    assert age_of(reads) == pytest.approx(2.0 / 0.8)
+    reads.clear()
+    assert age_of(reads) is None
+
+
+@virtual_time
+async def test_an_age_is_a_bound_for_slow_clocks_and_for_machines_that_were_suspended() -> None:
+    clock = SuspendedClock()
+    reads = await proofs(clock, [5], [5])
+    assert age_of(reads) == pytest.approx(1.0 / 0.8), "the clock may have shown 1 s for what was 1.25 s"
+    clock.away = 60.0
+    assert age_of(reads) == pytest.approx(61.0 / 0.8)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.model import durations
 from jetcluster.replica.reads import confirm, demands
 from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
@@ -100,6 +101,21 @@ async def test_a_bound_of_the_age_asks_a_leader_only_when_the_last_proof_is_olde
         cluster.heal()
         await cluster.equal("S")
         assert (await timed(cluster, follower, GET, body))[1] == b"later"
+
+
+@virtual_time
+async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_for_a_sequence() -> None:
+    async with Cluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        await timed(cluster, follower, GET, b'{"last_by_subj":"s","consistency":"linearizable"}')
+        body = b'{"last_by_subj":"s","max_staleness":300000000,"min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, GET, body))
+        await asyncio.sleep(0.8)
+        await leader.publish(b"s", b"later")
+        head, payload, _ = await waiting
+        assert payload == b"later"
+        age = durations.parse(fields(head)["Nats-Staleness"].encode())
+        assert age is not None and age < 300_000_000, "no older than was asked for"
 
 
 @virtual_time
