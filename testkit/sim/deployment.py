@@ -56,6 +56,8 @@ class Deployment:
         self.failures: list[str] = []
         self.victims: dict[str, None] = {}
         """The machines whose data was damaged at some time (`expendable.py`)."""
+        self.off: set[str] = set()
+        """The machines that no supervisor starts."""
         self.drifted: dict[tuple[str, int], int] = {}
         """(server, group) of replicas that were changed behind everybody's back, until they are as the others, with the
         index up to which they were."""

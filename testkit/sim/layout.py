@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CLIENT_PORT = 4222
 ROUTE_PORT = 6222
@@ -26,6 +27,11 @@ class Server:
     """Seconds; 0: every message is synced before its ack."""
     config: str = ""
     """More lines of its configuration."""
+    tags: tuple[str, ...] = ()
+    unique_tag: str = ""
+    """Prefix of tags of which no two replicas of a stream may have the same."""
+    max_payload: int = 0
+    """Bytes; 0: as usual."""
 
     def text(self, others: Sequence[Server]) -> str:
         """Its configuration; `others`: all servers there are."""
@@ -35,7 +41,8 @@ class Server:
         if self.jetstream:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync} }}')
+            apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(
@@ -49,6 +56,10 @@ class Server:
             lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
         if any(other.leaf_of == self.cluster for other in others if self.cluster):
             lines.append(f'leafnodes {{ listen: "{self.ip}:{LEAF_PORT}" }}')
+        if self.tags:
+            lines.append(f"server_tags: [{', '.join(map(json.dumps, self.tags))}]")
+        if self.max_payload:
+            lines.append(f"max_payload: {self.max_payload}")
         return "\n".join((*lines, self.config))
 
 
@@ -98,11 +109,28 @@ no_auth_user: app
 """
 """Configuration of clusters without leaves: clients are APP's, unless they say who they are."""
 
+ZONES = tuple(
+    replace(server, tags=tags, unique_tag="az:")
+    for server, tags in zip(
+        cluster(5, config=ACCOUNTS),
+        (
+            ("az:a", "disk:ssd"),
+            ("az:a", "disk:hdd"),
+            ("az:b", "disk:ssd"),
+            ("az:b", "disk:hdd"),
+            ("az:c", "disk:ssd", "disk:hdd"),
+        ),
+        strict=True,
+    )
+)
+"""Three zones, each with a disk of each kind."""
+
 LAYOUTS: dict[str, tuple[Server, ...]] = {
     "three": cluster(3, config=ACCOUNTS),
     "five": cluster(5, config=ACCOUNTS),
     "three and a plain one": cluster(3, plain=1, config=ACCOUNTS),
     "three and a leaf": with_leaf(3, 1),
     "three and a leaf of three": with_leaf(3, 3),
+    "zones": ZONES,
     "relaxed": cluster(3, sync_interval=1.0),
 }

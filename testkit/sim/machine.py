@@ -240,15 +240,22 @@ class Machine:
     def new_disk(self, capacity: int | None = None) -> None:
         """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
         assert self.loop is None
-        with contextlib.suppress(FileNotFoundError):  # no node was ever here
-            identity = self.disk.file(IDENTITY)
-            self.lost_peers.append(json.loads(identity.read(0, identity.size))["peer_id"])
+        if self.peer_id:
+            self.lost_peers.append(self.peer_id)
         self.damaged_data = False
         self._harmed = []
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)
         if self.vows is not None:
             self.vows.forget(self)
+
+    @property
+    def peer_id(self) -> str:
+        """Id of the peer whose store is here; "" where no node was ever."""
+        with contextlib.suppress(FileNotFoundError):
+            identity = self.disk.file(IDENTITY)
+            return str(json.loads(identity.read(0, identity.size))["peer_id"])
+        return ""
 
     def harm(self, path: str) -> None:
         """Something has happened to this file of the disk."""

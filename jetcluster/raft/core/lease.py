@@ -6,8 +6,8 @@ election needs a voter of that majority, so until s + L nobody else leads, and w
 newest state. L is measured by the voters' clocks, from later than s; this leader's clock may run slower than theirs.
 With clocks that are wrong by at most a share e it uses the lease for L * (1 - e) / (1 + e) seconds (`use_of`).
 
-- Only leaders that are read from ask, at most twice per lease; a group that is hardly read at its leader is elected anew
-  without any wait.
+- Only leaders that are read from ask, at most twice per lease; a group that is hardly read at its leader is elected
+  anew without any wait.
 - All configurations that may be in force by the log must have a majority that promised, counted anew at each change;
   this node must be a voter in all of them. A peer that left and comes back has promised nothing.
 - Before TimeoutNow the leader gives its leases up, and says up to which number: its successor repeats that to the other

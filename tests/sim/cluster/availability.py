@@ -25,49 +25,17 @@ Key = tuple[str, int]
 """(cluster, group)"""
 
 
-class Availability:
-    """`begin` has everything looked at from then on; what takes too long is raised as Violation from the scheduler."""
+class Majorities:
+    """Which servers are well, and which groups have a majority of such ones that are connected."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self.longest = 0.0
-        """Seconds that a group with a majority was without a commit that it owed."""
         self._deployment = deployment
-        self._since: dict[Key, float] = {}
-        """The time at which a group was last seen to be all right, or to have no majority that is well."""
-        self._commits: dict[Key, int] = {}
 
-    def begin(self) -> None:
-        self.look()
-        self._deployment.scheduler.after(EVERY, self.begin)
+    def well(self) -> set[str]:
+        """Names."""
+        return {name for name, machine in self._deployment.machines.items() if self.is_well(machine)}
 
-    def look(self) -> None:
-        groups: dict[Key, list[Replica]] = {}
-        for replica in replicas(self._deployment):
-            groups.setdefault((replica.cluster, replica.gid), []).append(replica)
-        self._since = {key: since for key, since in self._since.items() if key in groups}
-        well = {name for name, machine in self._deployment.machines.items() if self._is_well(machine)}
-        now = self._deployment.scheduler.now
-        for key, found in groups.items():
-            since = self._since.setdefault(key, now)
-            if self._commits_what_it_has(key, found) or not self._has_majority(found, well):
-                self._since[key] = now
-                continue
-            self.longest = max(self.longest, now - since)
-            if now - since > LONGEST:
-                raise Violation(f"at {now:.3f}: {found[0].where}: a majority is well and connected, and nothing was "
-                                f"committed for {now - since:.1f} s")  # fmt: skip
-
-    def _commits_what_it_has(self, key: Key, found: list[Replica]) -> bool:
-        """Somebody leads, and has committed all that it was given, or more than the last time."""
-        leaders = [one for one in found if one.group.role is Role.LEADER and one.group.ready]
-        if not leaders:
-            return False
-        leader = max(leaders, key=lambda one: int(one.group.term))
-        commit, before = leader.group.commit_index, self._commits.get(key, 0)
-        self._commits[key] = commit
-        return bool(commit != before or commit >= leader.group.log.last_index)
-
-    def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
+    def has_one(self, found: list[Replica], well: set[str]) -> bool:
         """True when a majority is well by what every replica knows of the members; a replica that has lost something,
         or is not whole yet, does not count."""
         whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
@@ -84,11 +52,58 @@ class Availability:
         links = self._deployment.network.link
         return links(one.host.ip, other.host.ip).is_calm and links(other.host.ip, one.host.ip).is_calm
 
-    def _is_well(self, machine: Machine) -> bool:
+    def is_well(self, machine: Machine) -> bool:
         disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
         quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
         right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
         return machine.ready and not machine.paused and quick and right and now - machine.forgotten > FORGOTTEN
+
+
+class Availability:
+    """`begin` has everything looked at from then on; what takes too long is raised as Violation from the scheduler."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.longest = 0.0
+        """Seconds that a group with a majority was without a commit that it owed."""
+        self._deployment = deployment
+        self._majorities = Majorities(deployment)
+        self._since: dict[Key, float] = {}
+        """The time at which a group was last seen to be all right, or to have no majority that is well."""
+        self._commits: dict[Key, int] = {}
+
+    def begin(self) -> None:
+        self.look()
+        self._deployment.scheduler.after(EVERY, self.begin)
+
+    def look(self) -> None:
+        groups: dict[Key, list[Replica]] = {}
+        for replica in replicas(self._deployment):
+            groups.setdefault((replica.cluster, replica.gid), []).append(replica)
+        self._since = {key: since for key, since in self._since.items() if key in groups}
+        well = self._majorities.well()
+        now = self._deployment.scheduler.now
+        for key, found in groups.items():
+            since = self._since.setdefault(key, now)
+            if self._commits_what_it_has(key, found) or not self._majorities.has_one(found, well):
+                self._since[key] = now
+                continue
+            self.longest = max(self.longest, now - since)
+            if now - since > LONGEST:
+                raise Violation(f"at {now:.3f}: {found[0].where}: a majority is well and connected, and nothing was "
+                                f"committed for {now - since:.1f} s")  # fmt: skip
+
+    def _commits_what_it_has(self, key: Key, found: list[Replica]) -> bool:
+        """Somebody leads and has committed all that it was given, or somebody knows of more that is committed than the
+        last time: a leader may have come and gone in between."""
+        commit, before = max(one.group.commit_index for one in found), self._commits.get(key, 0)
+        self._commits[key] = max(commit, before)
+        if commit > before:
+            return True
+        leaders = [one for one in found if one.group.role is Role.LEADER and one.group.ready]
+        if not leaders:
+            return False
+        leader = max(leaders, key=lambda one: int(one.group.term))
+        return bool(leader.group.commit_index >= leader.group.log.last_index)
 
 
 def _counts(replica: Replica) -> bool:

@@ -23,7 +23,7 @@ def expendable(
 ) -> Machine | None:
     """The machine that may lose data now; None while there is none. `even`: also one of two voters, where the other one
     has everything. `among`: names; only one of these is asked for."""
-    if deployment.shrinks:
+    if deployment.shrinks or drains(deployment):
         return None
     found, sizes = list(replicas(deployment)), _sizes(deployment)
     free = [
@@ -38,6 +38,12 @@ def expendable(
     name = rng.choice(free)
     deployment.victims[name] = None
     return deployment.machines[name]
+
+
+def drains(deployment: Deployment) -> bool:
+    """A server is being emptied: what is there once moves to others meanwhile, and nobody may lose it."""
+    found = [jetstream for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
+    return any(node.draining for jetstream in found for node in jetstream.meta.machine.nodes.values())
 
 
 def may_lose(deployment: Deployment, name: str, found: list[Replica], sizes: Sizes, *, even: bool = False) -> bool:

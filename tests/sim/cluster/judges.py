@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
 
 ON_ITS_WAY = 1.0
@@ -190,6 +191,33 @@ class Registers:
         for revision, text in self._texts.get(key, {}).items():
             found = history.get(revision)
             require(found == text, f"{where}: {key}@{revision} is {found}, it was {text}")
+
+
+class Fresh:
+    """Reads of every strength from one stream of which nothing is removed, by the rules of `checkers.fresh`."""
+
+    def __init__(self) -> None:
+        self.acked: dict[int, str] = {}
+        """Texts by sequence."""
+        self.looks: list[fresh.Look] = []
+        self._sent: dict[str, float] = {}
+        self._acks: list[tuple[float, int]] = []
+
+    def send(self, text: str, at: float) -> None:
+        self._sent.setdefault(text, at)
+
+    def ack(self, seq: int, text: str, at: float) -> None:
+        known = self.acked.setdefault(seq, text)
+        require(known == text, f"{text} and {known} were both acknowledged as {seq}")
+        self._acks.append((at, seq))
+
+    def complete(self, contents: Mapping[int, fresh.FinalMessage]) -> None:
+        """`contents`: all that the stream has in the end."""
+        for seq, text in self.acked.items():
+            found = contents.get(seq)
+            require(found is not None and found.text == text, f"{seq} is {found}, {text} was acknowledged")
+        for look, kind, text in fresh.judged(self.looks, contents, self._sent, self._acks):
+            require(False, f"{kind}: {text}: {look}")
 
 
 class Deliveries:
@@ -504,6 +532,39 @@ class Lifetimes:
         earliest, latest = self._lives[seq]
         require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
         require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")
+
+
+class Places:
+    """Where the replicas of a stream are."""
+
+    @staticmethod
+    def placed(
+        where: str, servers: Mapping[str, Sequence[str]], replicas: int, wanted: Sequence[str], zone: str
+    ) -> None:
+        """`servers`: those with a replica, with their tags; each is to have the tags `wanted`, and no two the same tag
+        that begins with `zone`."""
+        require(len(servers) == replicas, f"{where} is on {sorted(servers)}, and has {replicas} replicas")
+        for name, tags in servers.items():
+            require(set(wanted) <= set(tags), f"{where} is on {name} with {list(tags)}, and is to be on {list(wanted)}")
+        zones = [tag for tags in servers.values() for tag in tags if tag.startswith(zone)]
+        require(len(zones) == len(set(zones)), f"{where} is on {sorted(servers)}, in the zones {sorted(zones)}")
+
+
+class Repeats:
+    """A schedule that repeats: each firing is stored with the time of the next one."""
+
+    def __init__(self, seconds: int) -> None:
+        """It is due when the seconds of the clock are a multiple of this."""
+        self._seconds = seconds
+
+    def fired(self, where: str, firings: Iterable[tuple[float, float]]) -> None:
+        """(when it was stored, when it said the next one comes), in Unix seconds, in the order of the stream."""
+        due = 0.0
+        for at, following in firings:
+            require(at >= due, f"{where}: it fired at {at:.3f}, and the firing before said {due:.3f}")
+            require(following > at, f"{where}: it fired at {at:.3f}, and says that it comes at {following:.3f}")
+            require(following % self._seconds == 0, f"{where}: {following:.3f} is not when it is due")
+            due = following
 
 
 class Firings:

@@ -44,7 +44,7 @@ async def supervise(deployment: Deployment) -> None:
     while True:
         await asyncio.sleep(SUPERVISED)
         for name, machine in deployment.machines.items():
-            if not machine.runs:
+            if not machine.runs and name not in deployment.off:
                 if name in deployment.victims and WANTS_TO_BE_EMPTY in machine.last_words:
                     # Of its journal nothing was left that tells what it had promised: the docs ask an administrator to
                     # move the store away (docs/membership/servers.md). Only a machine that was damaged may ask for it.
@@ -71,6 +71,8 @@ def wanting(deployment: Deployment) -> Iterator[str]:
     for name, machine in deployment.machines.items():
         if not machine.ready:
             yield f"{name} does not serve"
+        elif (most := deployment.servers[name].max_payload) and machine.node.options.max_payload != most:
+            yield f"{name} takes messages of {machine.node.options.max_payload} bytes, and is to take {most}"
     found = list(replicas(deployment))
     for cluster in sorted(
         {server.cluster or server.name for server in deployment.servers.values() if server.jetstream}

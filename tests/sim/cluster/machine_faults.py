@@ -115,7 +115,7 @@ async def blackout(deployment: Deployment, rng: Random) -> None:
     for machine in deployment.machines.values():
         machine.lose_power()
     await asyncio.sleep(rng.uniform(0.5, 3.0))
-    for machine in deployment.machines.values():
+    for machine in list(deployment.machines.values()):  # one may join meanwhile
         start(machine)
         await asyncio.sleep(rng.uniform(0.0, 1.0))
 

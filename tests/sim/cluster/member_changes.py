@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -26,22 +25,15 @@ REFUSED = (ApiError, Disconnected, NoResponders, TimeoutError)
 """Administrators, too, meet faults."""
 
 
+OWN = "MODEL-"
+"""Beginning of the names of streams of which one client, and nobody else, changes the configuration."""
+
+
 async def stepdown(deployment: Deployment, rng: Random) -> None:
     """The leader of a stream hands it over."""
     leader = _leader(deployment, rng)
     if leader is not None:
-        await _ask(deployment, rng, f"STREAM.LEADER.STEPDOWN.{leader.stream.assignment.name}", None)
-
-
-async def meta_stepdown(deployment: Deployment, rng: Random) -> None:
-    """The leader of a meta group hands it over, as its node does when the system account asks for it."""
-    found = [one for one in replicas(deployment) if one.stream is None and one.group.role is Role.LEADER]
-    if found:
-        leader = rng.choice(found)
-        loop = leader.machine.loop
-        assert loop is not None
-        deployment.trace.add("nemesis", f"{leader.machine.name} hands the meta group over")
-        loop.from_outside(leader.group.transfer)
+        await ask(deployment, rng, f"STREAM.LEADER.STEPDOWN.{leader.stream.assignment.name}", None)
 
 
 async def peer_remove(deployment: Deployment, rng: Random) -> None:
@@ -53,7 +45,7 @@ async def peer_remove(deployment: Deployment, rng: Random) -> None:
     names = [one.machine.name for one in replicas(deployment) if one.group.me in voters and one.gid == leader.gid]
     if len(deployment.members()) <= len(voters) or len(voters) < 3:
         return
-    await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{leader.stream.assignment.name}", {"peer": rng.choice(names)})
+    await ask(deployment, rng, f"STREAM.PEER.REMOVE.{leader.stream.assignment.name}", {"peer": rng.choice(names)})
 
 
 async def scale(deployment: Deployment, rng: Random) -> None:
@@ -90,7 +82,7 @@ async def come_back(deployment: Deployment, rng: Random) -> None:
     elif away == "paused":
         machine.pause()
     await asyncio.sleep(rng.choice([0.0, 1.0, 4.0]))
-    await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": machine.name})
+    await ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": machine.name})
     await asyncio.sleep(rng.choice([0.0, 0.3, 1.0, 5.0]))
     if rng.random() < 0.5:
         _is_back(machine)
@@ -123,7 +115,7 @@ async def left_behind(deployment: Deployment, rng: Random) -> None:
     cut = cut_links(deployment, [cut_off.name], [name for name in deployment.machines if name != cut_off.name])
     await asyncio.sleep(rng.choice([0.0, 1.0, 3.0]))
     for _ in range(10):
-        if await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": left.name}):
+        if await ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": left.name}) is not None:
             break
         await asyncio.sleep(1.0)
     for _ in range(int(2 * MOVED)):
@@ -184,26 +176,27 @@ def _voters(deployment: Deployment, leader: Replica) -> list[Machine]:
 
 async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: int) -> None:
     assignment = leader.stream.assignment
+    if assignment.name.startswith(OWN):
+        return
     with contextlib.suppress(TimeoutError), deployment.resizing(copies) as allowed:
         body = dict(assignment.config) | {"num_replicas": allowed}
-        if not await _ask(deployment, rng, f"STREAM.UPDATE.{assignment.name}", body):
+        if await ask(deployment, rng, f"STREAM.UPDATE.{assignment.name}", body) is None:
             raise TimeoutError
 
 
-async def _ask(deployment: Deployment, rng: Random, subject: str, body: Any) -> bool:
-    """Asks the API, as clients do; what comes of it is for others to judge. True when it was answered well."""
+async def ask(deployment: Deployment, rng: Random, subject: str, body: Any, user: str = "") -> dict[str, Any] | None:
+    """Asks the API, as clients do; what comes of it is for others to judge. The answer; None for an error, or none."""
     addresses = deployment.addresses()
     rng.shuffle(addresses)
-    session = Session("administrator", addresses)
+    session = Session("administrator", addresses, user=user)
     try:
         await session.connect(2.0)
-        answer: Callable[[], Awaitable[Any]] = lambda: session.api(subject, body, 3.0)  # noqa: E731
-        await answer()
+        answer = await session.api(subject, body, 3.0)
     except REFUSED as error:
         deployment.trace.add("nemesis", f"{subject} {body or ''}: {error!r}")
-        return False
+        return None
     else:
         deployment.trace.add("nemesis", f"{subject} {body or ''}")
-        return True
+        return answer
     finally:
         await session.close()

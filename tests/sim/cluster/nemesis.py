@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from testkit.sim.deployment import Deployment
-from tests.sim.cluster import disk_faults, machine_faults, member_changes
+from tests.sim.cluster import disk_faults, machine_faults, member_changes, server_changes
 
 AGREED = 0.5
 """Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and
@@ -54,13 +54,17 @@ FAULTS: dict[str, Fault] = {
         disk_faults.wipe_even,
         disk_faults.break_data,
         member_changes.stepdown,
-        member_changes.meta_stepdown,
+        server_changes.meta_stepdown,
         member_changes.peer_remove,
         member_changes.scale,
         member_changes.scale_back,
         member_changes.come_back,
         member_changes.left_behind,
         member_changes.sync_changes,
+        server_changes.reconfigure,
+        server_changes.join,
+        server_changes.decommission,
+        server_changes.remove_dead,
     )
 }
 
@@ -68,9 +72,12 @@ FAULTS: dict[str, Fault] = {
 WIDER = True
 """Whether seeds draw the faults of WIDE as well."""
 WIDE = frozenset(
-    ("wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes"),
-)
-"""Harder faults: of members that change, of whole data stores, of servers that differ."""
+    (
+        "wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes", "join",
+        "decommission", "remove_dead",
+    )
+)  # fmt: skip
+"""Harder faults: of members and servers that change, of whole data stores, of servers that differ."""
 
 
 @dataclass(slots=True, frozen=True)

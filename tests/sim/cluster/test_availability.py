@@ -45,6 +45,21 @@ def test_a_leader_that_commits_nothing_of_what_it_has_is_missed(deployment: Depl
             deployment.scheduler.now += 0.5
 
 
+def test_what_a_leader_committed_that_is_gone_again_counts(deployment: Deployment) -> None:
+    """Between two looks it came, committed and ended; all that tells of it is that others know of more."""
+    availability = Availability(deployment)
+    groups = [one.group for one in replicas(deployment)]
+    for group in groups:
+        group.role = Role.FOLLOWER
+        group.engine.commit -= 1
+    for look in range(36):
+        if look == 18:
+            groups[0].engine.commit += 1
+        availability.look()
+        deployment.scheduler.now += 0.5
+    assert 8.0 < availability.longest < 9.5
+
+
 def clocks(deployment: Deployment) -> None:
     deployment.machines["n1"].clock.wall_ahead = 3600.0
     deployment.machines["n2"].clock.wall_ahead = -3600.0

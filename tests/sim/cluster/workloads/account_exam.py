@@ -22,6 +22,7 @@ class AccountExam(Exam):
         "messages, streams and limits of one account are its own, but for what it exports and another one imports",
         "a client publishes and subscribes what its permissions allow, and gets an error for the rest",
         "what servers tell the system account of themselves, their streams and their health is so",
+        "ACCOUNT.PURGE deletes all streams of an account, and nothing of another one",
     )
 
     async def check(self) -> None:
@@ -29,7 +30,9 @@ class AccountExam(Exam):
             return  # these clusters have no accounts
         if any(server.sync_interval for server in self.deployment.servers.values()):
             return
-        parts = [self._apart, self._limits, self._imports, self._permissions, self._responses, self._servers]
+        parts = [
+            self._apart, self._limits, self._imports, self._permissions, self._responses, self._servers, self._purge
+        ]  # fmt: skip
         await self.examine(parts, 6)
 
     def _listen(self, session: Session, subject: str) -> list[Msg]:
@@ -138,6 +141,36 @@ class AccountExam(Exam):
         await self._spread(session, narrow)
         self.equal("answers", [msg.payload for msg in got], [b"first"])
         await narrow.close()
+
+    async def _purge(self, session: Session) -> None:
+        """The account may have a stream already, of the part before."""
+        other, system = await self.session("purged", user="other"), await self.session("purging", user="sys")
+        await self.create(session, "STAYS", subjects=["stays"], num_replicas=1)
+        await self.store(session, "stays", "stays")
+        before = sorted((await self.ask(session, "STREAM.NAMES"))["streams"])
+        await self.create(other, "GOES", subjects=["goes"], num_replicas=3)
+        await self.store(other, "goes", "goes")
+        self.equal("who may not", await self.refused_or_silent(other, "ACCOUNT.PURGE.OTHER"), True)
+        self.equal("purge", (await self.ask(system, "ACCOUNT.PURGE.OTHER"))["initiated"], True)
+
+        async def gone() -> bool:
+            return not (await other.api("STREAM.NAMES"))["streams"]
+
+        await self.until("the account has no streams", gone, 20.0)
+        self.equal("the other account's", sorted((await self.ask(session, "STREAM.NAMES"))["streams"]), before)
+        await self.create(other, "GOES", subjects=["goes"], num_replicas=1)
+        self.equal("a new one is empty", await self.contents(other, "GOES"), {})
+        await self.ask(other, "STREAM.DELETE.GOES")
+        await other.close()
+        await system.close()
+
+    async def refused_or_silent(self, session: Session, subject: str) -> bool:
+        """Nobody does it for this user."""
+        try:
+            await session.api(subject, seconds=2.0)
+        except (ApiError, NoResponders, TimeoutError):
+            return True
+        return False
 
     async def _all(self, system: Session, subject: str) -> dict[str, Any]:
         """Answers of all servers, by name."""

@@ -9,12 +9,20 @@ from tests.sim.cluster.judges import Batches
 from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "BATCH"
+LONG = 5
+"""Messages of a batch that is longer than one entry of the log (`stream.log.commands.PART_BYTES`)."""
+LONG_BYTES = 900_000
+"""Bytes of each of these messages."""
+MOST_LONG = 3
+"""Long batches of a seed: its disks are small."""
 WRITERS = 2
 
 
 class AtomicBatches(Workload):
     name = "batches"
     judges = (Batches,)
+    patience = 2.0
+    """Seconds to wait for the ack."""
     promises = ("an atomic batch is stored whole and together, or not at all; an acknowledged one is stored",)
 
     async def prepare(self) -> None:
@@ -50,21 +58,52 @@ class AtomicBatches(Workload):
         for at, text in enumerate(texts, 1):
             headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)}
             if at < len(texts):
-                session.publish("batch.part", text.encode(), headers=headers)
+                session.publish("batch.part", self._payload(text), headers=headers)
                 if self.rng.random() < 0.1:
                     await asyncio.sleep(self.rng.uniform(0.0, 0.5))
                 continue
             if given_up:
                 self.count("batches given up")
                 return
-            ack = await session.js_publish("batch.end", text.encode(), headers | {"Nats-Batch-Commit": "1"}, seconds=2)
+            headers["Nats-Batch-Commit"] = "1"
+            ack = await session.js_publish("batch.end", self._payload(text), headers, seconds=self.patience)
             self.count("batches stored")
             self.require(int(ack["count"]) == len(texts), f"{ack['count']} of {len(texts)} messages of {batch}")
             self.judge.ack(batch, int(ack["seq"]))
             self.last = max(self.last, int(ack["seq"]))
 
+    def _payload(self, text: str) -> bytes:
+        return text.encode()
+
     async def check(self) -> None:
         await self.everywhere(STREAM, self.last, self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.judge.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+        self.judge.stored(where, {seq: msg.payload.decode().strip() for seq, msg in contents.items()})
+
+
+class LongBatches(AtomicBatches):
+    name = "long-batches"
+    patience = 10.0
+    promises = ("an atomic batch of several entries of the log is stored whole and together, or not at all",)
+
+    async def work(self) -> None:
+        await together(self._write_long(), self._write_alone())
+
+    async def _write_long(self) -> None:
+        session = await self.session("long")
+        sent = 0
+        async for count in self.turns(0.4):
+            if sent >= MOST_LONG:
+                continue
+            sent += 1
+            batch = f"long-{count}"
+            texts = [f"{batch}/{at}" for at in range(LONG)]
+            self.judge.send(batch, texts)
+            try:
+                await self._send(session, batch, texts)
+            except PASSING:
+                self.count("batches unknown")
+
+    def _payload(self, text: str) -> bytes:
+        return text.ljust(LONG_BYTES).encode()

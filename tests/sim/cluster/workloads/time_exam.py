@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from datetime import datetime, timedelta
 
-from testkit.sim.session import Session
+from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 
@@ -21,11 +21,14 @@ class TimeExam(Exam):
     promises = (
         "a message goes after max_age or its Nats-TTL and not before, and leaves the marker that is configured",
         "a schedule that repeats fires at its interval, one at a time fires once, and a deleted one never",
+        "a schedule with a cron pattern fires at the seconds that the pattern names",
     )
 
     async def check(self) -> None:
         self.planned = False
-        await self.examine([self._age, self._ttl, self._marked, self._repeating, self._at, self._cancelled], 3)
+        await self.examine(
+            [self._age, self._ttl, self._marked, self._repeating, self._cron, self._at, self._cancelled], 3
+        )
 
     async def _left(self, session: Session, name: str, began: float, wanted: set[int]) -> float:
         """Seconds since `began` when the stream has these messages left."""
@@ -96,6 +99,27 @@ class TimeExam(Exam):
         Exact.between("within 9 s it fires", len(times), 3, 5)
         for before, after in itertools.pairwise(times):
             Exact.between("between two", (after - before) % 60, 1.5, 2.5)
+
+    async def _cron(self, session: Session) -> None:
+        """Every third second; the times are those of the stream's leader."""
+        await self._schedules(session)
+        headers = {"Nats-Schedule": "*/3 * * * * *", "Nats-Schedule-Target": "plan.to.cron"}
+        await self.store(session, "plan.cron", "cron", headers)
+        await asyncio.sleep(10.0)
+        times = await self._fired(session, "cron")
+        Exact.between("within 10 s it fires", len(times), 3, 4)
+        for at in times:
+            Exact.between("seconds behind a third one", at % 3, 0.0, 1.0)
+        never = {"Nats-Schedule": "0 0 0 30 2 *", "Nats-Schedule-Target": "plan.to.never"}
+        self.equal("a pattern that never fires", await self._refused_message(session, "plan.never", never), 10189)
+
+    async def _refused_message(self, session: Session, subject: str, headers: dict[str, str]) -> int:
+        """The code of the error that is to come."""
+        try:
+            await session.js_publish(subject, b"", headers)
+        except ApiError as error:
+            return error.err_code
+        return 0
 
     async def _at(self, session: Session) -> None:
         await self._schedules(session)
