@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from jetcluster.clock import TimerHandle
@@ -17,6 +18,8 @@ from jetcluster.records import NamedTuple
 from jetcluster.stream.rules import short_hash
 
 ANSWER_SECONDS: Final = 2.0
+RARE_SECONDS: Final = 10.0
+"""Between two questions to an origin that has not answered any."""
 MAX_WAITING: Final = 8192
 PROVING: Final = b"NATS/1.0\r\nNats-Read-Consistency: linearizable\r\n\r\n"
 """Headers of a question. A nats-server takes no notice of them: what it says is the word of a server that leads, or has
@@ -41,6 +44,9 @@ class OriginQuestions:
     than they are."""
 
     def __init__(self, around: LinkDependencies, upstream: Upstream) -> None:
+        self.answers = False
+        """It has answered STREAM.INFO before. One that may not permit it is asked rarely, as each refusal is logged."""
+        self._sent_at = -inf
         self._around = around
         self._upstream = upstream
         self._waiting: list[Told] = []
@@ -49,7 +55,8 @@ class OriginQuestions:
         self._timer: TimerHandle | None = None
 
     def ask(self, told: Told) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        rarely = not self.answers and self._around.clock.monotonic() - self._sent_at < RARE_SECONDS
+        if rarely or len(self._waiting) >= MAX_WAITING:
             told(None)
             return
         self._waiting.append(told)
@@ -65,6 +72,7 @@ class OriginQuestions:
 
     def _send(self) -> None:
         around = self._around
+        self._sent_at = around.clock.monotonic()
         self._asked, self._waiting = self._waiting, []
         inbox = b"_INBOX.JSO." + around.rng.token(12).hex().encode()
         self._subscription = around.bus.subscribe(inbox, self._receive)
@@ -81,6 +89,7 @@ class OriginQuestions:
         info = json.loads(payload)
         if info.get("error"):
             return None
+        self.answers = True
         cursor = self._around.target.cursor(self._upstream.key)
         if cursor is None or cursor.identity not in (b"", short_hash(str(info["created"]).encode())):
             return None  # another stream of this name

@@ -165,8 +165,8 @@ class Membership:
     def _look(self) -> None:
         """Learn how old the mirror is, so that this is known when its upstream cannot be asked."""
         self._looks_at = self._runtime.clock.monotonic() + LOOK_SECONDS
-        read = self._replica.machine.rules.allow_direct or self.joined
-        if read and self._asked.is_copied_whole and not self._stopped:
+        rules = self._replica.machine.rules
+        if (rules.allow_direct or rules.mirror_direct) and self._asked.is_copied_whole and not self._stopped:
             self.bounds.look()
 
     @property

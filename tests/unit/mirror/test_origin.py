@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.mirror.origin import ANSWER_SECONDS, MAX_WAITING, PROVING, LastSequence
+from jetcluster.mirror.link import RESPONSE_SECONDS
+from jetcluster.mirror.origin import ANSWER_SECONDS, MAX_WAITING, PROVING, RARE_SECONDS, LastSequence
 from tests.unit.mirror.rig import CREATED, SOURCE, Rig, begun
 
 
@@ -99,6 +100,30 @@ def test_those_who_wait_are_bounded_and_told_when_the_link_ends() -> None:
     assert told == [None] * (MAX_WAITING + 2)
     rig.links.ask_origin(told.append)
     assert told[-1] is None and len(told) == MAX_WAITING + 3, "there is no link"
+
+
+def test_an_origin_that_did_not_answer_the_link_is_asked_rarely() -> None:
+    """As one whose imports, or the user of a leaf link, permit only consumers."""
+    rig = begun(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
+    told: list[LastSequence | None] = []
+    rig.run(RESPONSE_SECONDS + 0.1)
+    rig.accept()
+    rig.commit()
+    assert rig.link.live
+    before = rig.count("STREAM.INFO")
+    for _ in range(30):
+        rig.links.ask_origin(told.append)
+        rig.run(1.0)
+        rig.control(f"Nats-Last-Consumer: {rig.dseq}")
+    assert rig.count("STREAM.INFO") - before == 3
+    rig.run(RARE_SECONDS)
+    rig.links.ask_origin(told.append)
+    rig.inform(0)
+    assert told == [None] * 30 + [LastSequence(0, False)]
+    for _ in range(3):
+        rig.links.ask_origin(told.append)
+        rig.inform(0)
+    assert told[-3:] == [LastSequence(0, False)] * 3, "it answers now"
 
 
 def test_a_source_has_no_origin_to_be_asked() -> None:
