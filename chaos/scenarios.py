@@ -78,7 +78,7 @@ SCENARIOS: dict[str, Scenario] = {
             "everything that three nodes can suffer, in turn",
         ),
         Scenario("short", ("kill-leader", "pause-leader", "partition-halves", "power-cut", "stepdown"),
-                 "one of each, for CI"),
+                 "one of each, for CI", besides=("freshness",)),
         Scenario("containers", ("kill-leader", "kill-one", "kill-all", "pause-leader", "pause-some", "disconnect",
                                 "stepdown"), "what can be done to the compose cluster"),
     )

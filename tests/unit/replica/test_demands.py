@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -116,6 +117,19 @@ async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_fo
         assert payload == b"later"
         age = durations.parse(fields(head)["Nats-Staleness"].encode())
         assert age is not None and age < 300_000_000, "no older than was asked for"
+
+
+@virtual_time
+async def test_msg_get_proves_that_its_leader_leads_after_it_has_waited_for_a_sequence() -> None:
+    async with ApiCluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        body = b'{"last_by_subj":"s","min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, b"$JS.API.STREAM.MSG.GET.S", body))
+        await asyncio.sleep(0.6)
+        await leader.publish(b"s", b"later")
+        answer = json.loads((await waiting)[1])
+        assert (answer["message"]["seq"], answer["freshness"]["applied_seq"]) == (4, 4)
+        assert 0 < answer["freshness"]["staleness"] < 300_000_000, "of the proof, which came after the wait"
 
 
 @virtual_time
