@@ -192,7 +192,8 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
 
 
 def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
-    if options.subjects == (">",) or not ranges:
+    few = all(high - low <= planner.SMALL_TASK_SEQUENCES for _, low, high in ranges)
+    if few or options.subjects == (">",):
         return planner.range_tasks(ranges, options)
     counts = _asked(
         options,
