@@ -86,6 +86,8 @@ def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
         return Offset(lowest(state), state.created)
     if value == LATEST:
         return Offset(end_of(state), state.created)
+    if isinstance(value, int) and value < EARLIEST:
+        return Offset(_before_end(value, state), state.created)
     given = Offset(int(value["seq"]), str(value.get("created", ""))) if isinstance(value, Mapping) else Offset(value)
     return Offset(check_start(given, state, fail=fail), state.created)
 
@@ -97,6 +99,8 @@ def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
         return end_of(state)
     if value == EARLIEST:
         return lowest(state)
+    if isinstance(value, int) and value < EARLIEST:
+        return _before_end(value, state)
     seq = int(value["seq"]) if isinstance(value, Mapping) else value
     if seq > end_of(state) and fail:
         raise DataLossError(
@@ -104,6 +108,11 @@ def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
             "what is there"
         )
     return min(seq, end_of(state))
+
+
+def _before_end(place: int, state: StreamState) -> int:
+    """Returns the sequence for `latest-N`, which is written as EARLIEST - N."""
+    return max(end_of(state) - (EARLIEST - place), lowest(state))
 
 
 def check_start(start: Offset, state: StreamState, *, fail: bool) -> int:
