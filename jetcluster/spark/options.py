@@ -23,7 +23,7 @@ from jetcluster.spark.schema import check_columns, default_columns
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Positions in a stream, as Spark's Kafka source writes them in JSON."""
+"""Positions in a stream, as Spark's Kafka source writes them in JSON. `EARLIEST - N` is N before the latest."""
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -196,7 +196,9 @@ class OptionReader:
         return self._parsed(name, {}, _times, 'JSON with milliseconds since 1970, like {"ORDERS": 1795305600000}')
 
     def place(self, name: str, default: Place) -> Place:
-        return self._parsed(name, default, _place, 'earliest, latest, a sequence, or JSON like {"ORDERS": 30001}')
+        return self._parsed(
+            name, default, _place, 'earliest, latest, latest-100, a sequence, or JSON like {"ORDERS": 30001}'
+        )
 
     def sequences(self, name: str) -> int | dict[str, int]:
         """One sequence for all streams (0: none is given), or one per stream."""
@@ -459,18 +461,30 @@ def _of_partition(value: Any, least: int) -> int:
 
 
 def _place(text: str) -> Place:
-    if text.lower() in ("earliest", "latest"):
-        return EARLIEST if text.lower() == "earliest" else LATEST
+    named = _named_place(text)
+    if named is not None:
+        return named
     found = json.loads(text)
     if type(found) is int:
         return _at_least(found, 0)
     if not isinstance(found, dict):
         raise ValueError(text)
     for stream, value in found.items():
-        if isinstance(value, str) and value.lower() in ("earliest", "latest"):
-            found[stream] = EARLIEST if value.lower() == "earliest" else LATEST
+        named = _named_place(value) if isinstance(value, str) else None
+        if named is not None:
+            found[stream] = named
         elif isinstance(value, dict) and "0" not in value:
             _at_least(value["seq"], 0)
         else:
             found[stream] = _of_partition(value, EARLIEST)
     return found
+
+
+def _named_place(text: str) -> int | None:
+    """Returns the position that a word names; None for another text."""
+    match = re.fullmatch(r"(earliest|latest)(?:-(\d{1,18}))?", text.lower())
+    if match is None or (match[2] and match[1] == "earliest"):
+        return None
+    if match[2]:
+        return EARLIEST - int(match[2]) if int(match[2]) else LATEST
+    return EARLIEST if match[1] == "earliest" else LATEST

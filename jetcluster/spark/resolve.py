@@ -10,6 +10,7 @@ sequences holds exactly the messages of a range of times.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from jetcluster.client.stream_state import StreamError, StreamState, is_ours, se
 from jetcluster.protocol import subjects
 from jetcluster.spark import cut, planner
 from jetcluster.spark.cut import ChangedError
+from jetcluster.spark.frames import pending
 from jetcluster.spark.link import check_preference
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions
@@ -136,7 +138,7 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
         for extent in extents:
             tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
         return tasks
-    return planner.range_tasks([(e.target, e.low, e.high) for e in extents], options)
+    return _range_tasks([(e.target, e.low, e.high) for e in extents], options)
 
 
 def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
@@ -186,7 +188,33 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
             continue  # the planned range is of a deleted stream
         ranges.append((target, low, end[name].seq))
-    return planner.range_tasks(ranges, options)
+    return _range_tasks(ranges, options)
+
+
+def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
+    few = all(high - low <= planner.SMALL_TASK_SEQUENCES for _, low, high in ranges)
+    if few or options.subjects == (">",):
+        return planner.range_tasks(ranges, options)
+    counts = _asked(
+        options,
+        lambda link: [
+            sum(matching(link, target.read_from, subject, low, high, options) for subject in options.subjects)
+            for target, low, high in ranges
+        ],
+    )
+    return planner.range_tasks(ranges, options, counts)
+
+
+def matching(link: Connection, stream: str, subject: str, low: int, high: int, options: SourceOptions) -> int:
+    """Returns how many messages of [low, high) match a filter, as some replica has them: a measure of the work, not a
+    promise. Raises what `Connection.gather` raises."""
+    counts = []
+    for seq in (low, high):
+        body = json.dumps({"seq": seq, "next_by_subj": subject, "batch": 1}).encode()
+        gather = link.gather(f"{link.api_prefix}DIRECT.GET.{stream}", body, timeout=options.request_timeout)
+        gather.wait()
+        counts.append(pending(gather.heads[0]) + 1 if gather.heads else 0)
+    return max(counts[0] - counts[1], 0)
 
 
 def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:

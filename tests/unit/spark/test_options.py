@@ -85,6 +85,8 @@ def test_values() -> None:
         ({"replicaWait": "soon"}, "a duration"),
         ({"maxBytesPerTrigger": "big"}, "bytes, like"),
         ({"startingOffsets": "first"}, "earliest, latest"),
+        ({"startingOffsets": "earliest-5"}, "earliest, latest"),
+        ({"startingOffsets": '{"ORDERS": -3}'}, "earliest, latest"),
         ({"startingOffsets": '{"ORDERS": "x"}'}, "earliest, latest"),
         ({"startingOffsets": '{"OTHER": 1}'}, "names OTHER, which is not read"),
         ({"startingTimestamp": "yesterday"}, "a time like"),

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.client.stream_state import StreamError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark import resolve
+from jetcluster.spark import planner, resolve
 from jetcluster.spark.fetch import ReplicaLagError
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
@@ -148,3 +148,16 @@ def test_a_pattern_matches_whole_names() -> None:
     peer = StreamPeer(store_of(numbered(3)))
     with peer, pytest.raises(StreamError, match="subscribePattern=THER matches none of 2 streams"):
         resolve.batch_extents(options_for(peer, stream="", subscribePattern="THER"))
+
+
+def test_tasks_of_a_filter_are_as_many_as_its_messages_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as many as the sequences among which they are: a task costs more to start than they do to read."""
+    monkeypatch.setattr(planner, "SMALL_TASK_SEQUENCES", 500)
+    with StreamPeer(store_of(numbered(3000, tuple(f"s.{n}" for n in range(100))))) as peer:
+        options = options_for(peer, subjects="s.7,s.8,s.999", maxRecordsPerPartition=20, startingOffsets=1001)
+        tasks = resolve.tasks_of(resolve.batch_extents(options), options)
+        assert len(tasks) == 2, "40 of 2000"
+        rows = rows_of(options, tasks)
+        assert sorted(row["seq"] for row in rows) == [n for n in range(1001, 3001) if n % 100 in (8, 9)]
+        end = {"S": Offset(2001, CREATED)}
+        assert len(resolve.range_between(options, {"S": Offset(1001, CREATED)}, end)) == 1
