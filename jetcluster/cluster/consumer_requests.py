@@ -27,6 +27,7 @@ from jetcluster.errors import (
     INVALID_RESET,
     ApiError,
     by_code,
+    invalid_config,
 )
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
@@ -36,6 +37,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
+from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
@@ -100,7 +102,11 @@ class ConsumerRequests:
     # -- create, delete
 
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
-        await self._prepare(replica, ConsumerRules("", body["config"]).filters, 0)
+        rules = ConsumerRules("", body["config"])
+        held = (body.get("restored") or {}).get("held")
+        if (rules.keys is not None or held) and replica.level < ORDER_PER_KEY_LEVEL:
+            raise invalid_config("max_ack_pending_per_subject requires a newer version on each server of the stream")
+        await self._prepare(replica, rules.filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
         target = str(body["config"].get("deliver_subject") or "")

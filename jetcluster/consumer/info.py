@@ -22,7 +22,7 @@ def num_pending(state: ConsumerState, store: BlockStore) -> int:
     if above <= upto:
         found = _last_ones(state, store, above, upto)
         above = upto + 1
-    return found + store.queries.count_any(rules.filters, above)
+    return found + state.unacked.held + store.queries.count_any(rules.filters, above)
 
 
 def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -> int:

@@ -158,10 +158,14 @@ class Session:
 
     async def connect(self, seconds: float = 30.0) -> None:
         """Returns once connected; goes on dialling in the background. Raises TimeoutError."""
-        self._task = self._loop.create_task(self._stay_connected())
-        self._task.add_done_callback(_ended)
+        self.dial()
         async with asyncio.timeout(seconds):
             await self._up.wait()
+
+    def dial(self) -> None:
+        """Connects in the background, for ever."""
+        self._task = self._loop.create_task(self._stay_connected())
+        self._task.add_done_callback(_ended)
 
     async def _stay_connected(self) -> None:
         at = 0

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from tests.model import publishing, reading
-from tests.model.answers import ANY, Answer
+from tests.model.answers import ANY, MAYBE, Answer
 from tests.model.api import PREFIX, StreamApi
 from tests.model.errors import Refused
 from tests.model.rules import OURS, Rules
@@ -79,5 +79,5 @@ class Server:
                     ack = publishing.publish(stream, sent, self.rules)
             except Refused as error:
                 ack = {"error": error.error, "stream": stream.name, "seq": 0}
-            return [Answer(data=ack)]
+            return [Answer(data={**ack, "domain": MAYBE})]
         return NO_RESPONDERS

@@ -189,6 +189,7 @@ class Stream:
             "config": self.config,
             "created": self.created,
             "state": self.state(**wanted),
+            "domain": MAYBE,
             "cluster": MAYBE,
             "ts": MAYBE,
         }

@@ -188,7 +188,7 @@ class Invariants:
         for state in stream.consumers.table.by_cid.values():
             most = state.rules.max_ack_pending
             if state.rules.acks and most:
-                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked.entries), most)
+                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked), most)
 
     def _node_bounds(self, machine: Machine) -> None:
         jetstream = jetstream_of(machine)
