@@ -285,15 +285,16 @@ class Session:
             self._write(f"UNSUB {sid}\r\n".encode())
 
     def publish(
-        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None, times: int = 1
     ) -> None:
-        """Raises Disconnected."""
+        """The same message `times` times, in one piece. Raises Disconnected."""
         to = f"{subject} {reply}" if reply else subject
         if headers:
             head = encode_headers(headers)
-            self._write(f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n")
+            frame = f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n"
         else:
-            self._write(f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n")
+            frame = f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        self._write(frame * times)
 
     async def flush(self, seconds: float = 5.0) -> None:
         """The server has read all that was sent. Raises Disconnected and TimeoutError."""
