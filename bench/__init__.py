@@ -6,6 +6,7 @@ ordered, key-value, idle durables) each run for a time or a count and return a `
 
 `groups` declares the rows of docs/benchmarks.md (`row`), each with the function that measures it on a `stand`; `turns`
 runs them on all contenders, `samples` keeps what was measured, `report` writes the page, `profile` that of profiles.
-`sizes` with `axes` and `plot` is docs/benchmarks/sizes.md. `scenarios` has the figures of other pages; `counts` has
-loads in a simulation whose instructions CI counts. Not in the wheel.
+`sizes` with `axes` and `plot` is docs/benchmarks/sizes.md, `scaling` is docs/benchmarks/scaling.md and reads.md.
+`scenarios` has the figures of other pages; `counts` has loads in a simulation whose instructions CI counts. Not in the
+wheel.
 """

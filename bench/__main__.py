@@ -10,6 +10,7 @@ FIGURES = {
     "page": "jetcluster and nats-server in turns: docs/benchmarks.md",
     "sizes": "cost against size, with plots: docs/benchmarks/sizes.md",
     "sizing": "memory, disk and processor time of each thing, and what three plans need: docs/sizing.md",
+    "scaling": "reads over replicas and mirrors, a model and its trials: docs/benchmarks/scaling.md, reads.md",
     "attack": "what a client notices of attacks on its server",
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
@@ -26,7 +27,7 @@ FIGURES = {
     "subscriptions": "very many subscriptions of one client",
 }
 
-PAGES = ("page", "sizes", "sizing")
+PAGES = ("page", "sizes", "sizing", "scaling")
 """Those that write pages of docs/ of their own."""
 
 

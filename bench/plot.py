@@ -42,12 +42,13 @@ def _short(value: float, _position: int) -> str:
     return f"{value:g}"
 
 
-def plots(size: str, figures: Mapping[str, tuple[str, Mapping[str, Line]]]) -> str:
-    """One plot beside the other, as SVG: for each title a unit and a line for each name, over `size` (log scale)."""
+def plots(size: str, figures: Mapping[str, tuple[str, Mapping[str, Line]]], *, log: bool = True) -> str:
+    """One plot beside the other, as SVG: for each title a unit and a line for each name, over `size` (a log scale, or
+    a few whole numbers)."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(2.6 * len(figures), 2.5), layout="constrained")
@@ -57,9 +58,12 @@ def plots(size: str, figures: Mapping[str, tuple[str, Mapping[str, Line]]]) -> s
         ):
             for colour, (name, line) in zip(COLOURS, lines.items(), strict=False):
                 axes.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colour, label=name)
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(_short))
+            if log:
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_locator(NullLocator())
+                axes.xaxis.set_major_formatter(FuncFormatter(_short))
+            else:
+                axes.xaxis.set_major_locator(MultipleLocator(1))
             axes.set_ylim(bottom=0)
             axes.set_title(f"{title}, {unit}", fontsize=9)
             axes.set_xlabel(size)

@@ -30,6 +30,7 @@ from bench import axes, consumers, loads, machine
 from bench.contender import OURS
 from bench.estimate import EXAMPLES, Figures, estimate
 from bench.loads import ACK
+from bench.marks import put
 from bench.reads import publish_many
 from bench.result import LoadResult
 from bench.stand import Stand
@@ -48,7 +49,7 @@ RESTING = 0.5
 WITHIN = 60.0
 STOPPED = 90.0
 """Seconds that a stop may take, on a machine that has other work."""
-BEGIN, END = "<!-- figures: `make sizing` -->", "<!-- end of the figures -->"
+BEGIN = "<!-- figures: `make sizing` -->"
 
 
 @dataclass(frozen=True)
@@ -276,15 +277,6 @@ def _bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def put(page: str, text: str) -> str:
-    """The page with the tables between its marks. Raises ValueError."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each load")
     parser.add_argument("--dir", type=Path, default=TOP / ".bench", help="where the stores go")
@@ -306,7 +298,7 @@ def main(args: argparse.Namespace) -> int:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if args.out:
-        args.out.write_text(put(args.out.read_text(), tables(figures)))
+        args.out.write_text(put(args.out.read_text(), tables(figures), BEGIN))
     else:
         print(tables(figures))
     return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
+import json
+import os
 import socket
 import struct
 from types import TracebackType
@@ -16,18 +17,19 @@ from testkit.client import ClientError
 STALL = 30.0
 """Seconds without one answer after which a load gives up."""
 READ_SIZE = 1 << 18
-_HELLO = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"lang":"python"}\r\n'
-_names = itertools.count(1)
+_HELLO = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "lang": "python"}
 
 
 class Wire:
     """A logged-in connection that listens to `inbox` and all below it as subscription 1. Use as a context manager."""
 
     def __init__(self, url: str) -> None:
-        """Raises ClientError, OSError."""
+        """Connects to `nats://[user:password@]host:port`. Raises ClientError, OSError."""
         self.stall = STALL
         parts = urlsplit(url)
-        self.inbox = b"_INBOX.load%d" % next(_names)
+        self.inbox = b"_INBOX." + os.urandom(4).hex().encode()
+        """No other connection's, also of other processes."""
+        hello = _HELLO | ({"user": parts.username, "pass": parts.password or ""} if parts.username else {})
         self.socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 4222), 5.0)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel's own timeouts: Python's would cost a poll() before each read.
@@ -36,7 +38,7 @@ class Wire:
             timeout = struct.pack("ll", int(self.stall), int(self.stall % 1 * 1_000_000))
             self.socket.setsockopt(socket.SOL_SOCKET, option, timeout)
         self.read_until(b"\r\n")
-        self.send(_HELLO + b"SUB %b.> 1\r\nPING\r\n" % self.inbox)
+        self.send(b"CONNECT %b\r\nSUB %b.> 1\r\nPING\r\n" % (json.dumps(hello).encode(), self.inbox))
         self.read_until(b"PONG\r\n")
 
     def send(self, data: bytes) -> None:

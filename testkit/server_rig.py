@@ -12,7 +12,7 @@ from jetcluster.auth.authenticator import Authenticator, AuthResult
 from jetcluster.clock import SystemClock
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.protocol.bus import Outgoing, Valve
-from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.interest import NEAR, RemotePeer
 from jetcluster.server.accounts.subscription import LeafPeer
 from jetcluster.server.client.client import Client
 from jetcluster.server.server import Server
@@ -204,6 +204,7 @@ class FakePeer:
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
         self.pending = 0
+        self.distance = NEAR
         self.valve = Valve()
         self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
         self.asked: list[tuple[str, bytes, int]] = []

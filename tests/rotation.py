@@ -47,6 +47,11 @@ def leave_out(items: Sequence[pytest.Item], environ: Mapping[str, str] = os.envi
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def number_of_commit() -> int:
+    """A number that differs from commit to commit, below 2^64; the same one where git knows no commit."""
+    return int.from_bytes(hashlib.sha256(_commit().encode()).digest()[:8])
+
+
 def _key(item: pytest.Item) -> str:
     module = item.getparent(pytest.Module)
     whole = module is not None and any(marker.name == "thorough" for marker in module.own_markers)

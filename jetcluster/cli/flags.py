@@ -30,6 +30,7 @@ _define(int, "http_port", "m", "http_port")
 _define(int, "https_port", "ms", "https_port")
 _define(str, "config", "c", "config")
 _define(bool, "check_config", "t")
+_define(str, "test_reload", "test_reload")
 _define(str, "signal", "sl", "signal")
 _define(str, "client_advertise", "client_advertise")
 _define(str, "ports_file_dir", "ports_file_dir")
@@ -73,6 +74,8 @@ _define(bool, "help_tls", "help_tls")
 INERT = ("profile", "connect_retries")
 """Flags accepted without effect, and named in one warning at start (docs/configuration.md)."""
 
+OPTIONAL = "optional"
+"""The third value of --tlsverify."""
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -99,7 +102,8 @@ def parse_flags(argv: Sequence[str]) -> tuple[dict[str, Flag], list[str]]:
             raise FlagError(f"flag provided but not defined: -{name}")
         dest, kind = NAMES[name]
         if kind is bool:
-            values[dest] = _boolean(name, text) if equals else True
+            optional = dest == "tls_verify" and text.lower() == OPTIONAL
+            values[dest] = OPTIONAL if optional else _boolean(name, text) if equals else True
             continue
         if not equals:
             if i >= len(argv):
@@ -144,6 +148,8 @@ Server Options:
     -ms, --https_port <port>         Port for monitoring over HTTPS
     -c, --config <file>              Configuration file; flags win over it
     -t                               Test the configuration and exit
+        --test_reload <file>         With -t: also whether a server that runs with the configuration could reload
+                                     this one (exit code 3: it must be restarted)
     -sl, --signal <signal>[=<pid>]   Signal a running server (ldm, stop, quit, term, reopen, reload);
                                      <pid> is a process id or the path of a pid file
         --client_advertise <string>  host:port told to clients and other servers
@@ -178,7 +184,7 @@ TLS Options:
         --tls                        Enable TLS
         --tlscert <file>             Server certificate
         --tlskey <file>              Private key of the server certificate
-        --tlsverify                  Enable TLS and verify client certificates
+        --tlsverify                  Enable TLS and verify client certificates (true, false or optional)
         --tlscacert <file>           Certificate authority of client certificates
 
 Cluster Options:

@@ -42,6 +42,10 @@ Changing it:
 """
 
 
+RESTART_NEEDED = 3
+"""Exit code of `-t --test_reload`, nats-server's: both files are valid, and the second one needs a restart."""
+
+
 def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
     """Runs the command line and returns the exit code. Under the name `nats-server` the command is `serve`."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -97,7 +101,9 @@ def serve(words: Sequence[str], program: str) -> int:
     if flags.get("signal"):
         return _signal(str(flags["signal"]))
     if flags.get("check_config"):
-        return _check_config(str(flags.get("config", "")))
+        return _check_config(str(flags.get("config", "")), str(flags.get("test_reload", "")))
+    if flags.get("test_reload"):
+        return _fail("--test_reload can only be used together with -t")
     import signal
 
     from jetcluster.net.early_port import EARLY
@@ -123,9 +129,10 @@ def _signal(request: str) -> int:
     return 0
 
 
-def _check_config(path: str) -> int:
+def _check_config(path: str, other: str) -> int:
     """Runs `-t`. Like nats-server's, it fails on values that a start only warns about, such as a duration without a
-    unit. Other warnings of a start are printed, and the file is valid."""
+    unit. Other warnings of a start are printed, and the file is valid. `other` is a file, "" for none: RESTART_NEEDED
+    is returned where a server that runs with the first file could not take it over by a reload."""
     if not path:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
@@ -143,7 +150,30 @@ def _check_config(path: str) -> int:
         print(f"nats-server: warning: {warning}", file=sys.stderr)
     if problem := problem_of(options):  # nats-server's -t does not look, and a flag may mend it
         print(f"nats-server: warning: a server does not start with this file alone: {problem}", file=sys.stderr)
+    if other and (code := _check_reload(options, other)):
+        return code
     print(f"nats-server: configuration file {path} is valid ({options.config_digest})", file=sys.stderr)
+    if other:
+        print(f"nats-server: configuration file {other} can be reloaded", file=sys.stderr)
+    return 0
+
+
+def _check_reload(options: Options, path: str) -> int:
+    """Returns 0 where a server with these options could take over the file by a reload; what depends on the state of
+    that server is not checked."""
+    from jetcluster.config.changes import changed_fields
+    from jetcluster.config.lexer import ConfigError
+    from jetcluster.config.load import load_file
+
+    try:
+        new, _ = load_file(path)
+    except ConfigError as error:
+        return _fail(str(error))
+    try:
+        changed_fields(options, new)
+    except ConfigError as error:
+        _fail(str(error))
+        return RESTART_NEEDED
     return 0
 
 

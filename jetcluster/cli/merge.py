@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from jetcluster.cli.flags import INERT, Flag
+from jetcluster.cli.flags import INERT, OPTIONAL, Flag
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import DEFAULT_PORT, ClusterOptions, Options
@@ -168,7 +168,9 @@ def _apply_tls(options: Options, flags: Mapping[str, Flag]) -> None:
     tls.cert_file = str(flags.get("tls_cert", tls.cert_file))
     tls.key_file = str(flags.get("tls_key", tls.key_file))
     tls.ca_file = str(flags.get("tls_ca", tls.ca_file))
-    tls.verify = bool(flags.get("tls_verify", tls.verify))
+    if "tls_verify" in flags:
+        tls.verify_optional = flags["tls_verify"] == OPTIONAL
+        tls.verify = bool(flags["tls_verify"]) and not tls.verify_optional
     if not tls.cert_file:
         raise ConfigError("TLS Server certificate must be present and valid")
     if not tls.key_file:

@@ -86,7 +86,7 @@ _TLS = (
     value("key_file", as_string),
     value("ca_file", as_string),
     block("certs certificates", tls.read_certs, "One pair, as `cert_file` and `key_file`."),
-    block("verify", tls.read_verify),
+    block("verify", tls.read_verify, "A boolean or `optional`."),
     block("verify_and_map", tls.read_verify_and_map),
     value("pinned_certs", tls.as_pinned_certs),
     value("timeout", tls.as_tls_timeout),
@@ -129,6 +129,9 @@ KEYS: Final = {
         value("server_tags", server.as_tags,
               "Lower case, commas separate. Placement, /varz, filters of `$SYS` requests. Those that begin "
               "with `machine:` or `worker:` are refused."),
+        value("zone_tag", server.as_tag_prefix,
+              'jetcluster only: the prefix of the tags that name the zone of a server, "zone:" by default. Direct Get '
+              'asks [servers of the same zone](reads.md#near-first) first; "": no zones.'),
         value("server_metadata", as_texts, "/varz and the server block of events."),
         value("no_header_support", as_bool, fixed="NoHeaderSupport"),
         inert("prof_port", as_int, "There is no Go profiler to serve; nothing listens."),
@@ -342,6 +345,8 @@ KEYS: Final = {
         block("tls", tls.read_link_tls, fixed={"tls": 'LeafNode: field "Tls"'}),
         value("reconnect reconnect_delay reconnect_interval", duration_of("reconnect")),
         value("dial_timeout", as_duration),
+        value("ping_interval", as_duration, "Default: the server's, at most 10 s."),
+        value("ping_max", as_int, "Default: the server's."),
         value("min_version minimum_version", links.as_leaf_version, "Leaves of an older version are refused."),
         block("remotes", links.read_remotes, "Below."),
         value("compression", links.as_compression, "Links are not compressed.", status=INERT),

@@ -240,6 +240,10 @@ class LeafOptions:
     min_version: str = ""
     """The oldest version of a leaf that may connect; empty: any."""
     compression: str = ""
+    ping_interval: float = 0.0
+    """Seconds; 0: the server's, at most 10."""
+    ping_max: int = 0
+    """0: the server's."""
     remotes: list[LeafRemoteOptions] = field(default_factory=list)
     tls: TlsOptions | None = None
 
@@ -329,6 +333,8 @@ class Options:
     console_hosts: list[str] = field(default_factory=list)
     """Names by which browsers reach a console that asks for no login."""
     server_tags: list[str] = field(default_factory=list)
+    zone_tag: str = "zone:"
+    """The prefix of the tags that name a server's zone; "": there are no zones."""
     server_metadata: dict[str, str] = field(default_factory=dict)
     no_header_support: bool = False
     pid_file: str = ""

@@ -101,6 +101,8 @@ def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
     load_certificate(context, tls)
     if tls.verify or mutual:
         context.verify_mode = ssl.CERT_REQUIRED
+    elif tls.verify_optional:
+        context.verify_mode = ssl.CERT_OPTIONAL
     _load_authorities(context, tls, ssl.Purpose.CLIENT_AUTH)
     return context
 
@@ -154,7 +156,7 @@ def _set_rules(context: ssl.SSLContext, tls: TlsOptions) -> None:
 
 def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Purpose) -> None:
     if not tls.ca_file:
-        if context.verify_mode == ssl.CERT_REQUIRED:
+        if context.verify_mode != ssl.CERT_NONE:
             context.load_default_certs(purpose)
         return
     try:

@@ -79,9 +79,13 @@ def read_check_known_urls(reader: Reader, node: ConfigNode, tls: TlsOptions) -> 
     tls.verify = tls.verify or tls.check_known_urls
 
 
-def read_verify(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
-    wanted = as_bool(reader, "verify", node)
-    tls.verify = wanted or tls.verify_and_map or tls.check_known_urls
+def read_verify(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
+    value = node.value
+    if isinstance(value, str) and value.lower() == "optional":
+        tls.verify_optional, value = True, False
+    if not isinstance(value, bool):
+        raise FieldError("error parsing tls config, expected 'verify' to be a boolean or 'optional'")
+    tls.verify = value or tls.verify_and_map or tls.check_known_urls
 
 
 def _strings(name: str, node: ConfigNode) -> list[tuple[str, ConfigNode]]:
@@ -171,6 +175,10 @@ def _parse(reader: Reader, node: ConfigNode, block: str) -> TlsOptions:
     pairs = as_map(node, "tls")
     if not reader.block(pairs, tls, block, path="tls"):
         return tls
+    if tls.verify and tls.verify_optional:
+        raise FieldError(
+            "error parsing tls config, cannot combine 'verify: optional' with options requiring client certificates"
+        )
     names = {key.lower() for key in pairs}
     if "cert_file" in names and names & {"certs", "certificates"}:
         raise FieldError("error parsing tls config, cannot combine 'cert_file' option with 'certs' option")

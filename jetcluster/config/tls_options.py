@@ -20,6 +20,8 @@ class TlsOptions:
     key_file: str = ""
     ca_file: str = ""
     verify: bool = False
+    verify_optional: bool = False
+    """`verify: optional`: the other end may connect without a certificate; one that it shows must be valid."""
     verify_and_map: bool = False
     """The certificate names the user; `verify` is then on."""
     check_known_urls: bool = False

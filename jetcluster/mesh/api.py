@@ -36,6 +36,10 @@ class NodeInfo:
     sync_interval: float | None = None
     """Most seconds until what it acknowledges is on its disk; 0: it waits for the disk. None without JetStream."""
 
+    def zones(self, prefix: str) -> frozenset[str]:
+        """Returns the tags that begin with `prefix`; none for an empty one."""
+        return frozenset(tag for tag in self.tags if prefix and tag.startswith(prefix))
+
 
 class MeshError(PassingError):
     """A request to a peer failed: not connected, timed out, refused, or the handler raised (its text is kept)."""

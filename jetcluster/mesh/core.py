@@ -110,6 +110,7 @@ class MeshCore:
         self.urls: dict[str, tuple[str, ...]] = dict.fromkeys(_URLS, ())
         """Sorted URLs of all connected peers: "client" (INFO connect_urls), "leaf" and "ws"."""
         self.raft, self.members = RaftReceiver(), KnownMembers()
+        self.zone_tag = ""
         self.listener = listener
         self._clock = clock
         self._log = log
@@ -230,6 +231,18 @@ class MeshCore:
         frame = encode_info(self.me)
         for link in self.links.values():
             link.send(frame)
+        self.set_zone_tag(self.zone_tag)
+
+    def set_zone_tag(self, prefix: str) -> None:
+        """Takes the prefix of the tags that name a node's zone; "": there are no zones. A peer is in this node's zone
+        when they share such a tag, and every peer is for a node that has none."""
+        self.zone_tag = prefix
+        for link in self.links.values():
+            self._find_zone(link)
+
+    def _find_zone(self, link: PeerLink) -> None:
+        mine = self.me.zones(self.zone_tag)
+        link.in_zone = not mine or (link.info is not None and not mine.isdisjoint(link.info.zones(self.zone_tag)))
 
     def join_cluster(self, cluster_id: str) -> None:
         """Takes the cluster that this node belongs to: informs peers, and cuts links to nodes of another one."""
@@ -288,6 +301,7 @@ class MeshCore:
         """Brings up an authenticated link: interest is sent first, then the listeners are called."""
         assert info.peer_id not in self.links
         link.info = info
+        self._find_zone(link)
         link.advance(ConnectionEvent.JOIN)
         self.links[info.peer_id] = link
         self._peers = {**self._peers, info.peer_id: info}
@@ -431,6 +445,7 @@ class MeshCore:
         if self._cut_if_foreign(link, info):
             return
         link.info = info
+        self._find_zone(link)
         self._peers = {**self._peers, info.peer_id: info}
         self._refresh_urls()
 

@@ -19,6 +19,7 @@ from jetcluster.mesh.frames import (
 )
 from jetcluster.protocol.bus import Outgoing, Valve
 from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
+from jetcluster.protocol.interest import AWAY, ELSEWHERE, NEAR
 from jetcluster.records import dataclass
 
 MAX_ACCOUNTS = 16_384
@@ -138,6 +139,8 @@ class PeerLink:
         """True while the connection is congested; a producer that can wait should."""
         self.silent = False
         """See `MeshCore.set_silent`."""
+        self.in_zone = True
+        """See `MeshCore.set_zone_tag`."""
         self.stats = LinkStats()
         self.valve = Valve()
         """See `protocol.interest.RemotePeer`."""
@@ -168,6 +171,13 @@ class PeerLink:
     @property
     def closed(self) -> bool:
         return self.state is CLOSED
+
+    @property
+    def distance(self) -> int:
+        """See `protocol.interest.RemotePeer`."""
+        if self.silent or self.congested:
+            return AWAY
+        return NEAR if self.in_zone else ELSEWHERE
 
     def send(self, frame: bytes) -> None:
         """Queues a frame in the ordered lane; drops it when the link is closed."""

@@ -27,7 +27,7 @@ from jetcluster.model.machines import machine_of
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.monitor.jsz import consumer_count, jetstream_stats, node_name, stream_leader
 from jetcluster.monitor.varz import certificate_end
-from jetcluster.monitor.view import apis_of, engine_of, leaf_links
+from jetcluster.monitor.view import apis_of, disconnected_remotes, engine_of
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ def _silent(engine: JetStream, peer: str, now: float) -> float:
 
 
 def _remotes(node: Node) -> tuple[Remote, ...]:
-    connected = {id(link.remote) for link in leaf_links(node)}
+    cut = {id(remote) for remote in disconnected_remotes(node)}
     return tuple(
         Remote(remote.account, ", ".join(url.split("://", 1)[-1].rpartition("@")[2] for url in remote.urls),
-               id(remote) in connected)
+               id(remote) not in cut)
         for remote in (node.leafnodes.state.options.remotes if node.leafnodes is not None else ())
         if not remote.disabled
     )  # fmt: skip

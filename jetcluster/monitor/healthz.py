@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from jetcluster.monitor.source import Health, Json, Query, flag
-from jetcluster.monitor.view import apis_of, engine_of
+from jetcluster.monitor.view import apis_of, disconnected_remotes, engine_of
 from jetcluster.node.node import Node
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.config.options import LeafRemoteOptions
     from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_LAG_ENTRIES = 1000
@@ -50,7 +52,8 @@ def healthz(node: Node, query: Query) -> Health:
         return _bad_question('"account" must not be empty when checking stream health')
     if not stream and consumer:
         return _bad_question('"stream" must not be empty when checking consumer health')
-    problems = _problems(node, enabled_only, server_only, meta_only, account, stream, consumer)
+    remotes = flag(query, "leaf-remotes-connected")
+    problems = _problems(node, enabled_only, server_only, meta_only, remotes, account, stream, consumer)
     if flag(query, "startup"):
         # Ours: a server with a full disk or a wrong clock still votes and answers reads, so it must not be killed.
         problems = (problem for problem in problems if problem.type != UNWELL)
@@ -93,11 +96,20 @@ def _bad_question(text: str) -> Health:
 
 
 def _problems(
-    node: Node, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
+    node: Node,
+    enabled_only: bool,
+    server_only: bool,
+    meta_only: bool,
+    remotes: bool,
+    account: str,
+    stream: str,
+    consumer: str,
 ) -> Iterator[Problem]:
     if node.server.lame_duck and not enabled_only:
         # Ours, not nats-server's: a load balancer must send new clients elsewhere. A liveness probe must not kill it.
         yield Problem("CONN", "server is in lame duck mode")
+    if remotes:
+        yield from sorted((_unlinked(remote) for remote in disconnected_remotes(node)), key=lambda one: one.error)
     if not node.options.jetstream.enabled:
         return
     engine = engine_of(node)
@@ -139,6 +151,16 @@ def _problems(
                 text = f"JetStream stream '{assignment.account} > {assignment.name}' {error}"
                 yield Problem("STREAM", text, assignment.account, assignment.name)
     yield from _broken(engine, account, stream)
+
+
+def _unlinked(remote: LeafRemoteOptions) -> Problem:
+    urls = " ".join(f'"{_without_password(url)}"' for url in remote.urls)
+    return Problem("CONN", f'leafnode remote for account "{remote.account}" (urls=[{urls}]) is not connected')
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return url if parts.password is None else url.replace(f":{parts.password}@", ":xxxxx@", 1)
 
 
 def _answers(engine: JetStream) -> bool:

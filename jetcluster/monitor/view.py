@@ -14,6 +14,7 @@ from jetcluster.node.node import Node
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.config.options import LeafRemoteOptions
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
     from jetcluster.server.client.clients import ClosedClient
@@ -44,6 +45,13 @@ def links_of(node: Node) -> list[PeerLink]:
 def leaf_links(node: Node) -> list[LeafConnection]:
     """Returns the links to hubs and leaves, in the order of their connection ids."""
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
+
+
+def disconnected_remotes(node: Node) -> list[LeafRemoteOptions]:
+    """Returns the hubs of the configuration to which there is no link now."""
+    connected = {id(link.remote) for link in leaf_links(node)}
+    remotes = node.leafnodes.state.options.remotes if node.leafnodes is not None else ()
+    return [remote for remote in remotes if not remote.disabled and id(remote) not in connected]
 
 
 def figures(counted: ClientConnection | ClosedClient | LeafConnection | LinkStats) -> dict[str, int]:

@@ -193,6 +193,7 @@ class NodeJetStream(MeshListener):
         try:
             encode_info(me)
             self.mesh = self._make_mesh(me, key.sign if key is not None else None)
+            self.mesh.set_zone_tag(options.zone_tag)
         except ValueError as error:  # peers would refuse its INFO
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, server.accounts, self._clock, asyncio.get_running_loop())
@@ -257,6 +258,8 @@ class NodeJetStream(MeshListener):
         """Applies a reload; the new values are in the node's options already."""
         if "client_advertise" in changed:
             self.client_listener_is_up()
+        if "zone_tag" in changed:
+            self.mesh.set_zone_tag(self._options.zone_tag)
         if "server_tags" in changed:
             self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
         if isinstance(self.mesh, NodeMesh) and {"cluster", "cluster.routes"} & set(changed):
@@ -395,6 +398,7 @@ class NodeJetStream(MeshListener):
             quota,
             options.domain,
             options.system_account_name,
+            options.jetstream.max_clock_drift,
             batch_quota=BatchQuota(batch_limits(options.jetstream, options.compat)),
             object_limits=object_limits(options.jetstream),
             max_buffered=max_buffered(options.jetstream),

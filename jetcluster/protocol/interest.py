@@ -7,7 +7,7 @@ interest, and names the queue groups for which that peer was chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from jetcluster.protocol.bus import Outgoing, Valve
 
@@ -15,6 +15,12 @@ FORWARDED = b"\x00"
 """Prefix of a queue name in `queues` of a message that was forwarded because its first choice had no member left. Such
 a message goes to members of that queue only (its plain copies went out already) and is not forwarded again. No client
 can make such a name: SUB refuses NUL in a queue."""
+
+NEAR: Final = 0
+ELSEWHERE: Final = 1
+"""Another zone than this node's."""
+AWAY: Final = 2
+"""It is not heard now, or does not keep up with what it is sent."""
 
 
 class RemotePeer(Protocol):
@@ -36,6 +42,10 @@ class RemotePeer(Protocol):
     @property
     def pending(self) -> int:
         """Bytes queued for the peer and not yet handed to the operating system."""
+
+    @property
+    def distance(self) -> int:
+        """NEAR, ELSEWHERE or AWAY: reads are answered by the nearest member that has the data."""
 
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes

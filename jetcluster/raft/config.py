@@ -53,6 +53,9 @@ class RaftConfig:
     """Before a leadership transfer is given up."""
     lease: float = 0.3
     """For so long a voter promises a leader that is read from to elect nobody else (`core/lease.py`); 0: no leases."""
+    lease_reads: int = 8
+    """Reads within a lease from which on a leader asks for one: with fewer, a proof for each costs less than what an
+    election has to wait for the promises when the leader fails."""
     clock_drift: float = 0.1
     """Share by which a server's clock may run fast or slow."""
     longest_lease: float = 0.5

@@ -154,6 +154,10 @@ class Connection(Origin, asyncio.Protocol):
     def ping_interval(self) -> float:
         return self.server.options.ping_interval
 
+    @property
+    def ping_max(self) -> int:
+        return self.server.options.ping_max
+
     def arm_ping(self) -> None:
         interval = min(_FIRST_PING_SECONDS, self.ping_interval)
         self.arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
@@ -376,10 +380,9 @@ class Connection(Origin, asyncio.Protocol):
             self.arm("ping", 2 * _BUSY_SECONDS, self._ping_due)
             return
         self._put_off = 0
-        options = self.server.options
         fresh = self.rtt > 0 and now - self._rtt_at < _MAX_RTT_AGE_SECONDS
         if not fresh or now - self.last_activity >= self.ping_interval:
-            if self._pings_out + 1 > options.ping_max:
+            if self._pings_out + 1 > self.ping_max:
                 self.server.stale_connections += 1
                 self.close("Stale Connection", "Stale Connection")
                 return

@@ -43,6 +43,8 @@ TURNS_PER_HEAVY: Final = 4
 """One turn of this number is reserved for connections that have sent much."""
 STRANGER_SECONDS: Final = 1.0
 """Silence after which a connection that has sent no CONNECT may be closed to make room."""
+LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks at what descriptors are left."""
 LOG_SECONDS: Final = 10.0
 MAX_LOGIN_THREADS: Final = 2
 MAX_WAITING_LOGINS: Final = 1024
@@ -167,12 +169,19 @@ class Crowd:
         self.refused = 0
         self.closed = 0
         """Strangers closed to make room."""
+        self._look_at = 0.0
+        self._found = ""
         self._logged_at = -LOG_SECONDS
         self._unlogged = 0
 
     def trouble(self) -> str:
-        """Returns the watch's trouble, "" for none; a `node_health.Check`."""
-        return "" if self.watch is None else self.watch.trouble()
+        """Returns the watch's trouble, "" for none; a `node_health.Check`. It is asked for with each heartbeat, and
+        looked for less often: the look opens a file, half of a heartbeat's cost."""
+        now = self._clock.monotonic()
+        if self.watch is not None and now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            self._found = self.watch.trouble()
+        return self._found
 
     def is_crowded(self, client: Connection) -> bool:
         socket = client.transport.get_extra_info("socket")

@@ -4,8 +4,8 @@ A replica that has not applied all of the range answers with what it has and the
 were stored. So the end of an answer counts only with a proof (`_is_covered`): jetcluster reports the sequence up to
 which the replica had applied the stream (`Jc-Applied-Seq`, asked for by `Jc-Proof`); without it, the leader is asked
 whether it has anything in the rest of the range. A request without a proof is repeated on the next server for
-`replicaWait`; then the task fails. A message missing in the middle of an answer shows in the count that every message
-carries (`frames.is_whole`).
+`replicaWait`, with the sequence that the leader has (`min_last_seq`), for which jetcluster waits; then the task fails.
+A message missing in the middle of an answer shows in the count that every message carries (`frames.is_whole`).
 
 Mirrors answer Direct Gets of their origin, too. They may lack messages of the origin and hold messages deleted there,
 so their answers count only if the query asks for a mirror.
@@ -60,6 +60,8 @@ class RangeFetch:
         self._dense = False
         """The last answer had every sequence requested, so the start of the answer after the next one can be guessed.
         Two requests in flight hide the round trip to a distant cluster."""
+        self._awaited = 0
+        """A sequence that the leader has and the last replica had not reached: the next one waits until it has."""
         self._waited = 0.0
         """Monotonic time of the first failure since the last batch; 0 for none."""
         self._pause = MIN_PAUSE_SECONDS
@@ -114,6 +116,8 @@ class RangeFetch:
         gather = self._asked_early() or self._ask(self._at)
         end = gather.wait()
         if end.status not in (204, 404):
+            if is_behind(end):
+                raise ReplicaLagError(self._lag(end))
             refuse(end, self._leader_of)
         heads, payloads = gather.heads, gather.payloads
         if not heads:
@@ -170,6 +174,8 @@ class RangeFetch:
         }
         if self._subject != ">":
             request["next_by_subj"] = self._subject
+        if self._awaited >= at:
+            request["min_last_seq"] = self._awaited
         body = json.dumps(request).encode()
         return self.link.connection.gather(self.link.subject, body, PROOF, self._options.request_timeout)
 
@@ -184,15 +190,24 @@ class RangeFetch:
         found = leader_next(
             self.link.connection, self._leader_of, self._at, self._subject, self._options.request_timeout
         )
-        return found is None or found >= self._high
+        if found is None or found >= self._high:
+            return True
+        self._awaited = found
+        return False
 
     def _lag(self, end: Reply) -> str:
-        who = end.get("Jc-Peer") or self.link.connection.server_name
-        has = f", it has applied {applied}" if (applied := self._applied(end)) else ""
+        who = end.get("Jc-Peer") or end.get("Nats-Answered-By") or self.link.connection.server_name
+        applied = self._applied(end) or int(end.get("Nats-Applied-Sequence") or 0)
+        has = f", it has applied {applied}" if applied else ""
         return (
             f"{self._leader_of}: the replica on {who} has nothing from {self._at} on and the leader does{has} "
             f"(the range ends at {self._high - 1}; replicaWait={self._options.replica_wait:g}s)"
         )
+
+
+def is_behind(end: Reply) -> bool:
+    """Returns whether a replica refused as it had not reached `min_last_seq`."""
+    return end.status == 503 and end.description == "Min Last Sequence"
 
 
 def refuse(end: Reply, stream: str) -> None:

@@ -10,14 +10,14 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import CallerError
-from jetcluster.model.times import MILLISECOND, parse_rfc3339
+from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
 from jetcluster.protocol import subjects
 from jetcluster.spark.schema import check_columns, default_columns
 
@@ -74,6 +74,13 @@ class SourceOptions:
     mode: str = "scan"
     as_of_seq: int = 0
     as_of_time: int | None = None
+    min_last: Mapping[str, int] = field(default_factory=dict)
+    """Stream -> the last sequence that it must have reached."""
+    max_staleness: int | None = None
+    """Nanoseconds for which newer messages may be missing; None: any."""
+    consistent: bool = False
+    """The ends of the streams are of one moment."""
+    cut_timeout: float = 10.0
     pushdown: bool = False
 
     @property
@@ -87,6 +94,7 @@ SERVER_OPTIONS: Final = {
     for name in (
         "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
         "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+        "reachTimeout",
     )
 }  # fmt: skip
 """Lower case -> as written, for the options that sink and source share."""
@@ -98,6 +106,7 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
         "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "retryTimeout",
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
+        "minLastSeq", "maxStaleness", "consistent", "cutTimeout",
     )
 }  # fmt: skip
 
@@ -147,12 +156,20 @@ class OptionReader:
     def seconds(self, name: str, default: float) -> float:
         return self._parsed(name, default, _seconds, "a duration, like 5s or 500ms")
 
+    def nanoseconds(self, name: str) -> int | None:
+        seconds = self.seconds(name, -1.0)
+        return None if seconds < 0 else int(seconds * SECOND)
+
     def time(self, name: str) -> int | None:
         """Unix nanoseconds."""
         return self._parsed(name, None, _time, "a time like 2026-11-22T10:00:00Z, or milliseconds since 1970")
 
     def place(self, name: str, default: Place) -> Place:
         return self._parsed(name, default, _place, 'earliest, latest, a sequence, or JSON like {"ORDERS": 30001}')
+
+    def sequences(self, name: str) -> int | dict[str, int]:
+        """One sequence for all streams (0: none is given), or one per stream."""
+        return self._parsed(name, 0, _sequences, 'a sequence, or JSON like {"ORDERS": 30001}')
 
     def one_of(self, name: str, first: str, *others: str) -> str:
         value = self.text(name, first).lower()
@@ -189,7 +206,7 @@ def server_options(reader: OptionReader) -> ServerOptions:
         raise OptionError("user needs passwordEnv or passwordFile")
     return ServerOptions(
         servers, credentials, reader.text("domain"), reader.text("inboxPrefix", "_INBOX"),
-        reader.seconds("connectTimeout", 3.0),
+        reader.seconds("connectTimeout", 3.0), reader.seconds("reachTimeout", ServerOptions.reach_timeout),
     )  # fmt: skip
 
 
@@ -226,6 +243,10 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         mode=reader.one_of("mode", "scan", "last"),
         as_of_seq=reader.number("asOfSeq", 0),
         as_of_time=reader.time("asOfTime"),
+        min_last=_min_last(reader, streams),
+        max_staleness=reader.nanoseconds("maxStaleness"),
+        consistent=reader.flag("consistent", False),
+        cut_timeout=reader.seconds("cutTimeout", SourceOptions.cut_timeout),
         pushdown=reader.flag("pushdown", False),
     )
     _check_together(options, reader)
@@ -240,6 +261,10 @@ def _check_together(options: SourceOptions, reader: OptionReader) -> None:
     as_of = options.as_of_seq or options.as_of_time is not None
     if as_of and (reader.has("endingOffsets") or reader.has("endingTimestamp")):
         raise OptionError("asOfSeq and asOfTime are an end already: endingOffsets and endingTimestamp go without them")
+    if options.consistent:
+        for name in ("endingOffsets", "endingTimestamp", "asOfSeq", "asOfTime"):
+            if reader.has(name):
+                raise OptionError(f"consistent=true finds the end of the streams: {name} goes without it")
     if options.mode == "last":
         for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"):
             if reader.has(name):
@@ -265,6 +290,11 @@ def check_streaming(options: SourceOptions) -> None:
         raise OptionError("endingOffsets and endingTimestamp are for batch queries")
     if options.mode == "last" or options.as_of_seq or options.as_of_time is not None:
         raise OptionError("mode=last, asOfSeq and asOfTime are for batch queries")
+    if options.consistent and (options.max_rows or options.max_bytes):
+        raise OptionError(
+            "consistent=true ends each micro-batch where all streams stood together: maxOffsetsPerTrigger and "
+            "maxBytesPerTrigger, which end it anywhere, go without it"
+        )
 
 
 def _streams(reader: OptionReader) -> tuple[str, ...]:
@@ -286,6 +316,17 @@ def _subjects(reader: OptionReader) -> tuple[str, ...]:
         one for one in dict.fromkeys(found)
         if not any(one != other and subjects.is_subset(one.encode(), other.encode()) for other in found)
     )  # fmt: skip
+
+
+def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
+    found = reader.sequences("minLastSeq")
+    if isinstance(found, int):
+        if found and len(streams) > 1:
+            raise OptionError(f'minLastSeq as a number is of one stream; write JSON like {{"ORDERS": {found}}}')
+        return {streams[0]: found} if found else {}
+    if unknown := found.keys() - set(streams):
+        raise OptionError(f"minLastSeq names {', '.join(sorted(unknown))}, which is not read")
+    return found
 
 
 def _preference(reader: OptionReader) -> ReadPreference:
@@ -329,6 +370,16 @@ def _seconds(text: str) -> float:
 
 def _time(text: str) -> int:
     return int(text) * MILLISECOND if text.isdigit() else parse_rfc3339(text)
+
+
+def _sequences(text: str) -> int | dict[str, int]:
+    found = json.loads(text)
+    for value in found.values() if isinstance(found, dict) else (found,):
+        if type(value) is not int:
+            raise ValueError(text)
+        _at_least(value, 1)
+    sequences: int | dict[str, int] = found
+    return sequences
 
 
 def _place(text: str) -> Place:

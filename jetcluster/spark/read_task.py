@@ -25,6 +25,7 @@ from jetcluster.spark.fetch import (
     IncompleteError,
     RangeFetch,
     ReplicaLagError,
+    is_behind,
     merged,
     refuse,
 )
@@ -86,19 +87,20 @@ class LastFetch:
         """Returns (messages, number of messages that follow)."""
         request = {
             "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
-            "max_bytes": self._options.fetch_bytes,
+            "max_bytes": self._options.fetch_bytes, "min_last_seq": self._task.up_to,
         }  # fmt: skip
         link, task = self._link, self._task
         gather = link.connection.gather(
             link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout
         )
         end = gather.wait()
-        if end.status not in (204, 404):
+        if end.status not in (204, 404) and not is_behind(end):
             refuse(end, task.target.stream)
         applied = int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == link.stream else 0
         if applied < task.up_to and is_ours(link.connection):
             raise ReplicaLagError(
-                f"{task.target.stream}: the replica on {end.get('Jc-Peer')} has applied {applied} of {task.up_to}"
+                f"{task.target.stream}: the replica on {end.get('Jc-Peer') or end.get('Nats-Answered-By')} has applied "
+                f"{applied or end.get('Nats-Applied-Sequence')} of {task.up_to}"
             )
         if not gather.heads:
             return MessageBatch([], []), 0

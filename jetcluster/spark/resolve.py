@@ -18,7 +18,8 @@ from jetcluster.client.connection import Connection
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
 from jetcluster.protocol import subjects
-from jetcluster.spark import planner
+from jetcluster.spark import cut, planner
+from jetcluster.spark.cut import ChangedError
 from jetcluster.spark.link import check_preference
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions
@@ -121,8 +122,10 @@ def check_loss(extents: Sequence[Extent]) -> None:
 
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
-    """Returns the ranges of a batch query, by options and leaders' state. Raises StreamError, and what `ask` raises."""
-    return [_asked(options, partial(_extent, name=name, options=options)) for name in options.streams]
+    """Returns the ranges of a batch query, by options and leaders' state. A query begins with it, so it gives up soon
+    when no server is there. Raises StreamError, and what `ask` raises."""
+    server = options.server
+    return ask(server, partial(_extents, options=options), options.retry_timeout, reach=server.reach_timeout)
 
 
 def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
@@ -147,7 +150,16 @@ def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptio
 
 
 def stream_states(options: SourceOptions) -> dict[str, StreamState]:
+    """Returns the states of the streams as their leaders report them."""
     return {name: _asked(options, partial(stream_state, stream=name)) for name in options.streams}
+
+
+def fresh_states(options: SourceOptions) -> dict[str, StreamState]:
+    """Returns the states with ends as fresh as the options ask for. Raises what `cut.fresh_states` raises."""
+    return _asked(
+        options,
+        lambda link: cut.fresh_states(link, {name: stream_state(link, name) for name in options.streams}, options),
+    )
 
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
@@ -169,16 +181,21 @@ def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
     return ask(options.server, question, options.retry_timeout)
 
 
-def _extent(link: Connection, name: str, options: SourceOptions) -> Extent:
-    target, state = _checked(link, name, options)
-    loss = ""
+def _extents(link: Connection, options: SourceOptions) -> list[Extent]:
+    checked = {name: _checked(link, name, options) for name in options.streams}
+    states = cut.fresh_states(link, {name: state for name, (_, state) in checked.items()}, options)
+    return [_extent(link, target, states[name], options) for name, (target, _) in checked.items()]
+
+
+def _extent(link: Connection, target: Target, state: StreamState, options: SourceOptions) -> Extent:
+    name, loss = state.name, ""
     try:
         low, high = _start(link, state, options).seq, _end(link, state, options)
     except DataLossError as error:
         loss = str(error)
         lenient = dataclasses.replace(options, fail_on_data_loss=False)
         low, high = _start(link, state, lenient).seq, _end(link, state, lenient)
-    subjects = stored_subjects(link, name, options.subjects) if options.mode == "last" else ()
+    subjects = stored_subjects(link, name, options.subjects, high - 1) if options.mode == "last" else ()
     if options.mode == "last" and not is_ours(link) and not state.current:
         # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
@@ -225,14 +242,17 @@ def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Targe
     return Target(name, source.name, state.created, source.leader, source.peers), state
 
 
-def stored_subjects(link: Connection, stream: str, filters: Sequence[str]) -> tuple[str, ...]:
-    """Returns the subjects of the stream's messages, requested page by page."""
+def stored_subjects(link: Connection, stream: str, filters: Sequence[str], at_least: int = 0) -> tuple[str, ...]:
+    """Returns the subjects of the stream's messages up to `at_least` or a later one, requested page by page. Raises
+    ChangedError when a leader that answers has not reached that sequence."""
     found: dict[str, None] = {}
     for one in filters:
         offset = 0
         while True:
             body = {"subjects_filter": one, "offset": offset}
             info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
+            if int(info["state"]["last_seq"]) < at_least:
+                raise ChangedError(f"{stream}: the leader that answers ends before {at_least}")
             page = info["state"].get("subjects") or {}
             found.update(dict.fromkeys(page))
             offset += len(page)

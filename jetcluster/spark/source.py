@@ -25,6 +25,7 @@ from jetcluster.spark import planner, resolve
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions, check_streaming
 from jetcluster.spark.resolve import Extent, Pushdown
+from jetcluster.spark.sentence import SentenceFirst
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -42,7 +43,8 @@ def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str
     if isinstance(partition, TaskPartition):
         from jetcluster.spark.read_task import read_task
 
-        yield from read_task(partition.task, options, names)
+        with SentenceFirst():
+            yield from read_task(partition.task, options, names)
 
 
 class BatchReader(DataSourceReader):
@@ -54,6 +56,7 @@ class BatchReader(DataSourceReader):
         self._names = list(names)
         self._extents = extents
 
+    @SentenceFirst()
     def partitions(self) -> Sequence[InputPartition]:
         return [TaskPartition(task) for task in resolve.tasks_of(self._resolved(), self._options)]
 
@@ -80,6 +83,7 @@ class PushdownReader(BatchReader):
             self._pushdown.take(one)
             yield one
 
+    @SentenceFirst()
     def partitions(self) -> Sequence[InputPartition]:
         narrowed = self._pushdown.options(self._options)
         if narrowed is None:
@@ -94,15 +98,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
         """`extents` are the start of a query without a checkpoint, if decided when it was loaded: Spark asks for it
-        twice, and "latest" must not move in between. Raises OptionError for options of batch queries."""
-        check_streaming(options)
+        twice, and "latest" must not move in between."""
         self._options = options
         self._names = list(names)
         self._extents = extents
         self._target: Offsets | None = None
         """The end of a run of `Trigger.AvailableNow`."""
 
+    @SentenceFirst()
     def initialOffset(self) -> dict[str, Any]:
+        """Raises OptionError for options of batch queries: after an error of the constructor, Spark's own code would
+        raise another one, as it stops a reader that is not there."""
+        check_streaming(self._options)
         if self._extents is None:
             self._extents = resolve.batch_extents(self._options)
         resolve.check_loss(self._extents)
@@ -115,26 +122,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
+    @SentenceFirst()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        check_streaming(self._options)
         begins = offset_json.from_json(start)
-        states = resolve.stream_states(self._options)
+        fixed = self._target is not None
+        states = resolve.stream_states(self._options) if fixed else resolve.fresh_states(self._options)
         ends = self._ends(begins, states)
         if self._target is not None:
             for name, end in self._target.items():
-                if ends[name].created == end.created and ends[name].seq > end.seq:
+                if ends[name].created == end.created:
                     ends[name] = Offset(max(end.seq, begins[name].seq if name in begins else 0), end.created)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
         return offset_json.to_json(planner.advance(begins, ends, states, rows=rows, size=size))
 
+    @SentenceFirst()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         states = resolve.stream_states(self._options)
         return offset_json.to_json({name: Offset(planner.end_of(at), at.created) for name, at in states.items()})
 
+    @SentenceFirst()
     def prepareForTriggerAvailableNow(self) -> None:
-        states = resolve.stream_states(self._options)
+        check_streaming(self._options)
+        states = resolve.fresh_states(self._options)
         self._target = {name: Offset(planner.end_of(at), at.created) for name, at in states.items()}
 
+    @SentenceFirst()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = resolve.range_between(self._options, offset_json.from_json(start), offset_json.from_json(end))
         return [TaskPartition(task) for task in found]

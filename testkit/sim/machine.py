@@ -149,8 +149,9 @@ class SimPlatform:
         )
 
     def raft_config(self) -> RaftConfig:
-        """The usual configuration, or one with batches so small that a few entries do not fit into one."""
-        usual, batch = RaftConfig(), self._machine.batch
+        """The usual configuration, with leases also for few readers, and in some runs with batches so small that a few
+        entries do not fit into one."""
+        usual, batch = RaftConfig(lease_reads=2), self._machine.batch
         return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
 
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:

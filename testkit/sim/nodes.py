@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,7 @@ class Node:
         )
         if (place := cluster.places.get(name)) is not None:
             options.worker, options.server_tags = place, tags_of(place.machine, place.index)
+        options.server_tags = [*options.server_tags, *cluster.tags.get(name, "").split()]
         self.writer = InlineWriter(loop)
         server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
         server.budget = LoopBudget(Strides(), loop)
@@ -249,14 +250,16 @@ class Cluster:
         clustered: bool = True,
         expected: int = 0,
         workers: int = 0,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`workers`: so many on each machine of `names`, called A0, A1, ..."""
+        """`workers`: so many on each machine of `names`, called A0, A1, ...; `tags`: of some nodes, spaces between."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
         self.config = config
+        self.tags = tags or {}
         machines = list(names)
         self.places = {
             f"{machine}{index}": WorkerOptions(

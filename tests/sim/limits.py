@@ -21,6 +21,7 @@ FAST = RaftConfig(
     stall=0.15,
     lease=0.12,
     longest_lease=0.15,
+    lease_reads=2,
     clock_drift=0.2,
     transfer_timeout=0.2,
     offer_retry=0.2,

@@ -65,8 +65,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "lag": "lag",  # ours
     },
     "HEALTHZ": _same(
-        "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only", "safe-to-restart", "account", "stream",
-        "consumer", "details",
+        "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only", "leaf-remotes-connected", "safe-to-restart",
+        "account", "stream", "consumer", "details",
     ),
     "RAFTZ": {"account": "acc", "group": "group"},
     "IPQUEUESZ": {"all": "all", "filter": "queues"},
@@ -99,7 +99,7 @@ _LISTS = frozenset({("STATZ", "accounts"), ("HISTORY", "columns")})
 _BOOLEANS = frozenset({
     "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
-    "safe-to-restart", "details", "include_unused", "all", "cluster", "lag",
+    "leaf-remotes-connected", "safe-to-restart", "details", "include_unused", "all", "cluster", "lag",
 })  # fmt: skip
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}

@@ -6,8 +6,8 @@ election needs a voter of that majority, so until s + L nobody else leads, and w
 newest state. L is measured by the voters' clocks, from later than s; this leader's clock may run slower than theirs.
 With clocks that are wrong by at most a share e it uses the lease for L * (1 - e) / (1 + e) seconds (`use_of`).
 
-- Only leaders that are read from ask, at most twice per lease; a group that nobody reads at its leader is elected anew
-  without any wait.
+- Only leaders that are read from ask, at most twice per lease; a group that is hardly read at its leader is elected
+  anew without any wait.
 - All configurations that may be in force by the log must have a majority that promised, counted anew at each change;
   this node must be a voter in all of them. A peer that left and comes back has promised nothing.
 - Before TimeoutNow the leader gives its leases up, and says up to which number: its successor repeats that to the other
@@ -54,7 +54,11 @@ class Lease:
         self._number = self._released = 0
         self.asked: deque[tuple[int, int]] = deque(maxlen=_IN_FLIGHT)
         """(number, nanoseconds) of the newest requests."""
-        self._asked_at = self._read_at = -math.inf
+        self._asked_at = self._window = -math.inf
+        self._reads = 0
+        """Reads since `_window`, which is at most a lease ago."""
+        self._busy = False
+        """True when the window before had enough reads."""
         self.promised: dict[str, int] = {}
         """Peer -> when the newest request that it has granted was sent (nanoseconds)."""
 
@@ -66,24 +70,33 @@ class Lease:
 
     def end(self) -> None:
         """Forget all promises: this replica leads no more, or leads anew."""
-        self.until = self._asked_at = self._read_at = -math.inf
+        self.until = self._asked_at = self._window = -math.inf
+        self._reads, self._busy = 0, False
         self.promised.clear()
         self.asked.clear()
 
     def serves(self) -> bool:
         """Return True when what is applied here may be read now. Otherwise, or if the lease is about to end, ask for
-        one, provided that the last read is recent."""
+        one, provided that enough is read."""
         state = self._state
         if not (state.ready and state.engine.leading) or state.applied_index < state.engine.commit:
             return False
         if self.until == math.inf:
             return True
         now = self._now()
-        last, self._read_at = self._read_at, now
         use = self._use
-        if self.until - now < use / 2 and now - self._asked_at >= use / 2 and now - last < use:
+        if self._pays(now) and self.until - now < use / 2 and now - self._asked_at >= use / 2:
             self._ask(now)
         return now < self.until and state.node.health.keeps_time
+
+    def _pays(self, now: float) -> bool:
+        """Count a read. Return True when there are enough of them, in this window or the one before it."""
+        enough, age = self._state.config.lease_reads, now - self._window
+        if age >= self._use:
+            self._busy = self._reads >= enough and age < 2 * self._use
+            self._window, self._reads = now, 0
+        self._reads += 1
+        return self._busy or self._reads >= enough
 
     def _ask(self, now: float) -> None:
         state = self._state

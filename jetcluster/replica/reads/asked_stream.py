@@ -4,9 +4,11 @@ and a mirror's upstream (`replica.mirror_host`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from jetcluster.protocol.bus import Origin
+from jetcluster.mirror.ports import Pace
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.replica.reads.confirm import Read, confirmed_commit, tell
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.rules import STRONG, WEAK
@@ -36,6 +38,9 @@ class AskedStream(Protocol):
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         """True when a leader must confirm before a request of `origin` is answered."""
 
+    def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
+        """The number of requests, from the first one on, for which `confirms` is False. They have no headers."""
+
     async def confirmed(self) -> int | None:
         """The index that this replica must reach before such an answer; None when no leader says."""
 
@@ -53,6 +58,16 @@ class AskedStream(Protocol):
     def provable(self) -> bool:
         """True when a leader can be asked what is committed."""
 
+    looks: Pace | None
+    """For an upstream, the turns in which a replica asks for `heard` without a request, so that it knows its age."""
+
+    @property
+    def is_copied_whole(self) -> bool:
+        """True when all messages of the stream are to be here, so that their last sequence says how old this is."""
+
+    async def heard(self) -> int | None:
+        """As `confirmed`, also by the word of an upstream elsewhere that does not prove it: ages go by it."""
+
     def knows_all_told(self, origin: Origin) -> bool:
         """True when the commit index that this node knows has all that `origin` may have been told."""
 
@@ -67,6 +82,8 @@ class OwnStream:
     may_change = False
     is_another = False
     provable = True
+    looks: Pace | None = None
+    is_copied_whole = True
 
     def __init__(self, replica: ReplicaState, domain: str) -> None:
         self._replica = replica
@@ -103,8 +120,13 @@ class OwnStream:
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         return self._confirms_all or (origin.kind == "peer" and not self._confirms_none)
 
+    def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
+        return 0 if self.confirms(origin, b"") else len(messages)
+
     async def confirmed(self) -> int | None:
         return await confirmed_commit(self._replica.network, self._replica.group)
+
+    heard = confirmed
 
     def reached(self) -> int:
         return self._replica.group.applied_index

@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.origin import LastSequence
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
 from jetcluster.replica.replica_state import ReplicaState
@@ -101,6 +103,7 @@ class ReadWaits:
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 TOLD_METHOD = "stream.told"
+ORIGIN_METHOD = "stream.origin"
 MAX_SECONDS = 2.5
 """Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
@@ -109,12 +112,15 @@ PATIENCE_SECONDS = 0.25
 """A question for a leader may take so long before reads are answered that need no leader."""
 UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
+MAX_PROOFS = 64
+"""Answers of a leader that this replica may wait to reach."""
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _TOLD = struct.Struct("<QHH")
+_ORIGIN = struct.Struct("<Q?")
 _BLANK = b" "
 
 
@@ -164,6 +170,34 @@ async def _ask(network: Network, leader: str | None, method: str, gid: int) -> i
     except (MeshError, struct.error):
         return None
     return int(found)
+
+
+async def origin_last(replica: ReplicaState) -> LastSequence | None:
+    """The last sequence of a mirror's origin elsewhere, asked by the mirror's leader after this call began; None when
+    the origin does not say."""
+    network, group = replica.network, replica.group
+    if group.leader is None:
+        return None
+    try:
+        answer = await network.mesh.call(group.leader, ORIGIN_METHOD, _U32.pack(group.gid), ASK_SECONDS)
+        return LastSequence(*_ORIGIN.unpack(answer))
+    except (MeshError, struct.error):
+        return None
+
+
+async def answer_origin(links: Links) -> bytes:
+    """Answer the question of `origin_last` where the mirror's link is. Raises MeshError."""
+    answer: asyncio.Future[LastSequence | None] = asyncio.get_running_loop().create_future()
+
+    def told(found: LastSequence | None) -> None:
+        if not answer.done():
+            answer.set_result(found)
+
+    links.ask_origin(told)
+    found = await answer
+    if found is None:
+        raise MeshError("the origin does not say")
+    return _ORIGIN.pack(*found)
 
 
 async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Sequence[Read]) -> None:
@@ -222,15 +256,17 @@ class ReadConfirmations:
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
+        clock_drift: float = 0.0,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader."""
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
         self._tell = tell
+        self._clock_drift = clock_drift
         self.waits = ReadWaits(clock, timers)
         self._coming: list[Read] = []
         self._asked: list[Read] = []
@@ -239,8 +275,8 @@ class ReadConfirmations:
         """Reads that wait for a leader after one was asked in vain."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
-        self._proof: tuple[float, int] | None = None
-        """When a leader was asked that then answered, and its answer."""
+        self._proofs: deque[tuple[float, int]] = deque()
+        """When a leader was asked that then answered, and its answer, which this replica has not reached; both grow."""
         self._proven: float | None = None
         self._looked = 0.0
         """When those in `_unled` were last looked at."""
@@ -274,10 +310,37 @@ class ReadConfirmations:
 
     @property
     def proven_at(self) -> float | None:
-        """The time up to which this replica provably has all that was committed; None without a proof."""
-        if self._proof is not None and self._proof[1] <= self._reached():
-            self._proven, self._proof = self._proof[0], None
+        """The `uptime` up to which this replica provably has all that was committed; None without a proof."""
+        proofs, reached = self._proofs, self._reached()
+        while proofs and proofs[0][1] <= reached:
+            self._proven = proofs.popleft()[0]
         return self._proven
+
+    def since(self, began: float) -> float:
+        """Return the seconds since that `uptime`, at most: this node's clock may be slow within its bound, and counts
+        also while its machine is suspended."""
+        return (self._clock.uptime() - began) / (1 - self._clock_drift)
+
+    def look(self) -> None:
+        """Ask once, for a new proof, unless a question is in progress. Reads that come meanwhile wait for the next."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        me = self._task
+        began = self._clock.uptime()
+        wanted = await self._ask()
+        if self._task is me:
+            self._prove(began, wanted)
+            await self._run()
+
+    def _prove(self, began: float, wanted: int | None) -> None:
+        if wanted is None:
+            return
+        proofs = self._proofs
+        while proofs and (proofs[-1][1] >= wanted or len(proofs) >= MAX_PROOFS):
+            proofs.pop()  # the newest: an earlier one is reached first, or none ever is while the stream grows
+        proofs.append((began, wanted))
 
     def advanced(self) -> None:
         """Note that the replica has advanced."""
@@ -285,7 +348,8 @@ class ReadConfirmations:
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
-        self._proof = self._proven = None
+        self._proofs.clear()
+        self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
         if self._task is not None:
@@ -303,10 +367,9 @@ class ReadConfirmations:
         while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
             self._came.clear()
-            began = self._clock.monotonic()
+            began = self._clock.uptime()
             wanted = await self._patiently()
-            if wanted is not None:
-                self._proof = began, wanted
+            self._prove(began, wanted)
             if wanted is None:
                 await self._answer_unled(self._asked)
                 self._unled += self._asked

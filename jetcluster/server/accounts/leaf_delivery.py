@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.accounts.route import QueueRoute, Route
+from jetcluster.server.accounts.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import ORIGIN, LeafPeer, passes
 
@@ -50,14 +50,15 @@ def _choose(
     """Delivers a message to one member of this node, or returns the peer to send it to; links come last."""
     rng = router.rng
     local, remote = group.local, group.remote
-    start = int(rng.random() * (len(local) if link.spoke else group.weight))
-    if start >= len(local) and remote and not link.spoke:
+    here_first = link.spoke or group.name == SYSTEM_QUEUE
+    start = int(rng.random() * (len(local) if here_first else group.weight))
+    if start >= len(local) and remote and not here_first:
         return group.remote_at(start - len(local))
     for step in range(len(local)):
         if local[(start + step) % len(local)].take(shown, reply, headers, payload, link):
             return None
     if remote:
-        return remote[int(rng.random() * len(remote))][0]
+        return group.nearest(rng.random)
     others = [leaf for leaf, _ in group.leaves if passes(leaf, link, router.leaf_links)]
     return others[int(rng.random() * len(others))] if others else None
 

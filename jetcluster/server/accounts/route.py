@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from jetcluster.protocol.bus import BulkCallback, Callback
+from jetcluster.clock import Rng
+from jetcluster.protocol.bus import BulkCallback, Callback, Origin
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts.subscription import (
@@ -28,7 +29,7 @@ RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 """Clients may not use these as reply subjects."""
 
 SYSTEM_QUEUE = b"_sys_"
-"""The queue group of Direct Get responders: all members give the same answer, so a member of this node does."""
+"""The queue group of Direct Get responders: all members give the same answer, so the nearest one does."""
 
 _CLIENTS = (ClientSubscription, Passage)
 
@@ -64,6 +65,37 @@ class QueueRoute:
                 return peer
             point -= count
         raise AssertionError("point beyond the group's remote members")
+
+    def nearest(self, random: Callable[[], float], but: RemotePeer | None = None) -> RemotePeer | None:
+        """Returns the peer of a remote member other than `but`, None when there is none: of SYSTEM_QUEUE one of the
+        nearest. Distances are looked at now, as peers fall silent and change their tags without a new route."""
+        members = [member for member in self.remote if member[0] is not but]
+        if len(members) > 1 and self.name == SYSTEM_QUEUE:
+            least = min([peer.distance for peer, _ in members])
+            members = [member for member in members if member[0].distance == least]
+        if len(members) < 2:
+            return members[0][0] if members else None
+        point = random() * sum([count for _, count in members])
+        for peer, count in members:
+            point -= count
+            if point < 0:
+                return peer
+        return members[-1][0]
+
+
+def take_one(
+    members: Sequence[LocalSubscription],
+    rng: Rng,
+    subject: bytes,
+    reply: bytes,
+    headers: bytes,
+    payload: bytes,
+    origin: Origin,
+) -> bool:
+    """Delivers a message to one of the members, beginning with a random one; returns False if none took it."""
+    count = len(members)
+    start = int(rng.random() * count) if count > 1 else 0
+    return any(members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count))
 
 
 class Route:

@@ -21,7 +21,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.server.accounts import bulk
 from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
 from jetcluster.server.accounts.remote_peers import RemotePeers, ServerOrigin
-from jetcluster.server.accounts.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route
+from jetcluster.server.accounts.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route, take_one
 from jetcluster.server.accounts.subscription import (
     AnySubscription,
     ClientSubscription,
@@ -337,19 +337,24 @@ class Router:
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> object | None:
         """Chooses a member of a queue group: returns `_HERE` if a local one took the message, the peer to send it to,
-        or None. The first choice is random over all members, local and remote ones alike."""
+        or None. The first choice is random over all members, local and remote ones alike; of SYSTEM_QUEUE the nearest
+        member takes it."""
         local = group.local
         count = len(local)
-        start = int(self.rng.random() * group.weight) if group.weight > 1 else 0
-        if count and start >= count and group.name == SYSTEM_QUEUE:
-            start %= count
-        if start >= count and group.remote:
-            return group.remote_at(start - count)
-        for step in range(count):
-            if local[(start + step) % count].take(subject, reply, headers, payload, origin):
+        if group.name == SYSTEM_QUEUE:
+            if take_one(local, self.rng, subject, reply, headers, payload, origin):
                 return _HERE
-        if group.remote:
-            return group.remote_at(int(self.rng.random() * (group.weight - count)))
+            if group.remote:
+                return group.nearest(self.rng.random)
+        else:
+            start = int(self.rng.random() * group.weight) if group.weight > 1 else 0
+            if start >= count and group.remote:
+                return group.remote_at(start - count)
+            for step in range(count):
+                if local[(start + step) % count].take(subject, reply, headers, payload, origin):
+                    return _HERE
+            if group.remote:
+                return group.remote_at(int(self.rng.random() * (group.weight - count)))
         return group.leaves[int(self.rng.random() * len(group.leaves))][0] if group.leaves else None
 
     def backlog(self, subject: bytes) -> int:
@@ -477,7 +482,7 @@ class Router:
             leaves = {leaf: [] for leaf in route.leaves if not leaf.spoke and leaf.remote_cluster != came_from}
         for name in queues:
             group = route.group(name[len(FORWARDED) :] if handed_on else name)
-            if group is None or self._take_here(group, subject, reply, headers, payload, origin):
+            if group is None or take_one(group.shared, self.rng, subject, reply, headers, payload, origin):
                 continue
             behind = [leaf for leaf, _ in group.leaves if not leaf.spoke and leaf.remote_cluster != came_from]
             if behind:
@@ -485,9 +490,8 @@ class Router:
                 continue
             if handed_on:
                 continue
-            others = [other for other, _ in group.remote if other is not peer]
-            if others:
-                other = others[int(self.rng.random() * len(others))]
+            other = group.nearest(self.rng.random, but=peer)
+            if other is not None:
                 other.send_msg(self.account, subject, reply, [FORWARDED + name], headers, payload)
         for leaf, names in leaves.items():
             leaf.send_msg(self.account, subject, reply, names, headers, payload)
@@ -577,16 +581,6 @@ class Router:
                 callback(subject, reply, headers, payload, origin)
         else:
             self.deliver_from_peer(peer, subject, reply, [], headers, payload)
-
-    def _take_here(
-        self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
-    ) -> bool:
-        members = group.shared
-        count = len(members)
-        start = int(self.rng.random() * count) if count > 1 else 0
-        return any(
-            members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
-        )
 
 
 def _bare_length(messages: Sequence[Outgoing], place: int, count: int) -> int:

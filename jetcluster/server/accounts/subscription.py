@@ -13,7 +13,7 @@ from typing import cast
 
 from jetcluster import native
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Valve
-from jetcluster.protocol.interest import FORWARDED, RemotePeer
+from jetcluster.protocol.interest import FORWARDED, NEAR, RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server.accounts.told import Told
 
@@ -39,6 +39,7 @@ class LeafPeer(Origin):
     """Name of the cluster at the other end, or of its only node."""
 
     route_id: int | None = None
+    distance = NEAR
 
     @property
     def server_name(self) -> str:

@@ -24,7 +24,8 @@ log = logging.getLogger("jetcluster.server")
 LOOP_DELAY_SECONDS = 30.0
 """Pause before the next attempt after one that closed a loop of links."""
 PING_SECONDS = 10.0
-"""Longest `ping_interval` of a leaf link: a cut leaves no trace but silence, and mirrors wait for a new link."""
+"""Longest `ping_interval` of a leaf link without one of its own: a cut leaves no trace but silence, and mirrors wait
+for a new link."""
 ACK = b"$JS.ACK."
 
 
@@ -71,7 +72,11 @@ class LeafConnection(Connection, LeafPeer):
 
     @property
     def ping_interval(self) -> float:
-        return min(super().ping_interval, PING_SECONDS)
+        return self._leaf.options.ping_interval or min(super().ping_interval, PING_SECONDS)
+
+    @property
+    def ping_max(self) -> int:
+        return self._leaf.options.ping_max or super().ping_max
 
     @property
     def joined(self) -> bool:

@@ -1,7 +1,8 @@
 """`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
 are to be drawn, `--faults FAULT...` if these are to be there, and `--wider` for all there are (`nemesis.WIDE`);
-`--corpus` runs those that once failed."""
+`--corpus` runs those that once failed. `--replay-check N [--start N]` runs each seed twice, in two processes, and
+compares all that they did."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.sim.cluster import batch
+from tests.sim.cluster import batch, replay
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import shrink
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest scenario that fails as it does")
     parser.add_argument("--corpus", action="store_true", help="the seeds of corpus.toml")
+    parser.add_argument("--replay-check", type=int, metavar="COUNT", help="whether so many seeds replay to the byte")
     parser.add_argument("--start", type=int, help="the first one of --count; by the clock when it is not given")
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1, help="processes")
@@ -38,11 +40,13 @@ def main() -> int:
         return _replay(drawing.scenario(arguments.seed), trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:
         return _shrink(drawing.scenario(arguments.shrink))
+    start = arguments.start if arguments.start is not None else int(time.time()) * 1_000
+    if arguments.replay_check is not None:
+        return _check_replays(start, arguments.replay_check, arguments.workers)
     outcomes: Iterator[batch.Outcome]
     if arguments.corpus:
         outcomes = map(batch.run_one, batch.corpus())
     else:
-        start = arguments.start if arguments.start is not None else int(time.time()) * 1_000
         outcomes = batch.run_many(
             start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, drawing=drawing
         )
@@ -64,6 +68,15 @@ def _replay(scenario: Scenario, *, trace: bool, wire: bool) -> int:
     print(result.scenario)
     print(batch.Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts))
     return 1 if result.failure else 0
+
+
+def _check_replays(start: int, count: int, workers: int) -> int:
+    different = 0
+    for found in replay.check(start, count, workers=workers):
+        different += not found.same
+        print(found, flush=True)
+    print(f"{count} seeds from {start} on, each in two processes: {different} differ")
+    return 1 if different else 0
 
 
 def _shrink(scenario: Scenario) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
 
 ON_ITS_WAY = 1.0
@@ -190,6 +191,33 @@ class Registers:
         for revision, text in self._texts.get(key, {}).items():
             found = history.get(revision)
             require(found == text, f"{where}: {key}@{revision} is {found}, it was {text}")
+
+
+class Fresh:
+    """Reads of every strength from one stream of which nothing is removed, by the rules of `checkers.fresh`."""
+
+    def __init__(self) -> None:
+        self.acked: dict[int, str] = {}
+        """Texts by sequence."""
+        self.looks: list[fresh.Look] = []
+        self._sent: dict[str, float] = {}
+        self._acks: list[tuple[float, int]] = []
+
+    def send(self, text: str, at: float) -> None:
+        self._sent.setdefault(text, at)
+
+    def ack(self, seq: int, text: str, at: float) -> None:
+        known = self.acked.setdefault(seq, text)
+        require(known == text, f"{text} and {known} were both acknowledged as {seq}")
+        self._acks.append((at, seq))
+
+    def complete(self, contents: Mapping[int, fresh.FinalMessage]) -> None:
+        """`contents`: all that the stream has in the end."""
+        for seq, text in self.acked.items():
+            found = contents.get(seq)
+            require(found is not None and found.text == text, f"{seq} is {found}, {text} was acknowledged")
+        for look, kind, text in fresh.judged(self.looks, contents, self._sent, self._acks):
+            require(False, f"{kind}: {text}: {look}")
 
 
 class Deliveries:

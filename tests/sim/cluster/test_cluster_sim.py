@@ -1,8 +1,8 @@
-"""The simulation of complete nodes as a test: seeds that failed once, others, and that a seed is the same wherever it
+"""The simulation of complete nodes as a test: seeds that failed once, new ones, and that a seed is the same wherever it
 runs.
 
-They are the same at each run, so that nothing but a change makes this fail; `make sim` goes on with new ones. A seed
-that fails is printed with what replays it.
+The new seeds are drawn by the commit's hash: the same at each run of a commit, others for the next one, so that CI goes
+on looking. `make sim` goes on with more. A seed that fails is printed with what replays it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import gc
 import inspect
 import os
 import random
-import re
 import resource
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +23,8 @@ import pytest
 
 from jetcluster import native
 from testkit.sim import machine
-from tests.sim.cluster import batch
+from tests import rotation
+from tests.sim.cluster import batch, replay
 from tests.sim.cluster.run import run_seed
 
 pytestmark = pytest.mark.sim
@@ -45,8 +43,10 @@ READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (gc, ("get_stats", "get_count")),
 )
 """Functions whose results differ from one machine, process or moment to the next."""
-SEEDS = [range(start, start + 10) for start in range(0, 30, 10)]
-"""Seeds in blocks, so that all processors have some."""
+NEW = rotation.number_of_commit() % 100_000_000 * 100
+"""The first new seed of this commit."""
+SEEDS = [range(NEW + at, NEW + at + 10) for at in range(0, 40, 10)]
+"""The seeds of this commit in blocks, so that all processors have some."""
 PARTS = 4
 """Parts of the corpus, for the same reason."""
 
@@ -61,7 +61,7 @@ def test_the_corpus(part: int) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start} to {seeds.stop - 1}")
+@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"block {(seeds.start - NEW) // 10}")
 def test_seeds(seeds: range) -> None:
     totals, failures, done = batch.Totals(), [], 0
     for outcome in batch.run_many(seeds.start, len(seeds)):
@@ -74,26 +74,25 @@ def test_seeds(seeds: range) -> None:
     assert totals.seeds == len(seeds) and done > 100 * len(seeds)
 
 
-def digest_in_another_process(seed: int, hash_seed: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"of CPU, ([0-9a-f]{32})", done.stdout)
-    assert found is not None, done.stdout
-    return found.group(1)
-
-
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", REPLAYED)
 def test_a_seed_replays_to_the_byte(seed: int) -> None:
     here = run_seed(seed).digest
     assert run_seed(seed).digest == here, "a second run in the same process differs"
-    assert [digest_in_another_process(seed, hash_seed) for hash_seed in (0, 7)] == [here, here]
+    assert [replay.alone(seed, hash_seed) for hash_seed in (0, 7)] == [here, here]
     assert run_seed(seed + 1).digest != here
+
+
+@pytest.mark.timeout(600)
+def test_seeds_of_this_commit_replay_in_a_batch_and_alone() -> None:
+    found = list(replay.check(NEW, 2))
+    assert [one.seed for one in found] == [NEW, NEW + 1]
+    assert all(one.same for one in found), "\n".join(map(str, found))
+
+
+def test_a_seed_that_does_not_replay_is_told() -> None:
+    found = replay.Replay(7, "a" * 32, "b" * 32)
+    assert not found.same and "seed 7 DIFFERS" in str(found) and "--seed 7 --wire" in str(found)
 
 
 @pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.sizing import BEGIN, END, LABELS, THINGS, disk_bytes, put, tables
+from bench.marks import END, put
+from bench.sizing import BEGIN, LABELS, THINGS, disk_bytes, tables
 from tests.unit.bench.test_estimate import FIGURES
 
 TOP = Path(__file__).resolve().parents[3]
@@ -29,11 +30,11 @@ def test_tables_have_every_thing_and_every_example() -> None:
 
 
 def test_they_go_between_the_marks_of_the_page() -> None:
-    page = put(f"before\n{BEGIN}\nold\n{END}\nafter\n", "new")
+    page = put(f"before\n{BEGIN}\nold\n{END}\nafter\n", "new", BEGIN)
     assert page == f"before\n{BEGIN}\n\nnew\n{END}\nafter\n"
-    assert put(page, "newer").count("new") == 1
+    assert put(page, "newer", BEGIN).count("new") == 1
     with pytest.raises(ValueError, match="the page has no"):
-        put("before", "new")
+        put("before", "new", BEGIN)
     text = (TOP / "docs" / "sizing.md").read_text()
     assert text.index(BEGIN) < text.index("**memory of a node**") < text.index(END), "`make sizing` has not run"
 

@@ -97,6 +97,29 @@ def test_a_check_tells_what_keeps_a_server_from_starting(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
+    ("other", "code", "said"),
+    [
+        ("port: 4333\ndebug: true\n", 0, "configuration file other.conf can be reloaded"),
+        ("port: 4334\n", 3, "config reload not supported for Port: old=4333, new=4334"),
+        ("bogus: true\n", 1, 'other.conf:1:0: unknown field "bogus"'),
+        (None, 1, "open other.conf: no such file or directory"),
+    ],
+)
+def test_whether_a_file_can_be_reloaded(
+    other: str | None, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("c.conf").write_text("port: 4333\n")
+    if other is not None:
+        Path("other.conf").write_text(other)
+    assert main(["-t", "-c", "c.conf", "--test_reload", "other.conf"], "nats-server") == code
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1] == f"nats-server: {said}"
+    assert [("is valid" in line) for line in lines[:-1]] == [True] * (code == 0)
+
+
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("foo: 1\n", 'nats-server: c.conf:1:0: unknown field "foo"\n\n'),
@@ -124,6 +147,7 @@ def test_invalid_configurations_fail_the_check(
     [
         (["foo"], 'nats-server: unrecognized command: "foo"\n'),
         (["-t"], "nats-server: must specify [-c, --config] option to check configuration file syntax\n"),
+        (["--test_reload", "f"], "nats-server: --test_reload can only be used together with -t\n"),
         (["-c", "/nope/c.conf"], "nats-server: open /nope/c.conf: no such file or directory\n"),
         (["--routes", "nats://h:1"], "nats-server: solicited routes require cluster capabilities, e.g. --cluster\n"),
         (["-c", "/"], "nats-server: read /: is a directory\n"),

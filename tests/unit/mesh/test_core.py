@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import (
     MAX_DELIVER_BYTES,
     FrameError,
@@ -14,7 +16,7 @@ from jetcluster.mesh.frames import (
     frame,
 )
 from jetcluster.mesh.interest import MeshInterest
-from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.interest import AWAY, ELSEWHERE, NEAR, RemotePeer
 from testkit.raft_frames import encode_raft
 from testkit.sim.shared import MeshNetwork, VirtualLoop
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Heard, receive, trio
@@ -108,6 +110,37 @@ def test_messages_of_a_turn_arrive_in_order_and_outlive_one_that_a_taker_raises_
     assert board.messages == [(A, "ACC", b"%d" % number, b"r", [], b"", b"x") for number in (0, 2, 3)]
     assert (b.links[A].stats.in_msgs, b.traffic["ACC"].in_msgs, b.traffic["ACC"].in_bytes) == (4, 4, 4)
     assert b.counters.callback_errors == 1 and b.links[A].up
+
+
+def test_nodes_of_one_zone_are_near_and_a_silent_one_is_away() -> None:
+    time, _, (a, b, c), _ = trio()
+
+    def distances() -> tuple[int, int]:
+        time.advance(0.05)
+        return a.links[B].distance, a.links[C].distance
+
+    def tag(mesh: MeshCore, *tags: str) -> None:
+        mesh.update_me(replace(mesh.me, tags=tags))
+
+    assert distances() == (NEAR, NEAR)
+    a.set_zone_tag("zone:")
+    tag(b, "zone:eu")
+    assert distances() == (NEAR, NEAR), "this node has no zone"
+    tag(a, "ssd", "zone:eu")
+    assert distances() == (NEAR, ELSEWHERE), "a node that tells no zone is elsewhere"
+    tag(c, "zone:us", "ssd")
+    assert distances() == (NEAR, ELSEWHERE)
+    tag(c, "zone:us", "zone:eu")
+    assert distances() == (NEAR, NEAR)
+    a.set_silent(a.links[B], True)
+    assert distances() == (AWAY, NEAR)
+    a.set_silent(a.links[B], False)
+    tag(b, "zone:us")
+    assert distances() == (ELSEWHERE, NEAR)
+    a.set_zone_tag("")
+    assert distances() == (NEAR, NEAR)
+    a.links[B].congested = True
+    assert distances() == (AWAY, NEAR)
 
 
 def test_client_urls_follow_the_connected_peers() -> None:

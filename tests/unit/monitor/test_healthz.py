@@ -9,6 +9,7 @@ import pytest
 
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.restart_safety import Risk, Safety
+from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health
@@ -35,6 +36,25 @@ async def test_questions_about_what_does_not_exist(node: Any) -> None:
     assert health(node, stream="S") == Health(
         400, {"status": "error", "error": '"account" must not be empty when checking stream health'}
     )
+
+
+async def test_hubs_without_a_link_count_where_it_is_asked_for(node: Any) -> None:
+    remotes = [
+        LeafRemoteOptions(urls=["nats://u:secret@hub:7422", "tls://hub2"], account="A"),
+        LeafRemoteOptions(urls=["nats://c:1"], account="B"),
+        LeafRemoteOptions(urls=["nats://off:1"], account="C", disabled=True),
+    ]
+    link = SimpleNamespace(cid=1, remote=remotes[1])
+    state = SimpleNamespace(options=SimpleNamespace(remotes=remotes))
+    node.leafnodes = SimpleNamespace(links=[link], state=state)
+    text = 'leafnode remote for account "A" (urls=["nats://u:xxxxx@hub:7422" "tls://hub2"]) is not connected'
+    assert health(node).status == 200
+    assert health(node, leaf_remotes_connected="1") == Health(503, {"status": "unavailable", "error": text})
+    found = health(node, leaf_remotes_connected="1", details="1")
+    assert found.body["errors"] == [{"type": "CONN", "error": text}]
+    assert health(node, leaf_remotes_connected="1", js_server_only="1").status == 503
+    state.options.remotes = remotes[1:]
+    assert health(node, leaf_remotes_connected="1").status == 200
 
 
 async def test_no_meta_leader(server: Server) -> None:

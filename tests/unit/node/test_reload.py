@@ -232,6 +232,9 @@ async def test_tags_and_metadata_are_sent_to_others(tmp_path: Path) -> None:
         server.write(f"server_tags: [{too_many}]")
         assert server.node.reload("").startswith("server_tags: ")
         assert server.node.options.server_tags == ["b", "c", "d"]
+        assert server.node.jetstream.mesh.zone_tag == "zone:"
+        assert server.reload("zone_tag: 'AZ:'") == ["tags", "zone_tag = az:", "metadata"]
+        assert server.node.jetstream.mesh.zone_tag == "az:"
 
 
 async def test_leaf_remotes_come_and_go(tmp_path: Path) -> None:

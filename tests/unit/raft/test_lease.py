@@ -12,7 +12,7 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.lease import use_of
 from jetcluster.raft.node_state import LEASES_LEVEL
-from tests.unit.raft.loopback import Loopback, Untimely, frames, leased, led
+from tests.unit.raft.loopback import Loopback, Untimely, frames, leased, led, read_enough
 
 CONFIG = RaftConfig()
 USE = use_of(CONFIG)
@@ -61,13 +61,23 @@ def test_a_proof_asks_a_majority_also_under_a_lease() -> None:
     assert answers == [False]
 
 
-def test_a_group_that_nobody_reads_has_no_lease() -> None:
+def test_a_group_that_is_hardly_read_has_no_lease() -> None:
     net, leader = led(after=1.0)
     seen = frames(net, *LEASES)
     for _ in range(5):
-        assert not leader.reads_now()
+        for _ in range(CONFIG.lease_reads - 1):
+            assert not leader.reads_now()
         net.run(USE * 1.1)
     assert seen == [], "reads that are that rare would hold up an election for nothing"
+
+
+def test_reads_a_little_apart_keep_the_lease() -> None:
+    net, leader = leased()
+    answers: list[bool] = []
+    for _ in range(30):
+        net.run(USE / (CONFIG.lease_reads + 1))
+        answers.append(leader.reads_now())
+    assert all(answers)
 
 
 def test_a_lease_ends_by_the_leaders_clock_after_the_request_was_sent() -> None:
@@ -157,10 +167,7 @@ def test_a_late_timeout_now_frees_nobody_from_a_newer_promise() -> None:
     assert leader.transfer("B")
     net.run(CONFIG.transfer_timeout + 0.1)
     net.filter = None
-    leader.reads_now()
-    net.run(0.01)
-    leader.reads_now()
-    net.run(0.01)
+    read_enough(net, leader)
     assert leader.reads_now(), "the transfer has failed, and there is a new lease"
     net["B"].group().receiver.on_message("A", codec.TimeoutNow(leader.term))
     net["C"].group().receiver.on_message("B", codec.LeaseReleased(leader.term, 1))
@@ -207,9 +214,7 @@ def test_a_peer_of_an_older_version_is_not_asked() -> None:
     net["A"].node.peers.states["B"].level = LEASES_LEVEL - 1
     assert net["A"].node.peers.knows_leases("C")
     seen = frames(net, *LEASES)
-    for _ in range(2):
-        leader.reads_now()
-        net.run(0.01)
+    read_enough(net, leader)
     assert {target for source, target, _ in seen if source == "A"} == {"C"}
 
 
@@ -229,10 +234,7 @@ def test_a_change_of_voters_counts_the_promises_again() -> None:
         net[name].create(1, ("A", "B", "C"), promotes=False)
         leader.add_peer(name)
         net.run(0.5)
-    leader.reads_now()
-    net.run(0.01)
-    leader.reads_now()
-    net.run(0.01)
+    read_enough(net, leader)
     assert leader.reads_now()
     net.filter = lambda source, target, gid, frame: not gid or target not in "DE"
     leader.change_voters(("A", "D", "E"))
@@ -274,8 +276,5 @@ def test_reads_of_a_new_leader_wait_for_its_own_lease() -> None:
     net.run(0.1)
     new = net["B"].group()
     assert new.ready
-    assert not new.reads_now()
-    net.run(0.01)
-    new.reads_now()
-    net.run(0.01)
+    read_enough(net, new)
     assert new.reads_now()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.model import durations
 from jetcluster.replica.reads import confirm, demands
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
@@ -102,6 +103,21 @@ async def test_a_bound_of_the_age_asks_a_leader_only_when_the_last_proof_is_olde
 
 
 @virtual_time
+async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_for_a_sequence() -> None:
+    async with Cluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        await timed(cluster, follower, GET, b'{"last_by_subj":"s","consistency":"linearizable"}')
+        body = b'{"last_by_subj":"s","max_staleness":300000000,"min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, GET, body))
+        await asyncio.sleep(0.8)
+        await leader.publish(b"s", b"later")
+        head, payload, _ = await waiting
+        assert payload == b"later"
+        age = durations.parse(fields(head)["Nats-Staleness"].encode())
+        assert age is not None and age < 300_000_000, "no older than was asked for"
+
+
+@virtual_time
 async def test_the_leaders_own_subject() -> None:
     async with Cluster("ABCD") as cluster:
         leader, _, _ = await stream(cluster)
@@ -150,6 +166,28 @@ async def test_a_mirror_keeps_wishes_for_its_upstream() -> None:
             head, payload, seconds = await timed(cluster, reader, up + b".up", body)
             assert head.startswith(b"NATS/1.0 " + status) and fields(head)["Nats-Applied-Sequence"] == "5", (body, head)
             assert seconds < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
+    """In the same cluster, and although nobody had asked for an age."""
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        home = cluster.leader("UP")
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        await asyncio.sleep(3.0)
+        cluster.crash(home.name)
+        await asyncio.sleep(1.0)
+        up = b"$JS.API.DIRECT.GET.UP.up"
+        for reader in readers:
+            wanted = b'{"max_staleness":60000000000,"read_info":true}'
+            head, payload, seconds = await timed(cluster, reader, up, wanted)
+            assert payload == b"4" and seconds < 0.01
+            assert fields(head)["Nats-Staleness"] != "unknown"
+            head, _, seconds = await timed(cluster, reader, up, b'{"max_staleness":900000000}')
+            assert head.startswith(b"NATS/1.0 503 No Leader") and seconds < confirm.MAX_SECONDS + 0.1
 
 
 @virtual_time

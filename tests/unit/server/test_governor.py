@@ -16,10 +16,12 @@ from jetcluster.server.fairness import (
     CROWD_SIZE,
     FLOOD_SECONDS,
     HEAVY_READ,
+    LOOK_SECONDS,
     MAX_QUANTUM,
     MIN_QUANTUM,
     STRANGER_SECONDS,
     TURNS_PER_HEAVY,
+    Crowd,
     Governor,
 )
 from testkit.server_rig import FakePeer, FakeTransport, Peer, ServerRig
@@ -430,6 +432,17 @@ def crowded_bench() -> ServerRig:
     rig = ServerRig()
     rig.server.crowd.watch = DescriptorWatch(lambda: 200, lambda: 10)
     return rig
+
+
+def test_what_is_left_is_looked_for_twice_a_second() -> None:
+    clock, lowest = SteppedTime(), [10]
+    crowd = Crowd(clock, DescriptorWatch(lambda: 200, lambda: lowest[0]))
+    assert crowd.trouble() == ""
+    lowest[0] = 190
+    clock.now += LOOK_SECONDS / 2
+    assert crowd.trouble() == ""
+    clock.now += LOOK_SECONDS / 2
+    assert crowd.trouble() == "190 of 200 file descriptors are in use"
 
 
 def test_who_comes_when_descriptors_are_short_is_refused_with_an_error(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
-from jetcluster.protocol.interest import FORWARDED
+from jetcluster.protocol.interest import ELSEWHERE, FORWARDED
 from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf, deliver_mapped
 from jetcluster.server.accounts.subscription import ORIGIN, is_marked, passes, take_origin
 from testkit.server_rig import FakeLeaf, FakePeer, ServerRig
@@ -38,6 +38,24 @@ def test_at_the_spoke_s_end_other_nodes_have_their_own_links() -> None:
     rig.router.peers.set_interest(node, b"s", b"q", 1)
     deliver_from_leaf(rig.router, link, b"s", b"s", b"", [b"q"], b"", b"x")
     assert node.sent == [("$G", b"s", b"", [FORWARDED + b"q"], b"", b"x")], "for a queue without a member here"
+
+
+def test_a_read_of_the_link_is_answered_here_then_by_the_nearest_node() -> None:
+    subject = b"$JS.API.DIRECT.GET.S"
+    rig, link, near = linked(spoke=False)
+    far = FakePeer("n3")
+    far.distance = ELSEWHERE
+    for node in (near, far):
+        rig.router.peers.set_interest(node, subject, b"_sys_", 1)
+    got: list[bytes] = []
+    responder = rig.router.subscribe(subject, lambda s, r, h, p, o: got.append(p), b"_sys_")
+    for _ in range(30):
+        deliver_from_leaf(rig.router, link, subject, subject, b"r", [b"_sys_"], b"", b"x")
+    assert (len(got), len(near.sent), len(far.sent)) == (30, 0, 0)
+    rig.router.unsubscribe(responder)
+    for _ in range(30):
+        deliver_from_leaf(rig.router, link, subject, subject, b"r", [b"_sys_"], b"", b"x")
+    assert (len(got), len(near.sent), len(far.sent)) == (30, 30, 0)
 
 
 def test_of_several_links_the_hub_s_ends_get_it_but_not_those_of_the_cluster_that_has_it() -> None:

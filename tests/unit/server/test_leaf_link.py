@@ -443,6 +443,15 @@ async def test_a_link_that_ends_does_not_disturb_what_is_being_sent() -> None:
     assert other.link.joined
 
 
+async def test_links_have_an_interval_and_a_number_of_pings_of_their_own() -> None:
+    leaf_rig = LeafRig(ping_interval=120.0, ping_max=2, leafnodes=LeafOptions(ping_interval=2.0, ping_max=1))
+    end = leaf_rig.leaf()
+    leaf_rig.rig.time.advance(2.5)
+    assert b"PING" in end.read()
+    leaf_rig.rig.time.advance(2.5)
+    assert leaf_rig.leafnodes.links == [] and end.link.close_reason == "Stale Connection"
+
+
 async def test_a_link_whose_other_end_is_silent_does_not_stand_for_long() -> None:
     """A cut leaves no trace but silence: with the interval of clients it would be listed for six minutes."""
     leaf_rig = LeafRig(ping_interval=120.0, ping_max=2)

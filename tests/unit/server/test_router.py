@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from jetcluster.protocol.bus import Origin, Outgoing
-from jetcluster.protocol.interest import FORWARDED
+from jetcluster.protocol.interest import AWAY, ELSEWHERE, FORWARDED, NEAR
 from testkit.server_rig import FakePeer, ServerRig
 
 Got = list[tuple[bytes, bytes, bytes, bytes, str]]
@@ -136,6 +136,55 @@ def test_system_queue_prefers_this_node(rig: ServerRig) -> None:
     rig.router.unsubscribe(responder)
     client.send(b"PUB $JS.API.DIRECT.GET.S _INBOX.1 0", b"")
     assert remote.sent == [("$G", b"$JS.API.DIRECT.GET.S", b"_INBOX.1", [b"_sys_"], b"", b"")]
+
+
+def asked(rig: ServerRig, peers: list[FakePeer], subject: bytes, times: int = 300) -> list[int]:
+    """How often each peer is asked, of so many times."""
+    before = [len(peer.sent) for peer in peers]
+    for _ in range(times):
+        assert rig.router.publish(subject) == 1
+    return [len(peer.sent) - count for peer, count in zip(peers, before, strict=True)]
+
+
+def test_the_nearest_member_of_the_system_queue_is_asked(rig: ServerRig) -> None:
+    subject, router = b"$JS.API.DIRECT.GET.S", rig.router
+    peers = [FakePeer(name) for name in "pqrs"]
+    for peer in peers:
+        peer.distance = ELSEWHERE
+        router.peers.set_interest(peer, subject, b"_sys_", 1)
+    assert min(asked(rig, peers, subject)) > 40, "as good as each other"
+    peers[0].distance = peers[1].distance = NEAR
+    near, also, *far = asked(rig, peers, subject)
+    assert far == [0, 0] and min(near, also) > 100
+    router.peers.set_interest(peers[0], subject, b"_sys_", 5)
+    near, also, *far = asked(rig, peers, subject, 600)
+    assert far == [0, 0] and near > 3 * also > 0, "by the number of members"
+    peers[0].distance = AWAY
+    assert asked(rig, peers, subject) == [0, 300, 0, 0], "one that does not answer now is not asked"
+    router.peers.drop_peer(peers[1])
+    assert asked(rig, peers, subject)[:2] == [0, 0], "one that is gone neither: elsewhere is better than nobody"
+    for peer in peers:
+        peer.distance = AWAY
+    assert sum(asked(rig, peers, subject)) == 300, "better than no answer"
+
+
+def test_other_queue_groups_are_spread_over_all_zones(rig: ServerRig) -> None:
+    peers = [FakePeer("p"), FakePeer("q")]
+    peers[1].distance = ELSEWHERE
+    for peer in peers:
+        rig.router.peers.set_interest(peer, b"work", b"workers", 1)
+    assert min(asked(rig, peers, b"work")) > 100
+
+
+def test_a_read_whose_member_has_left_is_handed_to_the_nearest_other_one(rig: ServerRig) -> None:
+    subject, peers = b"$JS.API.DIRECT.GET.S", [FakePeer(name) for name in "pqr"]
+    for peer, distance in zip(peers, (NEAR, ELSEWHERE, NEAR), strict=True):
+        peer.distance = distance
+        rig.router.peers.set_interest(peer, subject, b"_sys_", 1)
+    for _ in range(20):
+        rig.router.deliver_from_peer(peers[0], subject, b"r", [b"_sys_"], b"", b"")
+    assert [len(peer.sent) for peer in peers] == [0, 0, 20]
+    assert peers[2].sent[0][3] == [FORWARDED + b"_sys_"]
 
 
 def test_the_only_member_of_the_system_queue_here_is_called_directly(rig: ServerRig) -> None:

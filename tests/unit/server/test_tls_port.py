@@ -42,6 +42,14 @@ async def test_who_comes_in_and_as_whom(certificates: Certificates, tmp_path: Pa
     assert found == {case.name: case.outcome for case in CASES}
 
 
+async def test_an_optional_certificate_may_be_missing_but_not_wrong(certificates: Certificates, tmp_path: Path) -> None:
+    shown = {"": IN, "plain": IN, "other": NO_TLS, "expired": NO_TLS}
+    cases = [Case(f"optional {name}", tls="verify: optional", certificate=name) for name in shown]
+    (tmp_path / "server.conf").write_text(certificates.config(cases[0]))
+    async with configured(tmp_path / "server.conf") as (server, _):
+        assert [await outcome(server.port, case, certificates) for case in cases] == list(shown.values())
+
+
 def test_ways_to_begin_on_uvloop(certificates: Certificates, tmp_path: Path) -> None:
     """The loop of a real server watches sockets in its own way."""
     cases = [case for case in CASES if case.first or case.plain or "handshake_first" in case.tls or "allow" in case.top]

@@ -58,6 +58,8 @@ class StreamPeer(Peer):
         self.streams = streams or {}
         self.addressable = addressable
         self.silent_info = False
+        self.unproven = 0
+        """Requests for a proof of freshness that are refused, as if no leader could be asked."""
         self.gets = 0
         self.leader_asked = 0
         super().__init__(self._reply, {"go": "python3.11" if ours else "go1.26", "server_name": "n1"})
@@ -84,6 +86,15 @@ class StreamPeer(Peer):
         self.gets += 1
         if store is None:
             yield hmsg(reply, b"NATS/1.0 503\r\n\r\n")
+            return
+        wanted = json.loads(payload)
+        if self.ours and wanted.get("min_last_seq", 0) > store.last_seq:
+            applied = b"Nats-Applied-Sequence: %d\r\nNats-Answered-By: n1\r\n" % store.last_seq
+            yield hmsg(reply, b"NATS/1.0 503 Min Last Sequence\r\n%b\r\n" % applied)
+            return
+        if self.unproven and ("consistency" in wanted or "max_staleness" in wanted):
+            self.unproven -= 1
+            yield hmsg(reply, b"NATS/1.0 503 No Leader\r\n\r\n")
             return
         answer = DirectGet(self.streams.get(id(store), "S"), store, "n1").answer(payload, headers)
         frames = list(answer) if isinstance(answer, tuple) else answer.take(1 << 30)

@@ -92,6 +92,17 @@ def test_a_replica_that_lags_is_not_the_end(ours: bool) -> None:
         assert read() == list(range(1, 11)), "the test would not notice a missing proof"
 
 
+def test_a_replica_that_lags_is_told_what_to_wait_for() -> None:
+    """Not the end of the range: a replica that is far behind is read as far as it has come."""
+    rows = numbered(30)
+    leader = store_of(rows, gaps=range(11, 14))
+    with StreamPeer(leader, [store_of(rows[:10]), store_of(rows[:10]), store_of(rows[:12]), leader]) as peer:
+        one = fetch_of(options_for(peer), 1, 31)
+        assert seqs(one) == [*range(1, 11), *range(14, 31)] and one.retries == 2
+        asked = [json.loads(payload) for subject, _, _, payload in peer.published if b"DIRECT" in subject]
+    assert [(one["seq"], one.get("min_last_seq")) for one in asked] == [(1, None), (11, None), (11, 14), (11, 14)]
+
+
 def test_a_replica_that_goes_on_lagging_is_an_error_that_says_so() -> None:
     rows = numbered(30)
     with StreamPeer(store_of(rows), [store_of(rows[:10])]) as peer:

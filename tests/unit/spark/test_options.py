@@ -44,7 +44,13 @@ def test_values() -> None:
     assert "headers" not in found.names and found.server.api_prefix == "$JS.hub.API."
     assert options(startingOffsets="latest").starting == LATEST
     assert options(startingOffsets='{"ORDERS": -2}').starting == {"ORDERS": EARLIEST}
+    fresh = options(minLastSeq="7", maxStaleness="500ms", consistent="true", cutTimeout="1m")
+    assert (fresh.min_last, fresh.max_staleness) == ({"ORDERS": 7}, 500_000_000)
+    assert fresh.consistent and fresh.cut_timeout == 60.0
+    assert options(maxStaleness="0s").max_staleness == 0 and options().max_staleness is None
     both = source_options({"servers": "a", "subscribe": "A,B,A"})
+    some = source_options({"servers": "a", "subscribe": "A,B", "minLastSeq": '{"B": 9}'})
+    assert some.min_last == {"B": 9}
     assert both.streams == ("A", "B")
     secret = options(user="u", passwordFile="/run/secret", tlsCa="/ca.pem").server.credentials
     assert (secret.user, secret.password_file, secret.wants_tls) == ("u", "/run/secret", True)
@@ -81,6 +87,12 @@ def test_values() -> None:
         ({"mode": "first"}, "mode is one of scan, last"),
         ({"mode": "last", "startingOffsets": "1"}, "means nothing there"),
         ({"columns": "headers", "includeHeaders": "false"}, "includeHeaders=false"),
+        ({"minLastSeq": "0"}, "a sequence, or JSON"),
+        ({"minLastSeq": '{"ORDERS": "x"}'}, "a sequence, or JSON"),
+        ({"minLastSeq": '{"OTHER": 1}'}, "minLastSeq names OTHER, which is not read"),
+        ({"maxStaleness": "young"}, "a duration"),
+        ({"consistent": "true", "endingOffsets": "latest"}, "endingOffsets goes without it"),
+        ({"consistent": "true", "asOfTime": "0"}, "asOfTime goes without it"),
     ],
 )
 def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
@@ -90,7 +102,7 @@ def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
 
 def test_several_streams_need_places_of_their_own() -> None:
     several = {"servers": "a", "subscribe": "A,B"}
-    for given in ({"startingOffsets": "5"}, {"asOfSeq": "5"}, {"readPreference": "mirror:M"}):
+    for given in ({"startingOffsets": "5"}, {"asOfSeq": "5"}, {"readPreference": "mirror:M"}, {"minLastSeq": "5"}):
         with pytest.raises(OptionError, match="one stream"):
             source_options(several | given)
 
@@ -108,3 +120,10 @@ def test_what_a_streaming_query_cannot_do(given: dict[str, str]) -> None:
     check_streaming(options())
     with pytest.raises(OptionError, match="batch queries"):
         check_streaming(options(**given))
+
+
+def test_a_micro_batch_with_a_limit_ends_anywhere() -> None:
+    check_streaming(options(consistent="true"))
+    for limit in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        with pytest.raises(OptionError, match="go without it"):
+            check_streaming(options(consistent="true", **{limit: "5"}))

@@ -71,3 +71,13 @@ def test_without_a_share_nothing_is_left_out() -> None:
     item = Item("t/test_x.py::test", True, False)
     leave_out(cast("list[pytest.Item]", [item]), {})
     assert item.skipped == ""
+
+
+def test_the_number_of_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one for each commit, and the same at each run."""
+    numbers = []
+    for commit in ("c0ffee", "c0ffef", "", "c0ffee"):
+        monkeypatch.setattr(rotation, "_commit", lambda commit=commit: commit)
+        numbers.append(rotation.number_of_commit())
+    assert len(set(numbers)) == 3 and numbers[0] == numbers[3]
+    assert all(0 <= number < 1 << 64 for number in numbers)

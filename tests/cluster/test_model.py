@@ -1,0 +1,44 @@
+"""Random single-threaded histories get from a server, and from a cluster, what the model of JetStream says."""
+
+from __future__ import annotations
+
+import pytest
+
+from testkit.harness import ProcessCluster
+from tests.model.history import Writer
+from tests.model.player import Differs
+from tests.model.processes import LENIENT, Wire, explained, play, rules_of
+
+pytestmark = pytest.mark.cluster
+
+PATIENT = 5
+"""Histories with limits of a second; their waits are long."""
+
+
+async def hold(cluster: ProcessCluster, seeds: range, *, timed: bool) -> None:
+    rules = rules_of(cluster.server, len(cluster.nodes))
+    async with await cluster[0].connect() as client:
+        wire = Wire(client)
+        asked = disturbed = 0
+        for seed in seeds:
+            history = Writer(seed, timed=timed, replicas=len(cluster.nodes)).history(60)
+            try:
+                player = await play(wire, rules, history)
+            except Differs as error:
+                raise AssertionError(f"seed {seed}: {await explained(wire, rules, history, error)}") from None
+            asked += player.asked
+            disturbed += player.disturbed
+        assert disturbed < len(seeds) / 2, f"of {len(seeds)} histories {disturbed} were too slow to tell"
+        assert asked > 20 * len(seeds)
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["still", "timed"])
+async def test_one_server_answers_as_the_model(server: str, timed: bool) -> None:
+    config = LENIENT if server == "nats-server" else ""
+    async with ProcessCluster(1, server, config=config) as cluster:
+        await hold(cluster, range(1000, 1000 + PATIENT) if timed else range(1, 21), timed=timed)
+
+
+@pytest.mark.ours("a nats-server's stream of three stands still after a refused Nats-Expected-Last-Msg-Id")
+async def test_a_cluster_answers_as_the_model(shared: ProcessCluster) -> None:
+    await hold(shared, range(2000, 2008), timed=False)

@@ -1,0 +1,117 @@
+"""What a request is answered with, as far as it can be known, and how an answer that came is held against it.
+
+An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
+all, `Text` the beginning of a text, and a `Stamp` a time that is learned when it is first seen and must stay so.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+ZERO_TIME = "0001-01-01T00:00:00Z"
+
+
+class Free:
+    """A value that no model knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __deepcopy__(self, memo: object) -> Free:
+        return self
+
+
+ANY = Free("ANY")
+MAYBE = Free("MAYBE")
+
+
+class Text(NamedTuple):
+    """A text that begins so."""
+
+    beginning: str
+
+
+class Stamp:
+    """A time of the server's, in nanoseconds since 1970."""
+
+    def __init__(self) -> None:
+        self.ns: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Stamp({self.ns})"
+
+    def is_(self, text: object, learned: dict[Stamp, int]) -> bool:
+        """Whether it may be this time; where it was not known, it is `learned`."""
+        try:
+            ns = text if isinstance(text, int) else nanoseconds(str(text))
+        except ValueError:
+            return False
+        return (self.ns if self.ns is not None else learned.setdefault(self, ns)) == ns
+
+
+def nanoseconds(text: str) -> int:
+    """Of RFC 3339 in UTC, without trailing zeros. Raises ValueError."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{0,8}[1-9]))?Z", text)
+    if found is None:
+        raise ValueError(f"no time in UTC: {text!r}")
+    whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    return int(whole.timestamp()) * 10**9 + int(f"{found[2] or '':0<9}")
+
+
+def rfc3339(ns: int) -> str:
+    whole = datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{ns % 10**9:09d}".rstrip("0").rstrip(".")
+    return f"{whole}{fraction}Z"
+
+
+class Answer(NamedTuple):
+    """One message to whoever asked."""
+
+    status: Any = ""
+    """Of the header line: "404 Message Not Found"; "" when there is none."""
+    headers: Any = ()
+    """Pairs of key and value, in order."""
+    data: Any = b""
+    """Bytes, or the value of JSON."""
+    subject: Any = ""
+    """"": the one that was asked for the answer."""
+    reply: Any = ""
+    """The parts of an ack subject, or ""."""
+
+
+def compared(wanted: Any, found: Any) -> list[str]:
+    """What is not as it should be, each as "place: what". Stamps learn their times where nothing is."""
+    learned: dict[Stamp, int] = {}
+    told = _differences(wanted, found, "", learned)
+    if not told:
+        for stamp, ns in learned.items():
+            stamp.ns = ns
+    return told
+
+
+def _differences(wanted: Any, found: Any, at: str, learned: dict[Stamp, int]) -> list[str]:
+    if wanted is ANY or wanted is MAYBE:
+        return []
+    if isinstance(wanted, Stamp):
+        return [] if wanted.is_(found, learned) else [f"{at}: {found!r} for {wanted}"]
+    if isinstance(wanted, Text):
+        return [] if str(found).startswith(wanted.beginning) else [f"{at}: {found!r} does not begin with {wanted}"]
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        told = [f"{at}.{key}: missing" for key in wanted if key not in found and wanted[key] is not MAYBE]
+        told += [f"{at}.{key}: not expected: {found[key]!r}" for key in found if key not in wanted]
+        for key in wanted:
+            if key in found:
+                told += _differences(wanted[key], found[key], f"{at}.{key}", learned)
+        return told
+    if isinstance(wanted, list | tuple) and isinstance(found, list | tuple):
+        if len(wanted) != len(found):
+            return [f"{at}: {len(found)} for {len(wanted)}: {list(found)!r} for {list(wanted)!r}"]
+        pairs = enumerate(zip(wanted, found, strict=True))
+        return [text for n, pair in pairs for text in _differences(*pair, f"{at}[{n}]", learned)]
+    same = wanted == found and type(wanted) is type(found)
+    return [] if same else [f"{at}: {found!r} for {wanted!r}"]

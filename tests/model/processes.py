@@ -1,0 +1,105 @@
+"""Histories against a running server, over its wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from testkit.client import Client, Msg
+from tests.model.answers import Answer
+from tests.model.history import Step
+from tests.model.player import Differs, Disturbed, Player, shrink
+from tests.model.rules import CLUSTERED, OURS, PEER, Rules
+from tests.model.stream import Headers
+
+LENIENT = "jetstream { strict: false }"
+"""Configuration with which nats-server passes over unknown keys, as this server does."""
+PATIENCE = 4.0
+
+
+class Wire:
+    """A connection of the model's player."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.number = 0
+        self.found: list[Answer] = []
+        self.came = asyncio.Event()
+        self.inbox = f"{client.inbox.decode()}m"
+        client.subscribe(f"{self.inbox}.*", self._take)
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def _take(self, msg: Msg) -> None:
+        inbox = f"{self.inbox}.{self.number}"
+        subject = msg.subject.decode()
+        if subject.startswith(self.inbox) and subject != inbox:
+            return  # of an earlier history
+        status, headers = decoded(msg.header)
+        self.found.append(Answer(status, headers, msg.data, "" if subject == inbox else subject, ""))
+        self.came.set()
+
+    async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
+        self.number += 1
+        self.found = []
+        self.client.publish(subject, body, f"{self.inbox}.{self.number}".encode(), dict(headers) or None)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while len(self.found) < wanted:
+                    self.came.clear()
+                    await self.came.wait()
+        except TimeoutError:
+            pass
+        await self.client.flush()
+        return self.found
+
+
+def decoded(raw: bytes) -> tuple[str, Headers]:
+    first, *lines = raw.decode().split("\r\n")
+    pairs = (line.partition(":") for line in lines if line)
+    return first.removeprefix("NATS/1.0").strip(), tuple((key, value.strip()) for key, _, value in pairs)
+
+
+async def without_streams(client: Client) -> None:
+    for name in (await client.api("STREAM.NAMES"))["streams"] or []:
+        await client.api(f"STREAM.DELETE.{name}")
+
+
+def rules_of(server: str, size: int) -> Rules:
+    """Of so many servers of a kind."""
+    if server == "nats-server":
+        return PEER
+    return OURS if size == 1 else CLUSTERED
+
+
+async def play(wire: Wire, rules: Rules, history: Sequence[Step]) -> Player:
+    """Raises Differs; a history that is disturbed ends early."""
+    await without_streams(wire.client)
+    await wire.sleep(rules.rest)
+    player = Player(wire, rules)
+    try:
+        await player.play(history)
+    except Disturbed:
+        player.disturbed = True
+    return player
+
+
+async def explained(wire: Wire, rules: Rules, history: Sequence[Step], error: Differs) -> str:
+    """The difference, and as short a history as shows it."""
+
+    async def fails(some: Sequence[Step]) -> bool:
+        try:
+            await play(wire, rules, some)
+        except Differs as error:
+            found.append(str(error))
+            return True
+        return False
+
+    found = [f"{error} (not again)"]
+    short = await shrink(history[: error.at + 1], fails, 80)
+    return found[-1] + "\n" + "\n".join(f"    {step}" for step in short)

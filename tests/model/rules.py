@@ -1,0 +1,55 @@
+"""Where servers differ from each other, and none is wrong: each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(slots=True, frozen=True)
+class Rules:
+    """Those of this server; `PEER` has those of a single nats-server."""
+
+    auto_allow_direct: bool = True
+    """`max_msgs_per_subject` turns `allow_direct` on, as one specification wants it (docs/compatibility.md)."""
+    created_again: bool = True
+    """A CREATE of what is there says that it was created; in a cluster it does not."""
+    headers_of_messages: bool = True
+    """MSG.GET shows headers as an object besides `hdrs`, as the specification has them."""
+    empty_lists: bool = True
+    """A list without an element is a list; nats-server says null for names of streams."""
+    stream_first: bool = True
+    """Whether there is such a stream is looked at before what the request says; a single nats-server does it after."""
+    duplicates_first: bool = True
+    """A message that is known is a duplicate whatever else it expects; a single nats-server looks at expectations
+    first, a clustered one at duplicates."""
+    up_to_time_included: bool = True
+    """A message stored at the nanosecond of `up_to_time` is part of the answer."""
+
+    behind_the_end: bool = True
+    """`up_to_seq` behind the last sequence is as good as the last; nats-server's file streams find nothing then, and
+    its memory streams repeat the number."""
+    listed_versions: bool = True
+    """STREAM.LIST has the whole metadata; nats-server leaves out what it added itself."""
+    holes_in_nothing: bool = False
+    """nats-server's empty file streams say that sequence 0 is deleted."""
+    first_of_one: bool = False
+    """A stream that shall begin at 1 says so before its first message, as does one that was purged."""
+    first_seq_stays: bool = True
+    """An update does not change the `first_seq` that is shown; at nats-server it shows another one, without effect."""
+    nothing_to_delete: bool = False
+    """MSG.DELETE of what is gone has one of two errors in nats-server's file streams: 10057 where the sequence is below
+    the first block of messages, else 10043."""
+    bare_counted: bool = True
+    """Messages sent without headers are counted in what the end of a Direct Get says is left."""
+    rest: float = 0.0
+    """Seconds after a STREAM.DELETE until the name is free: nats-server's next file stream may find the old one's data,
+    or fail (10049)."""
+
+
+OURS = Rules()
+CLUSTERED = replace(OURS, created_again=False)
+PEER = Rules(
+    auto_allow_direct=False, headers_of_messages=False, empty_lists=False, stream_first=False, duplicates_first=False,
+    up_to_time_included=False, behind_the_end=False, listed_versions=False, holes_in_nothing=True, first_of_one=True,
+    first_seq_stays=False, nothing_to_delete=True, bare_counted=False, rest=0.1,
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""The model: `ask` is one request, `wait` is time that passes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tests.model import publishing, reading
+from tests.model.answers import ANY, Answer
+from tests.model.api import PREFIX, StreamApi
+from tests.model.errors import Refused
+from tests.model.rules import OURS, Rules
+from tests.model.stream import Headers, Stream
+from tests.model.subjects import matches
+
+API = "$JS.API."
+DIRECT = "$JS.API.DIRECT.GET."
+NO_RESPONDERS = [Answer("503", ANY, b"")]
+
+
+class Server:
+    def __init__(self, rules: Rules = OURS) -> None:
+        self.rules = rules
+        self.streams: dict[str, Stream] = {}
+
+    def branch(self) -> Server:
+        return copy.deepcopy(self)
+
+    def pass_time(self, now: float) -> None:
+        for stream in self.streams.values():
+            stream.pass_time(now)
+
+    def deadlines(self) -> list[float]:
+        return [moment for stream in self.streams.values() for moment in stream.deadlines()]
+
+    def ask(self, subject: str, headers: Headers, body: bytes, now: float) -> list[Answer]:
+        """Raises reading.Unknown."""
+        self.pass_time(now)
+        if subject.startswith(DIRECT):
+            return self._direct(subject.removeprefix(DIRECT), body)
+        if subject.startswith(API):
+            return [Answer(data=self._api(subject.removeprefix(API), body))]
+        return self._publish(subject, headers, body, now)
+
+    def _direct(self, rest: str, body: bytes) -> list[Answer]:
+        name, dot, subject = rest.partition(".")
+        stream = self.streams.get(name)
+        if stream is None or not stream.config["allow_direct"]:
+            return NO_RESPONDERS
+        if dot:
+            return reading.last_of_subject(stream, subject, body)
+        return reading.direct(stream, body, self.rules)
+
+    def _api(self, rest: str, body: bytes) -> dict[str, Any]:
+        parts = rest.split(".")
+        streams = StreamApi(self.streams, self.rules)
+        for words in (3, 2):
+            handler = getattr(streams, "_".join(parts[:words]), None)
+            if handler is not None:
+                kind = "_".join(parts[:words]).lower()
+                try:
+                    answer = handler(*parts[words:], body)
+                except Refused as error:
+                    answer = {"error": error.error}
+                return {"type": f"{PREFIX}{kind}_response", **answer}
+        raise NotImplementedError(rest)
+
+    def _publish(self, subject: str, headers: Headers, body: bytes, now: float) -> list[Answer]:
+        for stream in self.streams.values():
+            if not any(matches(one, subject) for one in stream.config["subjects"]):
+                continue
+            sent = publishing.arrived(stream, subject, headers, body, now)
+            try:
+                if sent.header("Nats-Batch-Id"):
+                    ack = publishing.batch(stream, sent)
+                    if ack is None:
+                        return [Answer()]
+                else:
+                    ack = publishing.publish(stream, sent, self.rules)
+            except Refused as error:
+                ack = {"error": error.error, "stream": stream.name, "seq": 0}
+            return [Answer(data=ack)]
+        return NO_RESPONDERS
