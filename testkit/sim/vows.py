@@ -73,7 +73,7 @@ class Vows:
         key = self._name(own), gid
         vow = self.vows.get(key, Vow())
         if recovering:  # its log begins anew: it was damaged, or its replica was removed and is added again
-            self.vows[key] = vow._replace(term=0, match=0)
+            self.vows[key] = Vow()  # votes are gone, too: it votes for nobody before a leader has healed it
             return
         if term < vow.term:
             return
