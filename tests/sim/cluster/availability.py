@@ -56,7 +56,13 @@ class Majorities:
         disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
         quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
         right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
-        return machine.ready and not machine.paused and quick and right and now - machine.forgotten > FORGOTTEN
+        return (
+            machine.ready
+            and not (machine.paused or machine.is_short)
+            and quick
+            and right
+            and now - machine.forgotten > FORGOTTEN
+        )
 
 
 class Availability:
