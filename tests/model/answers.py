@@ -63,6 +63,14 @@ def nanoseconds(text: str) -> int:
     return int(whole.timestamp()) * 10**9 + int(f"{found[2] or '':0<9}")
 
 
+def parts(reply: str) -> tuple[Any, ...]:
+    """Those of an ack subject, whose time is a number."""
+    tokens: list[Any] = reply.split(".")
+    if tokens[:2] == ["$JS", "ACK"] and len(tokens) == 9:
+        tokens[7] = int(tokens[7])
+    return tuple(tokens)
+
+
 def rfc3339(ns: int) -> str:
     whole = datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{ns % 10**9:09d}".rstrip("0").rstrip(".")
