@@ -1,7 +1,8 @@
 """What a request is answered with, as far as it can be known, and how an answer that came is held against it.
 
 An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
-all, `Text` the beginning of a text, and a `Stamp` a time that is learned when it is first seen and must stay so.
+all, `Text` the beginning of a text, `Between` a number, and a `Stamp` a time that is learned when it is first seen and
+must stay so.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ class Text(NamedTuple):
     """A text that begins so."""
 
     beginning: str
+
+
+class Between(NamedTuple):
+    """A whole number of these, or between them."""
+
+    least: int
+    most: int
 
 
 class Stamp:
@@ -107,6 +115,9 @@ def _differences(wanted: Any, found: Any, at: str, learned: dict[Stamp, int]) ->
         return []
     if isinstance(wanted, Stamp):
         return [] if wanted.is_(found, learned) else [f"{at}: {found!r} for {wanted}"]
+    if isinstance(wanted, Between):
+        well = type(found) is int and wanted.least <= found <= wanted.most
+        return [] if well else [f"{at}: {found!r} is not {wanted}"]
     if isinstance(wanted, Text):
         return [] if str(found).startswith(wanted.beginning) else [f"{at}: {found!r} does not begin with {wanted}"]
     if isinstance(wanted, dict) and isinstance(found, dict):

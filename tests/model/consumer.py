@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.model.answers import ANY, MAYBE, Answer, Stamp, nanoseconds
+from tests.model.answers import ANY, MAYBE, Answer, Between, Stamp, nanoseconds
 from tests.model.reading import Unknown, time_of
 from tests.model.stream import Message, Stream
 from tests.model.subjects import matches
@@ -50,10 +50,8 @@ class Consumer:
     counts: dict[int, int] = field(default_factory=dict)
     """Deliveries of each message that waits for its ack."""
     paused: bool = False
-    searched: bool = False
-    """It looked for messages and found none: how far it looked is each server's own affair."""
-    floor_searched: bool = False
-    """The floor was as far as that."""
+    floor_loose: bool = False
+    """The floor is what was looked at when the last ack came: it may be ahead of what was delivered."""
 
     @property
     def name(self) -> str:
@@ -68,8 +66,9 @@ class Consumer:
         made = cls(stream, config, 0, paused="pause_until" in config)
         made.next_seq = made._start()
         made.delivered = made.floor = (0, made.next_seq - 1)
-        found = any(made.wants(one) for one in stream.messages.values())
-        made.searched = made.floor_searched = config["deliver_policy"].startswith("last") and not found
+        if config["deliver_policy"] == "last_per_subject" and not made.lasts:
+            made.delivered = made.floor = (0, 0)
+        made.floor_loose = config["deliver_policy"].startswith("last") or made.acks == "none"
         return made
 
     def _start(self) -> int:
@@ -124,9 +123,8 @@ class Consumer:
         count = self.counts.get(seq, 0) + 1
         number = self.delivered[0] + 1
         self.delivered = (number, max(self.delivered[1], seq))
-        self.searched = False
         if self.acks == "none":
-            self._raise_floor(self.delivered)
+            self._raise_floor(self.delivered, loose=True)
         else:
             self.counts[seq] = count
             known = self.pending.get(seq)
@@ -163,9 +161,6 @@ class Consumer:
         most = self.config.get("max_ack_pending", 0)
         if wanted.no_wait and self.acks != "none" and 0 < most <= len(self.pending):
             raise Unknown  # max_ack_pending holds it back, and it waits for acks
-        if not self.paused and not wanted.no_wait and not (self.acks != "none" and 0 < most <= len(self.pending)):
-            self.next_seq = max(self.next_seq, self.stream.last_seq + 1)  # it looked at all there is
-            self.searched = True
         if wanted.no_wait and (found or not wanted.expires):
             return [*found, Answer("404 No Messages")]
         counts = (("Nats-Pending-Messages", str(left)), ("Nats-Pending-Bytes", "0"))
@@ -199,14 +194,14 @@ class Consumer:
             return
         self._forget([seq])
         if not self.pending:
-            self._raise_floor((self.delivered[0], self.next_seq - 1), searched=self.searched)
+            self._raise_floor((self.delivered[0], self.delivered[1]), loose=True)
         elif known.consumer_seq == self.floor[0] + 1:
             first = min(self.pending)
             after = self.pending[first].consumer_seq - 1 if first > seq else known.consumer_seq
             self._raise_floor((after, first - 1 if first > seq else seq))
 
-    def _raise_floor(self, floor: tuple[int, int], *, searched: bool = False) -> None:
-        self.floor, self.floor_searched = floor, searched
+    def _raise_floor(self, floor: tuple[int, int], *, loose: bool = False) -> None:
+        self.floor, self.floor_loose = floor, loose
 
     def _forget(self, seqs: list[int]) -> None:
         for seq in seqs:
@@ -237,6 +232,17 @@ class Consumer:
 
     # -- what is told of it
 
+    @property
+    def _looked(self) -> int:
+        """The last sequence before the next message."""
+        ahead = self.ahead()
+        return ahead[0].seq - 1 if ahead else self.stream.last_seq
+
+    @property
+    def _acked(self) -> int:
+        """The last sequence before what waits for its ack."""
+        return min(self.pending) - 1 if self.pending else self._looked
+
     def info(self, *, listed: bool = False) -> dict[str, Any]:
         config = dict(self.config)
         if listed:
@@ -247,10 +253,8 @@ class Consumer:
             "name": self.name,
             "created": self.created,
             "config": config,
-            "delivered": _sequences(self.delivered, searched=self.searched),
-            "ack_floor": _sequences(
-                self.floor, searched=self.floor_searched or (self.searched and not self.delivered[0])
-            ),
+            "delivered": _sequences(self.delivered, self._looked),
+            "ack_floor": _sequences(self.floor, self._acked if self.floor_loose else self.floor[1]),
             "num_ack_pending": len(self.pending),
             "num_redelivered": sum(count > 1 for count in self.counts.values())
             if self.config["max_deliver"] != 1
@@ -265,8 +269,9 @@ class Consumer:
         return told
 
 
-def _sequences(pair: tuple[int, int], *, searched: bool) -> dict[str, Any]:
-    return {"consumer_seq": pair[0], "stream_seq": ANY if searched else pair[1], "last_active": MAYBE}
+def _sequences(pair: tuple[int, int], most: int) -> dict[str, Any]:
+    """How far a server looked ahead, for messages that match, is its own affair."""
+    return {"consumer_seq": pair[0], "stream_seq": Between(pair[1], max(pair[1], most)), "last_active": MAYBE}
 
 
 def pull_of(body: bytes) -> Pull | None:

@@ -12,7 +12,7 @@ from tests.model.answers import Answer, rfc3339
 from tests.model.history import Moment, Step, rendered
 from tests.model.reading import Unknown
 from tests.model.rules import Rules
-from tests.model.server import CONSUMER, DIRECT, Server
+from tests.model.server import ACK, CONSUMER, DIRECT, Server
 from tests.model.stream import Headers
 
 EARLY = 0.15
@@ -99,7 +99,7 @@ class Player:
 
     async def _ask(self, at: int, step: Step, body: bytes) -> None:
         sent = self.connection.now()
-        if step.subject.startswith(CONSUMER):
+        if step.subject.startswith((CONSUMER, ACK)):
             try:
                 self.model.branch().ask(step.subject, step.headers, body, sent)
             except Unknown:

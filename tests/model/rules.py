@@ -54,8 +54,20 @@ class Rules:
 OURS = Rules()
 CLUSTERED = replace(OURS, created_again=False)
 PEER = Rules(
-    auto_allow_direct=False, headers_of_messages=False, empty_lists=False, stream_first=False, duplicates_first=False,
-    up_to_time_included=False, behind_the_end=False, listed_versions=False, holes_in_nothing=True, first_of_one=True,
-    first_seq_stays=False, nothing_to_delete=True, bare_counted=False, pending_exact=False, past_pause_shown=True,
+    auto_allow_direct=False,
+    headers_of_messages=False,
+    empty_lists=False,
+    stream_first=False,
+    duplicates_first=False,
+    up_to_time_included=False,
+    behind_the_end=False,
+    listed_versions=False,
+    holes_in_nothing=True,
+    first_of_one=True,
+    first_seq_stays=False,
+    nothing_to_delete=True,
+    bare_counted=False,
+    pending_exact=False,
+    past_pause_shown=True,
     rest=0.1,
-)  # fmt: skip
+)

@@ -83,6 +83,8 @@ class Server:
         known = self.streams[stream].consumers if stream in self.streams else {}
         if name not in known or known[name].acks == "none":
             return NO_RESPONDERS
+        if int(seq) >= known[name].next_seq:
+            raise reading.Unknown  # of a consumer that was made anew: some words are answered, others are not
         known[name].ack(int(seq), int(number), body, now)
         return [Answer()]
 
