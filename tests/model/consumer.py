@@ -179,7 +179,10 @@ class Consumer:
             elif seq not in self.again:
                 self.again.append(seq)
                 self.pending[seq].due = math.inf
-        elif seq in self.pending and word == b"+WPI":
+        elif (
+            seq in self.pending and word == b"+WPI" and (self.stream.rules.progress_takes_back or seq not in self.again)
+        ):
+            self.again = [one for one in self.again if one != seq]
             self.pending[seq].due = now + self._wait(self.counts[seq])
 
     def _done(self, seq: int, number: int) -> None:

@@ -49,9 +49,9 @@ def filled(asked: dict[str, Any], name: str) -> dict[str, Any]:
         "num_replicas": 0,
     }
     config |= {key: asked[key] for key in OPTIONS if asked.get(key)}
-    if acks != "none":
-        backoff = config.get("backoff")
-        config["ack_wait"] = backoff[0] if backoff else asked.get("ack_wait") or 30 * SECOND
+    backoff = config.get("backoff")
+    if wait := backoff[0] if backoff else asked.get("ack_wait") or (30 * SECOND if acks != "none" else 0):
+        config["ack_wait"] = wait
     if acks != "none" or asked.get("max_ack_pending"):
         config["max_ack_pending"] = asked.get("max_ack_pending") or 1000
     if not durable:

@@ -16,6 +16,7 @@ class ConsumerWriter(Writer):
     """Draws histories about consumers."""
 
     def history(self, steps: int) -> list[Step]:
+        self.made: dict[str, set[str]] = {}
         found = [self._create(), self._consumer(), self._consumer()]
         return found + [self._step() for _ in range(steps - 3)]
 
@@ -41,11 +42,15 @@ class ConsumerWriter(Writer):
     def _message(self, name: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
         return self._payload(), (("X-Own", "value"),) if self._maybe(0.3) else ()
 
-    def _which(self) -> str:
-        return self.rng.choice(NAMES if self._maybe(0.97) else ["none"])
+    def _which(self, stream: str) -> str:
+        """A consumer that was probably made."""
+        known = sorted(self.made.get(stream, ()))
+        return self.rng.choice(known if known and self._maybe(0.95) else [*NAMES, "none"])
 
     def _consumer(self) -> Step:
-        rng, name, which = self.rng, self._name(), self._which()
+        rng, name = self.rng, self._name()
+        which = rng.choice(NAMES)
+        self.made.setdefault(name, set()).add(which)
         config: dict[str, Any] = {"durable_name": which, "ack_policy": rng.choice(["explicit"] * 4 + ["all", "none"])}
         choices: list[dict[str, Any]] = [
             {"filter_subject": self._filter(name)}, {"filter_subject": self._filter(name)},
@@ -72,26 +77,31 @@ class ConsumerWriter(Writer):
         return Step(f"$JS.API.CONSUMER.{kind}.{name}.{which}", body)
 
     def _pull(self) -> Step:
+        name = self._name()
         body: Any = {"batch": self.rng.choice([1, 1, 2, 3, 5]), "no_wait": True}
         if self._maybe(0.15):
             body = {"batch": self.rng.randint(1, 3), "expires": 60_000_000}
-        return Step(f"$JS.API.CONSUMER.MSG.NEXT.{self._name()}.{self._which()}", body)
+        return Step(f"$JS.API.CONSUMER.MSG.NEXT.{name}.{self._which(name)}", body)
 
     def _ack(self) -> Step:
+        name = self._name()
         word = self.rng.choice(WORDS + LATER * self.timed)
-        return Step(f"ACK.{self._name()}.{self._which()}", word, turn=self.rng.randint(0, 5))
+        return Step(f"ACK.{name}.{self._which(name)}", word, turn=self.rng.randint(0, 5))
 
     def _consumer_info(self) -> Step:
+        name = self._name()
         body = b"x" if self._maybe(0.02) else b""
-        return Step(f"$JS.API.CONSUMER.INFO.{self._name()}.{self._which()}", body)
+        return Step(f"$JS.API.CONSUMER.INFO.{name}.{self._which(name)}", body)
 
     def _consumers(self) -> Step:
         body = {"offset": self.rng.randint(0, 3)} if self._maybe(0.3) else b""
         return Step(f"$JS.API.CONSUMER.{self.rng.choice(['NAMES', 'LIST'])}.{self._name()}", body)
 
     def _consumer_delete(self) -> Step:
-        return Step(f"$JS.API.CONSUMER.DELETE.{self._name()}.{self._which()}")
+        name = self._name()
+        return Step(f"$JS.API.CONSUMER.DELETE.{name}.{self._which(name)}")
 
     def _pause(self) -> Step:
+        name = self._name()
         body = {"pause_until": self.rng.choice([FAR, FAR, PAST])} if self._maybe(0.5) else b""
-        return Step(f"$JS.API.CONSUMER.PAUSE.{self._name()}.{self._which()}", body)
+        return Step(f"$JS.API.CONSUMER.PAUSE.{name}.{self._which(name)}", body)

@@ -42,6 +42,8 @@ class Rules:
     pending_exact: bool = True
     """`num_pending` is right whatever the filters and the start; nats-server's is not after a filter was changed, with
     two filters, or with a start that is still to come."""
+    progress_takes_back: bool = True
+    """+WPI behind a NAK, or when the ack is overdue, lets the message wait once more; nats-server delivers it again."""
     past_pause_shown: bool = False
     """`pause_until` of the past ends a pause; nats-server goes on showing it."""
     bare_counted: bool = True
@@ -68,6 +70,7 @@ PEER = Rules(
     nothing_to_delete=True,
     bare_counted=False,
     pending_exact=False,
+    progress_takes_back=False,
     past_pause_shown=True,
     rest=0.1,
 )
