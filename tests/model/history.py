@@ -30,6 +30,8 @@ class Step:
     """Bytes, or a value that becomes JSON; with `Moment`s in it."""
     headers: Headers = ()
     wait: float = 0.0
+    turn: int = 0
+    """Of an ack, whose subject is "ACK.<stream>.<consumer>": which of the last deliveries it is of, 0 the last one."""
 
     def __str__(self) -> str:
         if self.wait:

@@ -8,13 +8,14 @@ import itertools
 import json
 
 from testkit.sim.session import Disconnected, Msg, Session
-from tests.model.answers import Answer, rfc3339
+from tests.model.answers import Answer, parts, rfc3339
 from tests.model.branches import Branches, Request, TooMany
+from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Moment, Step, Writer, rendered
 from tests.model.player import Differs, Disturbed, Player
 from tests.model.reading import Unknown
 from tests.model.rules import CLUSTERED
-from tests.model.server import DIRECT
+from tests.model.server import ACK, DIRECT
 from tests.model.stream import Headers
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
@@ -59,7 +60,14 @@ class SimWire:
 
 
 def _answer(msg: Msg) -> Answer:
-    return Answer(msg.status, tuple(msg.headers.items()), msg.payload)
+    delivered = msg.reply.startswith(ACK)
+    return Answer(
+        msg.status,
+        tuple(msg.headers.items()),
+        msg.payload,
+        msg.subject if delivered else "",
+        parts(msg.reply) if delivered else "",
+    )
 
 
 def _gone(branches: Branches, request: Request) -> bool:
@@ -79,19 +87,25 @@ class ModelExam(Exam):
 
     async def check(self) -> None:
         self.number = 0
-        await self.examine([self._history, self._timed], 2)
+        await self.examine([self._streams, self._streams_timed, self._consumers, self._consumers_timed], 2)
 
-    async def _history(self, session: Session) -> None:
-        await self._play(session, timed=False)
+    async def _streams(self, session: Session) -> None:
+        await self._play(session, Writer, timed=False)
 
-    async def _timed(self, session: Session) -> None:
-        await self._play(session, timed=True)
+    async def _streams_timed(self, session: Session) -> None:
+        await self._play(session, Writer, timed=True)
 
-    async def _play(self, session: Session, *, timed: bool) -> None:
+    async def _consumers(self, session: Session) -> None:
+        await self._play(session, ConsumerWriter, timed=False)
+
+    async def _consumers_timed(self, session: Session) -> None:
+        await self._play(session, ConsumerWriter, timed=True)
+
+    async def _play(self, session: Session, writer: type[Writer], *, timed: bool) -> None:
         self.number += 1
         names = [f"X{self.number}{letter}" for letter in "ABC"]
         seed = self.rng.random()
-        history = Writer(seed, timed=timed, replicas=self.rng.choice([1, 3]), names=names, alone=False).history(60)
+        history = writer(seed, timed=timed, replicas=self.rng.choice([1, 3]), names=names, alone=False).history(60)
         player = Player(SimWire(self, session), CLUSTERED)
         try:
             await player.play(history)
