@@ -287,7 +287,8 @@ class StreamRequests:
         }
         if proves:
             age = replica.reads.own.confirmations.since(began)
-            answer["freshness"] = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
+            proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
+            answer["freshness"] = {**proof, "last_message": msg_get.last_message(replica.store)}
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()

@@ -24,9 +24,10 @@ led until a moment ago."""
 
 
 class LastSequence(NamedTuple):
-    """The origin's last sequence, after the question for it began."""
+    """The origin's, after the question for it began."""
 
     seq: int
+    """Its last sequence that has a message, as far as it tells: those of removed ones never come."""
     proven: bool
     """Its leader proved that it leads."""
 
@@ -83,10 +84,13 @@ class OriginQuestions:
         cursor = self._around.target.cursor(self._upstream.key)
         if cursor is None or cursor.identity not in (b"", short_hash(str(info["created"]).encode())):
             return None  # another stream of this name
-        seq = info["state"]["last_seq"]
-        if type(seq) is not int or not 0 <= seq <= FARTHEST_SEQ:
+        state, proof = info["state"], info.get("freshness") or {}
+        last = state["last_seq"]
+        proven = proof.get("applied_seq") == last
+        seq = proof["last_message"] if proven else last if state["messages"] else 0
+        if any(type(number) is not int or not 0 <= number <= FARTHEST_SEQ for number in (last, seq)):
             return None
-        return LastSequence(seq, (info.get("freshness") or {}).get("applied_seq") == seq)
+        return LastSequence(seq, proven)
 
     def _settle(self, found: LastSequence | None) -> None:
         if self._subscription is not None:

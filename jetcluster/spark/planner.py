@@ -184,7 +184,7 @@ def advance(
     """Returns the end of a micro-batch from `start` when the streams end at `ends`: all of it, or `rows` sequences or
     about `size` bytes, shared in proportion to the backlogs. A stream created again counts from its beginning."""
     begins = {name: _begin(start.get(name), end, states[name]) for name, end in ends.items()}
-    waiting = {name: max(end.seq - begins[name], 0) for name, end in ends.items()}
+    waiting = backlog(start, ends, states)
     total = sum(waiting.values())
     if size:
         rows = sum(_rows_of(size, waiting[name] / total, states[name]) for name in ends if total and waiting[name])
@@ -197,6 +197,11 @@ def advance(
         left -= part
         found[name] = Offset(begins[name] + part, end.created)
     return found
+
+
+def backlog(start: Offsets, ends: Offsets, states: Mapping[str, StreamState]) -> dict[str, int]:
+    """Returns the number of sequences from `start` to the ends, by stream."""
+    return {name: max(end.seq - _begin(start.get(name), end, states[name]), 0) for name, end in ends.items()}
 
 
 def _begin(start: Offset | None, end: Offset, state: StreamState) -> int:

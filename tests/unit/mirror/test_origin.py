@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mirror.origin import ANSWER_SECONDS, MAX_WAITING, PROVING, LastSequence
-from tests.unit.mirror.rig import SOURCE, Rig, begun
+from tests.unit.mirror.rig import CREATED, SOURCE, Rig, begun
 
 
 def live() -> tuple[Rig, list[LastSequence | None]]:
@@ -27,8 +27,8 @@ def test_an_answer_is_shared_by_all_who_asked_before_it_was_asked_for() -> None:
     rig.inform(5)
     assert told == [LastSequence(5, False)]
     assert rig.count("STREAM.INFO") == before + 2
-    rig.inform(6, freshness={"applied_seq": 6})
-    assert told == [LastSequence(5, False)] + [LastSequence(6, True)] * 3
+    rig.inform(6, freshness={"applied_seq": 6, "last_message": 4})
+    assert told == [LastSequence(5, False)] + [LastSequence(4, True)] * 3
     assert rig.count("STREAM.INFO") == before + 2, "nobody waits"
 
 
@@ -38,6 +38,8 @@ def test_an_answer_is_shared_by_all_who_asked_before_it_was_asked_for() -> None:
         {"created": "2026-01-02T03:04:05.000000007Z"},
         {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}},
         {"freshness": 5},
+        {"freshness": {"applied_seq": 5}},
+        {"freshness": {"applied_seq": 5, "last_message": -1}},
     ],
 )
 def test_an_answer_of_another_stream_or_none_is_no_answer(more: dict[str, Any]) -> None:
@@ -58,8 +60,16 @@ def test_a_sequence_that_none_can_be_is_no_answer(last: Any) -> None:
 def test_a_proof_is_of_the_sequence_that_is_told() -> None:
     rig, told = live()
     rig.links.ask_origin(told.append)
-    rig.inform(7, freshness={"applied_seq": 6})
+    rig.inform(7, freshness={"applied_seq": 6, "last_message": 6})
     assert told == [LastSequence(7, False)]
+
+
+def test_an_empty_origin_has_nothing_that_a_copy_could_lack() -> None:
+    rig, told = live()
+    rig.links.ask_origin(told.append)
+    state = {"created": CREATED, "state": {"last_seq": 9, "messages": 0}}
+    rig.answer("STREAM.INFO", state)
+    assert told == [LastSequence(0, False)]
 
 
 def test_nobody_answers() -> None:

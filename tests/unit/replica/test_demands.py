@@ -192,6 +192,29 @@ async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
 
 
 @virtual_time
+async def test_a_mirror_does_not_wait_for_messages_that_its_upstream_removed_again() -> None:
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        cluster.leader("M").replica("M").mirrors.links.end()
+        home = cluster.leader("UP")
+        for _ in range(2):
+            ack = await home.publish(b"up", b"removed")
+            await home.request(b"$JS.API.STREAM.MSG.DELETE.UP", b'{"seq":%d}' % ack["seq"])
+        assert ack["seq"] == 7
+        for reader in readers:
+            for body in (b'{"read_info":true}', b'{"consistency":"linearizable","read_info":true}'):
+                head, payload, seconds = await timed(cluster, reader, b"$JS.API.DIRECT.GET.UP.up", body)
+                assert payload == b"4" and seconds < 0.1, head
+                assert fields(head)["Nats-Answered-By"] == reader.name and answers(reader)
+        assert (await home.publish(b"up", b"kept"))["seq"] == 8
+        head, payload, _ = await timed(cluster, readers[0], b"$JS.API.DIRECT.GET.UP.up", b'{"read_info":true}')
+        assert payload == b"kept", "by another member: the mirror lacks it"
+
+
+@virtual_time
 async def test_a_session_follows_its_connection_to_any_node() -> None:
     """The client's node has no replica, and one of the replicas is late."""
     async with Cluster("ABCD") as cluster:

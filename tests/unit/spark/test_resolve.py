@@ -3,6 +3,7 @@ last.py, link.py)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -41,6 +42,9 @@ def scan(options: SourceOptions) -> list[int]:
         ({"startingTimestamp": rfc3339(T0 + 10_000), "asOfSeq": 20}, range(11, 21)),
         ({"asOfTime": rfc3339(T0 + 10_000)}, range(5, 12)),
         ({"endingTimestamp": rfc3339(T0 + 10_000)}, range(5, 11)),
+        ({"startingOffsetsByTimestamp": json.dumps({"S": T0 // 10**6 - 1})}, range(5, 31)),
+        ({"endingOffsetsByTimestamp": json.dumps({"S": {"0": T0 // 10**6}})}, []),
+        ({"stream": "", "subscribePattern": "S|T", "endingOffsets": '{"S": 8}'}, range(5, 8)),
         ({"startingTimestamp": rfc3339(T0 + 10**12)}, []),
         ({"subjects": "b.>", "minPartitions": 3}, range(6, 31, 3)),
         ({"startingOffsets": 1, "failOnDataLoss": "false"}, range(5, 31)),
@@ -138,3 +142,9 @@ def test_without_a_leader_what_is_complete_is_enough() -> None:
         peer.silent_info = True
         options = options_for(peer)
         assert len(rows_of(options, [RangeTask(TARGET, 8, 31, 0)])) == 23
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    peer = StreamPeer(store_of(numbered(3)))
+    with peer, pytest.raises(StreamError, match="subscribePattern=THER matches none of 2 streams"):
+        resolve.batch_extents(options_for(peer, stream="", subscribePattern="THER"))
