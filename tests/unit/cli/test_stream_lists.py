@@ -94,7 +94,7 @@ def test_consumers_the_slowest_first(capsys: pytest.CaptureFixture[str]) -> None
     rows = unwrapped(rows)
     assert [row.split()[0] for row in rows] == ["stuck", "slow", "push", "fast"]
     assert "pull, paused" in rows[0] and "1,000" in rows[0] and "push, unbound" in rows[2]
-    assert "pull, 7 keys wait" in rows[1] and rows[1].endswith("n1; n2 lags by 4")
+    assert "pull, keys: 7" in rows[1] and rows[1].endswith("n1; n2 lags by 4")
     assert [one["name"] for one in json.loads(as_json)] == ["stuck", "slow", "push", "fast"]
 
 
