@@ -59,6 +59,8 @@ class LiveConsumer(NamedTuple):
     """True when a subscription takes the deliveries of a push consumer."""
     since: int
     """Unix nanoseconds when the owner began."""
+    keys: int = 0
+    """Number of keys whose messages wait for others of them."""
 
 
 Live = dict[int, LiveConsumer]
@@ -286,6 +288,7 @@ class ConsumerRequests:
             replica.machine.rules,
             num_waiting=known.waiting,
             push_bound=known.bound,
+            keys_waiting=known.keys,
             cluster=replica.infos.consumer_cluster(
                 state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
             ),
@@ -388,9 +391,9 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    since = answer.get("since") or {}
+    since, keys = answer.get("since") or {}, answer.get("keys") or {}
     return {
-        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0))
+        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0))
         for cid, (waiting, bound) in answer["live"].items()
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 
@@ -187,6 +188,8 @@ async def test_the_order_is_shown_as_it_was_given_and_can_be_changed(shared: Pro
         assert [msg.subject for msg in first] == ["order.a.0", "order.b"]
         info = await js.consumer_info("ORDER", "C")
         assert (info.num_pending, info.num_ack_pending) == (2, 2)
+        answer = json.loads((await nc.request("$JS.API.CONSUMER.INFO.ORDER.C", timeout=5)).data)
+        assert answer["order_per_key"] == {"messages_waiting": 2, "keys_waiting": 1}
         await first[0].ack_sync()
         (second,) = await sub.fetch(10, timeout=1)
         assert second.subject == "order.a.1"
@@ -194,6 +197,22 @@ async def test_the_order_is_shown_as_it_was_given_and_can_be_changed(shared: Pro
         await js.add_consumer("ORDER", config)
         (third,) = await sub.fetch(10, timeout=1)
         assert third.subject == "order.a.2"
+        fields = {"max_ack_pending_per_subject": 2, "key": "header:Id"}
+        asked = {"stream_name": "ORDER", "config": {"durable_name": "F", "ack_policy": "explicit", **fields}}
+        answer = json.loads((await nc.request("$JS.API.CONSUMER.CREATE.ORDER.F", json.dumps(asked).encode())).data)
+        assert fields.items() <= answer["config"].items()
+        for _ in range(3):
+            await js.publish("order.h", b"", headers={"Id": "7"})
+        sub = await js.pull_subscribe_bind("F", "ORDER")
+        by_header = await sub.fetch(20, timeout=1)
+        assert [msg.subject for msg in by_header] == [
+            "order.a.0",
+            "order.a.1",
+            "order.a.2",
+            "order.b",
+            "order.h",
+            "order.h",
+        ]
         bad = ConsumerConfig(durable_name="D", ack_policy=AckPolicy.ALL, metadata=dict(ONE))
         with pytest.raises(ServerError, match="requires ack policy explicit"):
             await js.add_consumer("ORDER", bad)

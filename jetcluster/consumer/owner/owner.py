@@ -138,6 +138,11 @@ class ConsumerOwner(DeliveryContext):
         return self.delivery.num_waiting
 
     @property
+    def keys_waiting(self) -> int:
+        """Number of keys whose messages wait for others of them."""
+        return 0 if self.selection.keys is None else self.selection.keys.queues.blocked
+
+    @property
     def push_bound(self) -> bool:
         return self.delivery.push_bound
 

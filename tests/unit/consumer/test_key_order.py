@@ -421,6 +421,56 @@ def test_many_waiting_messages_are_looked_at_once() -> None:
     assert reads < 3 * 4000, "looked at again and again"
 
 
+def test_a_new_owner_reads_the_keys_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_order, "KEYS_PER_STEP", 7)
+    r = rig(max_ack_pending=1000)
+    names = [b"s.%d" % (i % 40) for i in range(400)]
+    r.publish(*names)
+    inbox = r.next(batch=500, expires=600 * SECOND)
+    assert len(inbox.seqs) == 40 and r.state.unacked.held == 360
+    for frame in list(inbox)[:20]:
+        r.ack(frame)
+    assert len(inbox.seqs) == 60
+    update(r, max_ack_pending=1000, max_ack_pending_per_subject=2)
+    update(r, max_ack_pending=1000, **ONE)
+    r.crash()
+    steps = 0
+    load = r.owner.selection.load_keys
+
+    def counted(keys: Any) -> bool:
+        nonlocal steps
+        steps += 1
+        return load(keys)
+
+    monkeypatch.setattr(type(r.owner.selection), "load_keys", lambda _, keys: counted(keys))
+    r.next(batch=500, expires=600 * SECOND)
+    assert steps > 5
+    acked = 0
+    while acked < 400:
+        frames = [frame for frame in inbox if frame.reply]
+        assert len(frames) > acked, "nothing comes any more"
+        for frame in frames[acked:]:
+            r.ack(frame)
+        acked = len(frames)
+    assert sorted(inbox.seqs) == list(range(1, 401))
+    by_subject = [[seq for seq in inbox.seqs if names[seq - 1] == name] for name in set(names)]
+    assert all(seqs == sorted(seqs) for seqs in by_subject)
+
+
+def test_a_purge_of_very_many_reads_the_keys_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.consumer.owner.owner.MAX_SETTLED_AT_ONCE", 3)
+    r = rig()
+    r.publish(*[b"s.a"] * 10)
+    inbox = r.next(batch=20, expires=600 * SECOND)
+    r.node.apply(commands.encode_purge(r.now, seq=8))
+    before = r.owner.selection.keys
+    r.owner.freed(list(range(1, 8)))
+    r.woken = True
+    r.settle()
+    assert r.owner.selection.keys is not before
+    assert inbox.seqs == [1, 8]
+
+
 class Judge:
     """What the log says of deliveries and acks, and whether that is in order."""
 
