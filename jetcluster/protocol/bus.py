@@ -169,10 +169,10 @@ class Bus(Protocol):
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """Route many (subject, payload) pairs without headers: the fast path of PubAcks, which `told` remembers."""
 
-    def told(self, reply: bytes, stream: bytes, created: int) -> int:
-        """The highest sequence that PubAcks told those here who take `reply`, of the stream that was created then (Unix
-        nanoseconds); 0 for none, TOLD_ANYTHING where that was forgotten. `stream`: its
-        name, as `stream.lead.answers.PubAcks.stream`."""
+    def told(self, reply: bytes, stream: bytes, age: int) -> int:
+        """The highest sequence that PubAcks told those here who take `reply`, of the stream that was created so many
+        nanoseconds ago, as this server's wall clock may be off; 0 for none, TOLD_ANYTHING where that was forgotten.
+        `stream`: its name, as `stream.lead.answers.PubAcks.stream`."""
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:
         """Route many (subject, header block, payload): the answers to requests that came together."""

@@ -68,7 +68,7 @@ class MemBus:
         for subject, payload in messages:
             self.publish(subject, payload)
 
-    def told(self, reply: bytes, stream: bytes, created: int) -> int:
+    def told(self, reply: bytes, stream: bytes, age: int) -> int:
         return 0
 
     def has_interest(self, subject: bytes) -> bool:

@@ -164,8 +164,8 @@ class ToldStream(NamedTuple):
 
     account: str
     stream: bytes
-    created: int
-    """Unix nanoseconds."""
+    age: int
+    """Nanoseconds since it was created, by the cluster's time."""
 
 
 async def confirmed_commit(network: Network, group: RaftGroup) -> int | None:
@@ -222,7 +222,8 @@ async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Se
     """Set `told` of reads: the last sequence of the stream that PubAcks told their requesters of. Other nodes are asked
     for their clients; unchanged where one does not say."""
     acks = PubAcks(stream.name, domain or None)
-    found = ToldStream(stream.account, acks.stream, stream.created_ns)
+    age = max(replica.runtime.clock.time_ns() - stream.created_ns, 0)
+    found = ToldStream(stream.account, acks.stream, age)
     by_origin: dict[Origin | None, list[Read]] = {}
     for read in reads:
         by_origin.setdefault(read.origin, []).append(read)
@@ -235,10 +236,10 @@ async def _told_at(replica: ReplicaState, stream: ToldStream, reads: Sequence[Re
     peer = getattr(origin, "peer_id", "") if origin is not None and origin.kind == "peer" else ""
     if not peer:
         for read in reads:
-            read.told = replica.bus.told(read.reply, stream.stream, stream.created)
+            read.told = replica.bus.told(read.reply, stream.stream, stream.age)
         return
     account = stream.account.encode()
-    head = _TOLD.pack(stream.created, len(account), len(stream.stream)) + account + stream.stream
+    head = _TOLD.pack(stream.age, len(account), len(stream.stream)) + account + stream.stream
     for place in range(0, len(reads), MAX_ASKED_REPLIES):
         some = reads[place : place + MAX_ASKED_REPLIES]
         body = head + _BLANK.join([read.reply for read in some])
@@ -254,14 +255,14 @@ async def _told_at(replica: ReplicaState, stream: ToldStream, reads: Sequence[Re
 def answer_told(bus: Callable[[str], Bus], payload: bytes) -> bytes:
     """Answer the question of `tell` at the clients' node. Raises MeshError."""
     try:
-        created, account_size, stream_size = _TOLD.unpack_from(payload)
+        age, account_size, stream_size = _TOLD.unpack_from(payload)
         place = _TOLD.size + account_size
         account, stream = payload[_TOLD.size : place].decode(), payload[place : place + stream_size]
     except (struct.error, UnicodeDecodeError) as error:
         raise MeshError(f"malformed question: {error}") from error
     router = bus(account)
     replies = payload[place + stream_size :].split(_BLANK)
-    return b"".join([_U64.pack(router.told(reply, stream, created)) for reply in replies])
+    return b"".join([_U64.pack(router.told(reply, stream, age)) for reply in replies])
 
 
 class ReadConfirmations:

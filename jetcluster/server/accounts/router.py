@@ -240,8 +240,8 @@ class Router:
                     self._told.note_run(taker.owner, messages, place, 1)
                 place += 1
 
-    def told(self, reply: bytes, stream: bytes, created: int) -> int:
-        return self._told.last(self._open(reply), stream, created)
+    def told(self, reply: bytes, stream: bytes, age: int) -> int:
+        return self._told.last(self._open(reply), stream, age)
 
     def _answer_elsewhere(
         self, interest: RemoteInterest, answers: Sequence[tuple[bytes, bytes]], place: int, head: int

@@ -15,7 +15,8 @@ from jetcluster.protocol.bus import TOLD_ANYTHING
 MAX_STREAMS: Final = 32
 """Streams remembered per connection; with more, the one told of least recently is forgotten."""
 OLDER_NS: Final = 10_000_000_000
-"""Nanoseconds by which an ack must be older than a stream to be of an earlier one of its name: clocks differ."""
+"""Nanoseconds by which an ack must be older than a stream to be of an earlier one of its name: clocks drift, and the
+stream's servers may have agreed on the time a little later."""
 
 _START: Final = b'{"stream":"'
 _SEQ: Final = b',"seq":'
@@ -36,7 +37,7 @@ class Told:
         """A stream was forgotten."""
 
     def note(self, told: Iterable[tuple[bytes, int]], now: int) -> None:
-        """Notes (stream, sequence) pairs at `now`, Unix nanoseconds."""
+        """Notes (stream, sequence) pairs at `now`, nanoseconds of `Clock.uptime`."""
         last = self._last
         for stream, seq in told:
             known = last.pop(stream, None)
@@ -49,7 +50,7 @@ class Told:
                 self._lost = True
 
     def of(self, stream: bytes, created: int) -> int:
-        """Returns the last sequence told of the stream that was created then (Unix nanoseconds), 0 for none."""
+        """Returns the last sequence told of the stream that was created then (as `now` of `note`), 0 for none."""
         known = self._last.get(stream)
         if known is None:
             return TOLD_ANYTHING if self._lost else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from jetcluster.clock import Clock
+from jetcluster.clock import SECOND, Clock
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import Sink
 from jetcluster.server.accounts.told import Told, told, told_by
@@ -18,7 +18,7 @@ class ToldTables:
     """The tables of one account; those of clients are at their connections, and go with them."""
 
     def __init__(self, clock: Clock) -> None:
-        self._time_ns = clock.time_ns
+        self._clock = clock
         self._others = Told()
         """The table of all others than connections of clients: leaf nodes, other accounts, the server itself."""
 
@@ -29,14 +29,14 @@ class ToldTables:
         if found:
             if owner.told is None:
                 owner.told = Told()
-            owner.told.note(found, self._time_ns())
+            owner.told.note(found, self._now())
 
     def note(self, route: Route, payload: bytes) -> None:
         """Notes a message to all takers of a route that are on this node, if it is a PubAck."""
         ack = told(payload)
         if ack is None:
             return
-        now = self._time_ns()
+        now = self._now()
         route = route.open or route
         owners = {client.owner for client in route.clients[:MAX_TAKERS]}
         if route.callbacks or route.leaves or route.queues or None in owners or len(route.clients) > MAX_TAKERS:
@@ -45,7 +45,12 @@ class ToldTables:
             if owner is not None:
                 self.note_run(owner, [(payload,)], 0, 1)
 
-    def last(self, route: Route, stream: bytes, created: int) -> int:
+    def last(self, route: Route, stream: bytes, age: int) -> int:
         """See `Bus.told`; the route is that of the reply subject."""
+        created = self._now() - age
         known = {client.owner.told for client in route.clients[:MAX_TAKERS] if client.owner is not None}
         return max([table.of(stream, created) for table in (self._others, *known) if table is not None])
+
+    def _now(self) -> int:
+        """Nanoseconds since the boot: this server's wall clock may be off, and jump."""
+        return int(self._clock.uptime() * SECOND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jetcluster.clock import SECOND
 from jetcluster.protocol.bus import Callback, Outgoing
 from jetcluster.server.accounts.told_tables import MAX_TAKERS
 from testkit.server_rig import FakePeer, ServerRig
@@ -66,3 +67,18 @@ def test_who_shares_a_reply_subject_with_many_may_have_been_told_what_they_were(
     rig.client(b"SUB one.* 1")
     rig.router.publish_many([(b"all", ACK % 5)])
     assert rig.router.told(b"all", OF_S, 0) == rig.router.told(b"one.1", OF_S, 0) == 5
+
+
+def test_a_wall_clock_that_is_off_makes_no_ack_one_of_an_earlier_stream(
+    rig: ServerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.client(b"SUB one.* 1")
+    right = rig.time.time_ns
+    monkeypatch.setattr(rig.time, "time_ns", lambda: right() - 3600 * SECOND)
+    rig.router.publish_many([(b"one.1", ACK % 5)])
+    monkeypatch.setattr(rig.time, "time_ns", right)
+    rig.time.advance(1.0)
+    assert rig.router.told(b"one.9", OF_S, 1 * SECOND) == 5, "the stream was created when it was told of"
+    rig.time.advance(20.0)
+    assert rig.router.told(b"one.9", OF_S, 1 * SECOND) == 0, "an earlier stream of that name"
+    assert rig.router.told(b"one.9", OF_S, 60 * SECOND) == 5
