@@ -183,7 +183,7 @@ class Sink:
         if wanted.idempotence == "fence" and not streaming and not wanted.job_id:
             raise SinkError("idempotence=fence needs option jobId: the name under which a second try goes on")
         if overwrite and streaming:
-            raise SinkError("output mode complete would have to replace a whole stream: use append or update")
+            raise SinkError("output mode complete would have to replace a whole stream: use append")
         if overwrite and not wanted.purge:
             raise SinkError('mode("overwrite") would purge the stream: say overwriteMode=purge if that is meant')
         self.start_after = wanted.start_after

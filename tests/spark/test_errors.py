@@ -69,3 +69,14 @@ def test_an_option_of_batch_queries_is_the_only_error_of_a_stream(
         writer.start().awaitTermination(60)
     assert "OptionError: endingOffsets and endingTimestamp are for batch queries" in str(found.value).splitlines()[0]
     assert "UnboundLocalError" not in str(found.value)
+
+
+def test_a_streaming_query_appends(spark: SparkSession, connection: Connection, servers: str, tmp_path: Path) -> None:
+    """Spark refuses update mode itself; complete mode would replace the stream."""
+    create(connection, "APPENDED")
+    counts = spark.readStream.format("rate").load().groupBy("value").count()
+    rows = counts.selectExpr("'appended.x' AS subject", "CAST(count AS STRING) AS data")
+    for mode, text in (("update", "does not support Update"), ("complete", "use append")):
+        writer = rows.writeStream.format("jetstream").outputMode(mode).options(servers=servers, stream="APPENDED")
+        with pytest.raises(Exception, match=text):
+            writer.option("checkpointLocation", str(tmp_path / mode)).start().awaitTermination(60)
