@@ -24,6 +24,7 @@ from jetcluster.replica.reads.confirm import (
 )
 from jetcluster.replica.services import Knowledge, Network, Runtime
 from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.stream.read.msg_get import last_message
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -64,9 +65,10 @@ class LeaderReads:
         return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
 
     async def _serve_last(self, peer: str, payload: bytes) -> bytes:
-        """Returns the last sequence of a stream that this node leads; no higher sequence has been acknowledged."""
+        """Returns the last sequence that has a message, of a stream that this node leads: a mirror that has all up to
+        it lacks nothing that was acknowledged and is still there."""
         (gid,) = _U32.unpack(payload)
-        return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
+        return _U64.pack(last_message((await self._confirmed_leader(gid)).store))
 
     async def _serve_told(self, peer: str, payload: bytes) -> bytes:
         """Returns what clients of this node were told of a stream."""

@@ -116,8 +116,8 @@ class ObjectRequests:
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
-GONE = (10043, 10057)
-"""Error codes of the refusal to delete a missing message."""
+GONE = 10043
+"""Error code of the refusal to delete a missing message."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
 CAUGHT_UP_SECONDS = 0.5
@@ -287,7 +287,8 @@ class StreamRequests:
         }
         if proves:
             age = replica.reads.own.confirmations.since(began)
-            answer["freshness"] = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
+            proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
+            answer["freshness"] = {**proof, "last_message": msg_get.last_message(replica.store)}
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()
@@ -315,12 +316,12 @@ class StreamRequests:
         return {"purged": await carry_out(replica, command, body, self._runtime.clock)}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
-        erase = not body.get("no_erase")
-        command = commands.encode_delete_msg(self._runtime.clock.time_ns(), int(body["seq"]), erase=erase)
+        seq, erase = int(body["seq"]), not body.get("no_erase")
+        command = commands.encode_delete_msg(self._runtime.clock.time_ns(), seq, erase=erase)
         try:
             return {"deleted": await self._outcome(replica, command)}
         except ApiError as error:
-            if body.get(REPEATED) and error.err_code in GONE:
+            if body.get(REPEATED) and error.err_code == GONE and 0 < seq <= replica.store.last_seq:
                 return {"deleted": 0}  # deleted by the first attempt, whose outcome was lost with its leader
             raise
 

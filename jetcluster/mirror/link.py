@@ -367,6 +367,7 @@ class UpstreamLink:
     def _informed(self, info: dict[str, Any]) -> None:
         identity = short_hash(str(info["created"]).encode())
         last_seq = _count(info["state"]["last_seq"])
+        self.origin.answers = True
         self._durable = info["config"].get("retention", LIMITS) != LIMITS
         target, upstream = self._around.target, self.upstream
         cursor = target.cursor(upstream.key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from jetcluster.clock import TimerHandle
@@ -17,6 +18,8 @@ from jetcluster.records import NamedTuple
 from jetcluster.stream.rules import short_hash
 
 ANSWER_SECONDS: Final = 2.0
+RARE_SECONDS: Final = 10.0
+"""Between two questions to an origin that has not answered any."""
 MAX_WAITING: Final = 8192
 PROVING: Final = b"NATS/1.0\r\nNats-Read-Consistency: linearizable\r\n\r\n"
 """Headers of a question. A nats-server takes no notice of them: what it says is the word of a server that leads, or has
@@ -24,9 +27,10 @@ led until a moment ago."""
 
 
 class LastSequence(NamedTuple):
-    """The origin's last sequence, after the question for it began."""
+    """The origin's, after the question for it began."""
 
     seq: int
+    """Its last sequence that has a message, as far as it tells: those of removed ones never come."""
     proven: bool
     """Its leader proved that it leads."""
 
@@ -40,6 +44,9 @@ class OriginQuestions:
     than they are."""
 
     def __init__(self, around: LinkDependencies, upstream: Upstream) -> None:
+        self.answers = False
+        """It has answered STREAM.INFO before. One that may not permit it is asked rarely, as each refusal is logged."""
+        self._sent_at = -inf
         self._around = around
         self._upstream = upstream
         self._waiting: list[Told] = []
@@ -48,7 +55,8 @@ class OriginQuestions:
         self._timer: TimerHandle | None = None
 
     def ask(self, told: Told) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        rarely = not self.answers and self._around.clock.monotonic() - self._sent_at < RARE_SECONDS
+        if rarely or len(self._waiting) >= MAX_WAITING:
             told(None)
             return
         self._waiting.append(told)
@@ -64,6 +72,7 @@ class OriginQuestions:
 
     def _send(self) -> None:
         around = self._around
+        self._sent_at = around.clock.monotonic()
         self._asked, self._waiting = self._waiting, []
         inbox = b"_INBOX.JSO." + around.rng.token(12).hex().encode()
         self._subscription = around.bus.subscribe(inbox, self._receive)
@@ -80,13 +89,17 @@ class OriginQuestions:
         info = json.loads(payload)
         if info.get("error"):
             return None
+        self.answers = True
         cursor = self._around.target.cursor(self._upstream.key)
         if cursor is None or cursor.identity not in (b"", short_hash(str(info["created"]).encode())):
             return None  # another stream of this name
-        seq = info["state"]["last_seq"]
-        if type(seq) is not int or not 0 <= seq <= FARTHEST_SEQ:
+        state, proof = info["state"], info.get("freshness") or {}
+        last = state["last_seq"]
+        proven = proof.get("applied_seq") == last
+        seq = proof["last_message"] if proven else last if state["messages"] else 0
+        if any(type(number) is not int or not 0 <= number <= FARTHEST_SEQ for number in (last, seq)):
             return None
-        return LastSequence(seq, (info.get("freshness") or {}).get("applied_seq") == seq)
+        return LastSequence(seq, proven)
 
     def _settle(self, found: LastSequence | None) -> None:
         if self._subscription is not None:

@@ -7,6 +7,7 @@ range again. The server keeps no state for a query, as Direct Gets have none; so
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._extents = extents
         self._target: Offsets | None = None
         """The end of a run of `Trigger.AvailableNow`."""
+        self._planned_at: float | None = None
+        """Monotonic time of the last micro-batch; None before the first."""
 
     @SentenceFirst()
     def initialOffset(self) -> dict[str, Any]:
@@ -133,6 +136,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, end in self._target.items():
                 if ends[name].created == end.created:
                     ends[name] = Offset(max(end.seq, begins[name].seq if name in begins else 0), end.created)
+        if self._target is None and self._delays(sum(planner.backlog(begins, ends, states).values())):
+            return offset_json.to_json(begins)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
         return offset_json.to_json(planner.advance(begins, ends, states, rows=rows, size=size))
@@ -162,9 +167,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Does nothing: no connection stays open."""
 
+    def _delays(self, waiting: int) -> bool:
+        """Returns whether so few sequences wait for more of them (`minOffsetsPerTrigger`, `maxTriggerDelay`)."""
+        now = time.monotonic()
+        late = self._planned_at is None or now - self._planned_at >= self._options.max_delay
+        if waiting < self._options.min_rows and not late:
+            return True
+        if waiting:
+            self._planned_at = now
+        return False
+
     def _ends(self, begins: Offsets, states: dict[str, StreamState]) -> Offsets:
         """Returns the ends of the streams. Raises DataLossError when reading cannot continue at `begins`."""
         ends: Offsets = {}
+        gone = begins.keys() - states.keys()
+        if gone and self._options.fail_on_data_loss:
+            raise planner.DataLossError(f"{', '.join(sorted(gone))} was read, and is no stream any more")
         for name, state in states.items():
             if (begin := begins.get(name)) is not None:
                 planner.check_start(begin, state, fail=self._options.fail_on_data_loss)

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from testkit.harness import ProcessCluster
+from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Writer
 from tests.model.player import Differs
 from tests.model.processes import LENIENT, Wire, explained, play, rules_of
@@ -23,7 +24,9 @@ async def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--still", action="store_true", help="nothing that takes time: no waits, no limits of a second")
+    parser.add_argument("--consumers", action="store_true", help="histories of consumers")
     wanted = parser.parse_args()
+    writer = ConsumerWriter if wanted.consumers else Writer
     rules = rules_of(wanted.server, wanted.size)
     config = LENIENT if wanted.server == "nats-server" else ""
     asked = found = disturbed = 0
@@ -34,7 +37,7 @@ async def main() -> None:
     ):
         wire = Wire(client)
         for seed in range(wanted.first, wanted.first + wanted.seeds):
-            history = Writer(seed, timed=not wanted.still, replicas=wanted.size).history(wanted.steps)
+            history = writer(seed, timed=not wanted.still, replicas=wanted.size).history(wanted.steps)
             try:
                 player = await play(wire, rules, history)
             except Differs as error:

@@ -1,7 +1,8 @@
 """What a request is answered with, as far as it can be known, and how an answer that came is held against it.
 
 An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
-all, `Text` the beginning of a text, and a `Stamp` a time that is learned when it is first seen and must stay so.
+all, `Text` the beginning of a text, `Between` a number, and a `Stamp` a time that is learned when it is first seen and
+must stay so.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class Text(NamedTuple):
     beginning: str
 
 
+class Between(NamedTuple):
+    """A whole number of these, or between them."""
+
+    least: int
+    most: int
+
+
 class Stamp:
     """A time of the server's, in nanoseconds since 1970."""
 
@@ -61,6 +69,14 @@ def nanoseconds(text: str) -> int:
         raise ValueError(f"no time in UTC: {text!r}")
     whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     return int(whole.timestamp()) * 10**9 + int(f"{found[2] or '':0<9}")
+
+
+def parts(reply: str) -> tuple[Any, ...]:
+    """Those of an ack subject, whose time is a number."""
+    tokens: list[Any] = reply.split(".")
+    if tokens[:2] == ["$JS", "ACK"] and len(tokens) == 9:
+        tokens[7] = int(tokens[7])
+    return tuple(tokens)
 
 
 def rfc3339(ns: int) -> str:
@@ -99,6 +115,9 @@ def _differences(wanted: Any, found: Any, at: str, learned: dict[Stamp, int]) ->
         return []
     if isinstance(wanted, Stamp):
         return [] if wanted.is_(found, learned) else [f"{at}: {found!r} for {wanted}"]
+    if isinstance(wanted, Between):
+        well = type(found) is int and wanted.least <= found <= wanted.most
+        return [] if well else [f"{at}: {found!r} is not {wanted}"]
     if isinstance(wanted, Text):
         return [] if str(found).startswith(wanted.beginning) else [f"{at}: {found!r} does not begin with {wanted}"]
     if isinstance(wanted, dict) and isinstance(found, dict):

@@ -29,6 +29,7 @@ STATUS = {
     10074: (500, "replicas > 1 not supported in non-clustered mode"),
     10077: (503, ""),
     10080: (400, "consumer in push mode can not set max waiting"),
+    10084: (400, "consumer in pull mode requires explicit ack policy on workqueue stream"),
     10086: (400, "consumer in pull mode can not have rate limit set"),
     10088: (400, "consumer idle heartbeat requires a push based consumer"),
     10089: (400, "consumer flow control requires a push based consumer"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ class Step:
     """Bytes, or a value that becomes JSON; with `Moment`s in it."""
     headers: Headers = ()
     wait: float = 0.0
+    turn: int = 0
+    """Of an ack, whose subject is "ACK.<stream>.<consumer>": which of the last deliveries it is of, 0 the last one."""
 
     def __str__(self) -> str:
         if self.wait:
@@ -48,14 +51,27 @@ def rendered(body: Any, times: dict[Moment, str]) -> bytes:
 class Writer:
     """Draws a history. It remembers roughly what it did, so that most requests are about something."""
 
-    def __init__(self, seed: object, *, timed: bool = True, replicas: int = 1) -> None:
-        """`timed`: with waits, and with limits that a wait of seconds can reach."""
+    def __init__(
+        self,
+        seed: object,
+        *,
+        timed: bool = True,
+        replicas: int = 1,
+        names: Sequence[str] = "ABC",
+        alone: bool = True,
+        storages: Sequence[str] = ("memory", "file"),
+    ) -> None:
+        """`timed`: with waits, and with limits that a wait of seconds can reach. `names`: of two streams, and of one
+        that is never there. `alone`: there are no other streams, so lists are known."""
         self.rng = Random(f"history {seed}")
         self.timed = timed
         self.replicas = replicas
+        self.names = names
+        self.alone = alone
+        self.storages = storages
         self.number = 0
         self.configs: dict[str, dict[str, Any]] = {}
-        self.last: dict[str, int] = {"A": 0, "B": 0}
+        self.last: dict[str, int] = {}
         """About the last sequence of each stream."""
         self.batch = ["", 0]
 
@@ -68,7 +84,8 @@ class Writer:
     def _step(self) -> Step:
         kinds = [
             (self._publish, 40), (self._batch, 8), (self._direct, 12), (self._multi, 6), (self._by_subject, 4),
-            (self._get, 8), (self._delete_message, 5), (self._purge, 3), (self._info, 7), (self._lists, 2),
+            (self._get, 8), (self._delete_message, 5), (self._purge, 3), (self._info, 7),
+            (self._lists, 2 * self.alone),
             (self._create, 3), (self._update, 4), (self._delete, 1), (self._wrong, 2),
             (self._wait, 1 if self.timed else 0),
         ]  # fmt: skip
@@ -78,7 +95,7 @@ class Writer:
 
     def _name(self) -> str:
         known = sorted(self.configs)
-        return self.rng.choice(known) if known and self.rng.random() < 0.95 else self.rng.choice("ABC")
+        return self.rng.choice(known) if known and self.rng.random() < 0.95 else self.rng.choice(self.names)
 
     def _subject(self, stream: str) -> str:
         return f"{stream.lower()}.{self.rng.choice(['1', '1', '2', '3', 'x.y'])}"
@@ -100,7 +117,7 @@ class Writer:
 
     def _config(self, name: str) -> dict[str, Any]:
         rng, letter = self.rng, name.lower()
-        config: dict[str, Any] = {"name": name, "subjects": [f"{letter}.>"], "storage": rng.choice(["memory", "file"])}
+        config: dict[str, Any] = {"name": name, "subjects": [f"{letter}.>"], "storage": rng.choice(self.storages)}
         if self.replicas > 1:
             config["num_replicas"] = self.replicas
         if self._maybe(0.8):
@@ -121,20 +138,24 @@ class Writer:
             {"allow_atomic": True}, {"allow_atomic": True}, {"allow_atomic": True},
             {"subject_transform": {"src": f"{letter}.*", "dest": f"{letter}.t.{{{{wildcard(1)}}}}"}},
             {"subjects": [f"{letter}.*"]}, {"subjects": [f"{letter}.1", f"{letter}.2"]},
-            {"subjects": [f"{letter}.>", f"{letter}.1"]}, {"subjects": ["a.>", "b.1"]}, {"subjects": [f"{letter}..1"]},
+            {"subjects": [f"{letter}.>", f"{letter}.1"]},
+            {"subjects": [f"{self.names[0].lower()}.>", f"{self.names[1].lower()}.1"]},
+            {"subjects": [f"{letter}..1"]},
             {"first_seq": rng.choice([1, 7])}, {"description": "words"}, {"metadata": {"key": "value"}},
             {"max_age": rng.choice([3600 * SECOND, 50_000_000, -1])}, {"duplicate_window": 1_000_000},
             {"duplicate_window": 600 * SECOND, "max_age": 3600 * SECOND},
             {"duplicate_window": 7200 * SECOND, "max_age": 3600 * SECOND},
         ]  # fmt: skip
-        if self.timed:
+        if not self.timed:
+            config["duplicate_window"] = 3600 * SECOND
+        else:
             choices += [{"max_age": SECOND}] * 2 + [{"duplicate_window": SECOND}] * 2
         for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4])):
             config |= rng.choice(choices)
         return config
 
     def _create(self) -> Step:
-        name = self.rng.choice(["A", "A", "B"])
+        name = self.rng.choice([self.names[0], *self.names[:2]])
         if name in self.configs and self._maybe(0.4):
             config = self.configs[name]
         else:
@@ -215,7 +236,7 @@ class Writer:
             headers["Nats-Incr"] = rng.choice(["1", "+2", "-7", "0", "99999999999999999999", "x", ""])
         choices = [
             ("X-Own", "value"), ("Nats-Msg-Id", rng.choice("abc")), ("Nats-Msg-Id", rng.choice("abc")),
-            ("Nats-Expected-Stream", rng.choice("AB")), ("Nats-Expected-Last-Sequence", str(self._seq(name))),
+            ("Nats-Expected-Stream", rng.choice(self.names[:2])), ("Nats-Expected-Last-Sequence", str(self._seq(name))),
             ("Nats-Expected-Last-Subject-Sequence", str(self._seq(name))),
             ("Nats-Expected-Last-Subject-Sequence-Subject", self._filter(name)),
             ("Nats-Expected-Last-Msg-Id", rng.choice("abc")),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tests.model import answers
 from tests.model.answers import Answer, rfc3339
 from tests.model.history import Moment, Step, rendered
+from tests.model.reading import Unknown
 from tests.model.rules import Rules
-from tests.model.server import DIRECT, Server
+from tests.model.server import ACK, CONSUMER, DIRECT, Server
 from tests.model.stream import Headers
 
 EARLY = 0.15
@@ -48,6 +50,8 @@ class Player:
     def __init__(self, connection: Connection, rules: Rules) -> None:
         self.connection = connection
         self.model = Server(rules)
+        self.deliveries: dict[str, list[str]] = {}
+        """Ack subjects, by "ACK.<stream>.<consumer>"."""
         self.asked = 0
         self.disturbed = False
         """Something ran out while the server was at work: the history ended there."""
@@ -58,6 +62,11 @@ class Player:
             if step.wait:
                 await self.connection.sleep(step.wait)
                 continue
+            if step.subject.startswith("ACK."):
+                known = self.deliveries.get(step.subject, [])
+                if not known:
+                    continue
+                step = replace(step, subject=known[-1 - step.turn % len(known)])
             await self._settled()
             times = await self._times(at, step)
             await self._ask(at, step, rendered(step.body, times))
@@ -90,8 +99,19 @@ class Player:
 
     async def _ask(self, at: int, step: Step, body: bytes) -> None:
         sent = self.connection.now()
+        if step.subject.startswith((CONSUMER, ACK)):
+            try:
+                self.model.branch().ask(step.subject, step.headers, body, sent)
+            except Unknown:
+                return  # it would wait for what others do, or nobody knows
         wanted = self.model.ask(step.subject, step.headers, body, sent)
-        told = compared(wanted, await self.connection.ask(step.subject, step.headers, body, len(wanted)))
+        found = await self.connection.ask(step.subject, step.headers, body, len(wanted))
+        for one in found:
+            if one.reply:
+                self.deliveries.setdefault(f"ACK.{one.reply[2]}.{one.reply[3]}", []).append(
+                    ".".join(map(str, one.reply))
+                )
+        told = compared(wanted, found)
         self.asked += 1
         while told and step.subject.startswith(DIRECT) and self.connection.now() < sent + FRESH:
             await self.connection.sleep(0.05)  # the replica that answered may not have the newest messages yet

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 
 from testkit.client import Client, Msg
-from tests.model.answers import Answer
+from tests.model.answers import Answer, parts
 from tests.model.history import Step
 from tests.model.player import Differs, Disturbed, Player, shrink
 from tests.model.rules import CLUSTERED, OURS, PEER, Rules
@@ -16,6 +17,7 @@ from tests.model.stream import Headers
 LENIENT = "jetstream { strict: false }"
 """Configuration with which nats-server passes over unknown keys, as this server does."""
 PATIENCE = 4.0
+_WIRES = itertools.count(1)
 
 
 class Wire:
@@ -24,10 +26,7 @@ class Wire:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.number = 0
-        self.found: list[Answer] = []
-        self.came = asyncio.Event()
-        self.inbox = f"{client.inbox.decode()}m"
-        client.subscribe(f"{self.inbox}.*", self._take)
+        self.inbox = f"{client.inbox.decode()}m{next(_WIRES)}"
 
     def now(self) -> float:
         return time.time()
@@ -35,28 +34,31 @@ class Wire:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _take(self, msg: Msg) -> None:
-        inbox = f"{self.inbox}.{self.number}"
-        subject = msg.subject.decode()
-        if subject.startswith(self.inbox) and subject != inbox:
-            return  # of an earlier history
-        status, headers = decoded(msg.header)
-        self.found.append(Answer(status, headers, msg.data, "" if subject == inbox else subject, ""))
-        self.came.set()
-
     async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
         self.number += 1
-        self.found = []
-        self.client.publish(subject, body, f"{self.inbox}.{self.number}".encode(), dict(headers) or None)
+        inbox = f"{self.inbox}.{self.number}"
+        found: list[Answer] = []
+        came = asyncio.Event()
+
+        def take(msg: Msg) -> None:
+            status, own = decoded(msg.header)
+            where = msg.subject.decode()
+            reply = parts(msg.reply.decode()) if msg.reply else ""
+            found.append(Answer(status, own, msg.data, "" if where == inbox else where, reply))
+            came.set()
+
+        sid = self.client.subscribe(inbox, take)
+        self.client.publish(subject, body, inbox.encode(), dict(headers) or None)
         try:
             async with asyncio.timeout(PATIENCE):
-                while len(self.found) < wanted:
-                    self.came.clear()
-                    await self.came.wait()
+                while len(found) < wanted:
+                    came.clear()
+                    await came.wait()
         except TimeoutError:
             pass
         await self.client.flush()
-        return self.found
+        self.client.unsubscribe(sid)
+        return found
 
 
 def decoded(raw: bytes) -> tuple[str, Headers]:

@@ -155,9 +155,8 @@ def _multi(stream: Stream, asked: dict[str, Any], rules: Rules) -> list[Answer]:
             return status("404 No Results")
     if "up_to_time" in asked:
         until = nanoseconds(asked["up_to_time"]) + rules.up_to_time_included
-        ceiling = max((one.seq for one in stream.messages.values() if time_of(one) < until), default=0)
-        if ceiling == (max(stream.messages) if stream.messages else 0):
-            ceiling = stream.last_seq if stream.messages else 0
+        later = [one.seq for one in stream.messages.values() if time_of(one) >= until]
+        ceiling = min(later) - 1 if later else stream.last_seq
     newest: dict[str, Message] = {}
     for message in stream.messages.values():
         if message.seq <= ceiling and any(matches(one, message.subject) for one in asked["multi_last"]):

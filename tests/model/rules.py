@@ -39,6 +39,13 @@ class Rules:
     nothing_to_delete: bool = False
     """MSG.DELETE of what is gone has one of two errors in nats-server's file streams: 10057 where the sequence is below
     the first block of messages, else 10043."""
+    pending_exact: bool = True
+    """`num_pending` is right whatever the filters and the start; nats-server's is not after a filter was changed, with
+    two filters, or with a start that is still to come."""
+    progress_takes_back: bool = True
+    """+WPI behind a NAK, or when the ack is overdue, lets the message wait once more; nats-server delivers it again."""
+    past_pause_shown: bool = False
+    """`pause_until` of the past ends a pause; nats-server goes on showing it."""
     bare_counted: bool = True
     """Messages sent without headers are counted in what the end of a Direct Get says is left."""
     rest: float = 0.0
@@ -49,7 +56,21 @@ class Rules:
 OURS = Rules()
 CLUSTERED = replace(OURS, created_again=False)
 PEER = Rules(
-    auto_allow_direct=False, headers_of_messages=False, empty_lists=False, stream_first=False, duplicates_first=False,
-    up_to_time_included=False, behind_the_end=False, listed_versions=False, holes_in_nothing=True, first_of_one=True,
-    first_seq_stays=False, nothing_to_delete=True, bare_counted=False, rest=0.1,
-)  # fmt: skip
+    auto_allow_direct=False,
+    headers_of_messages=False,
+    empty_lists=False,
+    stream_first=False,
+    duplicates_first=False,
+    up_to_time_included=False,
+    behind_the_end=False,
+    listed_versions=False,
+    holes_in_nothing=True,
+    first_of_one=True,
+    first_seq_stays=False,
+    nothing_to_delete=True,
+    bare_counted=False,
+    pending_exact=False,
+    progress_takes_back=False,
+    past_pause_shown=True,
+    rest=0.1,
+)

@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 from tests.model import publishing, reading
-from tests.model.answers import ANY, Answer
-from tests.model.api import PREFIX, StreamApi
+from tests.model.answers import ANY, MAYBE, Answer
+from tests.model.api import PREFIX
+from tests.model.consumer_api import ConsumerApi
 from tests.model.errors import Refused
 from tests.model.rules import OURS, Rules
 from tests.model.stream import Headers, Stream
@@ -15,6 +16,9 @@ from tests.model.subjects import matches
 
 API = "$JS.API."
 DIRECT = "$JS.API.DIRECT.GET."
+CONSUMER = "$JS.API.CONSUMER."
+NEXT = "$JS.API.CONSUMER.MSG.NEXT."
+ACK = "$JS.ACK."
 NO_RESPONDERS = [Answer("503", ANY, b"")]
 
 
@@ -38,6 +42,10 @@ class Server:
         self.pass_time(now)
         if subject.startswith(DIRECT):
             return self._direct(subject.removeprefix(DIRECT), body)
+        if subject.startswith(NEXT):
+            return self._pull(subject.removeprefix(NEXT), body, now)
+        if subject.startswith(ACK):
+            return self._ack(subject.removeprefix(ACK).split("."), body, now)
         if subject.startswith(API):
             return [Answer(data=self._api(subject.removeprefix(API), body))]
         return self._publish(subject, headers, body, now)
@@ -53,17 +61,32 @@ class Server:
 
     def _api(self, rest: str, body: bytes) -> dict[str, Any]:
         parts = rest.split(".")
-        streams = StreamApi(self.streams, self.rules)
+        streams = ConsumerApi(self.streams, self.rules)
         for words in (3, 2):
             handler = getattr(streams, "_".join(parts[:words]), None)
             if handler is not None:
-                kind = "_".join(parts[:words]).lower()
+                kind = "_".join(parts[:words]).lower().replace("durable_", "")
                 try:
                     answer = handler(*parts[words:], body)
                 except Refused as error:
                     answer = {"error": error.error}
                 return {"type": f"{PREFIX}{kind}_response", **answer}
         raise NotImplementedError(rest)
+
+    def _pull(self, rest: str, body: bytes, now: float) -> list[Answer]:
+        stream, _, name = rest.partition(".")
+        known = self.streams[stream].consumers if stream in self.streams else {}
+        return known[name].pull(body, now) if name in known else NO_RESPONDERS
+
+    def _ack(self, parts: list[str], body: bytes, now: float) -> list[Answer]:
+        stream, name, _, seq, number, *_ = parts
+        known = self.streams[stream].consumers if stream in self.streams else {}
+        if name not in known or known[name].acks == "none":
+            return NO_RESPONDERS
+        if int(seq) >= known[name].next_seq:
+            raise reading.Unknown  # of a consumer that was made anew: some words are answered, others are not
+        known[name].ack(int(seq), int(number), body, now)
+        return [Answer()]
 
     def _publish(self, subject: str, headers: Headers, body: bytes, now: float) -> list[Answer]:
         for stream in self.streams.values():
@@ -79,5 +102,5 @@ class Server:
                     ack = publishing.publish(stream, sent, self.rules)
             except Refused as error:
                 ack = {"error": error.error, "stream": stream.name, "seq": 0}
-            return [Answer(data=ack)]
+            return [Answer(data={**ack, "domain": MAYBE})]
         return NO_RESPONDERS

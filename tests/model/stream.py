@@ -132,6 +132,8 @@ class Stream:
         return message.at + self.config["max_age"] / NANO if self.config["max_age"] else None
 
     def pass_time(self, now: float) -> None:
+        for consumer in list(self.consumers.values()):
+            consumer.pass_time(now)
         window = self.config["duplicate_window"] / NANO
         self.ids = {key: (seq, at) for key, (seq, at) in self.ids.items() if at + window > now}
         gone = [one for one in self.messages.values() if (end := self.ends(one)) is not None and end <= now]
@@ -153,6 +155,7 @@ class Stream:
         """Moments at which time alone changes something."""
         window = self.config["duplicate_window"] / NANO
         ends = [end for one in self.messages.values() if (end := self.ends(one)) is not None]
+        ends += [one.due for consumer in self.consumers.values() for one in consumer.pending.values()]
         return ends + [at + window for _, at in self.ids.values()]
 
     # -- what is told of it
@@ -189,6 +192,7 @@ class Stream:
             "config": self.config,
             "created": self.created,
             "state": self.state(**wanted),
+            "domain": MAYBE,
             "cluster": MAYBE,
             "ts": MAYBE,
         }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.model.answers import ANY, MAYBE, Answer, Stamp, Text, rfc3339
+from tests.model.answers import ANY, MAYBE, Answer, Between, Stamp, Text, rfc3339
 from tests.model.rules import OURS
 from tests.model.server import Server
 from tests.model.stream import Headers
@@ -49,6 +49,8 @@ class Twin:
                 self.stamped += 1
                 value.ns = int(self.time * 1e6) * 1000 + self.stamped
             return rfc3339(value.ns)
+        if isinstance(value, Between):
+            return value.most
         if isinstance(value, Text):
             return value.beginning + "it is"
         if isinstance(value, dict):

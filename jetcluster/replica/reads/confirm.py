@@ -62,41 +62,48 @@ class ReadWaits:
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self.waiting: deque[tuple[int, float, Call, Call]] = deque()
+        self.waiting: deque[tuple[int, float, Call, Call, int]] = deque()
+        self._count = 0
         self._timer: TimerHandle | None = None
 
-    def hold(self, index: int, answer: Call, give_up: Call) -> None:
+    def hold(self, index: int, answer: Call, give_up: Call, count: int = 1) -> None:
         """Call `answer` once `applied` has reached `index`, or `give_up` if that takes too long or too many reads wait.
-        Indexes must not go down between calls."""
-        if len(self.waiting) >= MAX_WAITING:
+        Indexes must not go down between calls. `count`: the reads that it is."""
+        if self._count + count > MAX_WAITING:
             give_up()
             return
-        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up))
+        self._count += count
+        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up, count))
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
 
     def applied(self, index: int) -> None:
         waiting = self.waiting
         while waiting and waiting[0][0] <= index:
-            waiting.popleft()[2]()
+            self._next()[2]()
 
     def clear(self) -> None:
         """Give up on all reads now."""
         for _ in range(len(self.waiting)):
-            self.waiting.popleft()[3]()
+            self._next()[3]()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _next(self) -> tuple[int, float, Call, Call, int]:
+        found = self.waiting.popleft()
+        self._count -= found[4]
+        return found
 
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
         overdue: list[Any] = []
         while self.waiting and self.waiting[0][1] <= now:
-            overdue.append(self.waiting.popleft())
+            overdue.append(self._next())
         if self.waiting:
             self._timer = self._timers.call_later(max(self.waiting[0][1] - now, 0.0), self._expire)
-        for _, _, _, give_up in overdue:
+        for _, _, _, give_up, _ in overdue:
             give_up()
 
 
@@ -125,13 +132,24 @@ _BLANK = b" "
 
 
 class Read:
-    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it."""
+    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it. It may
+    stand for `count` reads, which `parts` returns."""
 
-    __slots__ = ("answer", "deadline", "give_up", "origin", "refuse", "reply", "strict", "told")
+    __slots__ = ("answer", "count", "deadline", "give_up", "origin", "parts", "refuse", "reply", "strict", "told")
 
     def __init__(
-        self, origin: Origin | None, reply: bytes, answer: Call, give_up: Call, refuse: Call, *, strict: bool = False
+        self,
+        origin: Origin | None,
+        reply: bytes,
+        answer: Call,
+        give_up: Call,
+        refuse: Call,
+        *,
+        strict: bool = False,
+        parts: Callable[[], list[Read]] | None = None,
+        count: int = 1,
     ) -> None:
+        self.parts, self.count = parts, count
         self.origin, self.reply = origin, reply
         self.answer, self.give_up, self.refuse = answer, give_up, refuse
         self.deadline = 0.0
@@ -268,6 +286,8 @@ class ReadConfirmations:
         self._tell = tell
         self._clock_drift = clock_drift
         self.waits = ReadWaits(clock, timers)
+        self._count = 0
+        """The reads that are in the next three."""
         self._coming: list[Read] = []
         self._asked: list[Read] = []
         """The reads for which the question in progress was asked; later reads need a newer answer."""
@@ -296,10 +316,14 @@ class ReadConfirmations:
         """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
         `refuse` when no leader has answered for MAX_SECONDS or too many reads wait. `origin`, `reply`: the requester
         and the subject of the answer. `strict`: it needs a leader in any case."""
-        if len(self._coming) + len(self._asked) + len(self._unled) >= MAX_WAITING:
-            refuse()
+        self.take(Read(origin, reply, answer, give_up, refuse, strict=strict))
+
+    def take(self, read: Read) -> None:
+        """Do `hold`."""
+        if self._count + read.count > MAX_WAITING:
+            read.refuse()
             return
-        read = Read(origin, reply, answer, give_up, refuse, strict=strict)
+        self._count += read.count
         read.deadline = self._clock.monotonic() + MAX_SECONDS
         self._coming.append(read)
         self._came.set()
@@ -352,6 +376,7 @@ class ReadConfirmations:
         self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
+        self._count = 0
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -410,21 +435,24 @@ class ReadConfirmations:
         """Answer those of a list whose requesters were told of nothing that this replica lacks, and remove them."""
         if self._tell is None or not reads:
             return
+        reads[:] = [part for read in reads for part in _parts(read)]
         unknown = [read for read in reads if read.told is None and not read.strict]
         if unknown:
             await self._tell(unknown)
         reached = self._reached()
         due = [read for read in reads if read.told is not None and read.told <= reached]
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
+        self._count -= len(due)
         for read in due:
             read.answer()
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
+        self._count -= sum([read.count for read in asked])
         for read in asked:
             if wanted <= self._reached():
                 read.answer()
             else:
-                self.waits.hold(wanted, read.answer, read.give_up)
+                self.waits.hold(wanted, read.answer, read.give_up, read.count)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -437,5 +465,16 @@ class ReadConfirmations:
         if left := self._unled + self._asked + self._coming:
             first = min(read.deadline for read in left)
             self._timer = self._timers.call_later(first - now, self._expire)
+        self._count -= sum([read.count for read in late])
         for read in late:
             read.refuse()
+
+
+def _parts(read: Read) -> list[Read]:
+    """The reads that one stands for; itself where nobody needs to know who asks."""
+    if read.parts is None or read.strict:
+        return [read]
+    found = read.parts()
+    for part in found:
+        part.deadline = read.deadline
+    return found

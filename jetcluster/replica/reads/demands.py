@@ -125,11 +125,11 @@ class Demands:
         """Take a request whose body has wishes, after the wait that its stream asks for."""
         _, reply, headers, payload = request
         try:
-            wanted = freshness.of(headers, payload, surely=True)
+            wanted = self._answers.wishes(headers, payload)
         except FreshnessError as error:
             self._answers.reject(reply, error)
             return
-        self.take(wanted or freshness.ANY, answering, request, origin)
+        self.take(wanted, answering, request, origin)
 
     def take(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Answer once all wishes are met; without `consistency` the caller has waited as the stream asks for."""
@@ -221,11 +221,14 @@ class Demands:
             self._await_sequence(read.told, go_on, request)
 
     def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        """Answer once the newest proofs are young enough."""
-        go_on: Call = functools.partial(self._answer, wanted, answering, request, origin)
-        if wanted.max_staleness >= 0:
-            for age in self.ages:
-                go_on = functools.partial(self._within, wanted.max_staleness, age, request, go_on)
+        """Answer once the newest proofs are young enough, and tell the age that was found so."""
+        age = self.age()
+        if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
+            self._answer(wanted, answering, request, origin, age)
+            return
+        go_on: Call = lambda: self._answer(wanted, answering, request, origin, self.age())  # noqa: E731
+        for one in self.ages:
+            go_on = functools.partial(self._within, wanted.max_staleness, one, request, go_on)
         go_on()
 
     def _within(self, nanoseconds: int, age: Age, request: Outgoing, go_on: Call) -> None:
@@ -236,6 +239,8 @@ class Demands:
         else:
             self._ask(age.asked, request, go_on)
 
-    def _answer(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        info = self._answers.info_of(self._asked.role, self.age()) if wanted.info else b""
+    def _answer(
+        self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin, age: float | None
+    ) -> None:
+        info = self._answers.info_of(self._asked.role, age) if wanted.info else b""
         answering(*request, origin, info)

@@ -21,6 +21,7 @@ from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream, OwnStream
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.reads.demands import Demands
+from jetcluster.replica.reads.runs import Runs, no_body, plain_body
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
@@ -92,6 +93,7 @@ class Membership:
             runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
             settings.clock_drift,
         )  # fmt: skip
+        self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
         self.bounds = self.confirmations
         """Proofs of the age of what is here."""
         if asked.looks is not None:
@@ -163,8 +165,8 @@ class Membership:
     def _look(self) -> None:
         """Learn how old the mirror is, so that this is known when its upstream cannot be asked."""
         self._looks_at = self._runtime.clock.monotonic() + LOOK_SECONDS
-        read = self._replica.machine.rules.allow_direct or self.joined
-        if read and self._asked.is_copied_whole and not self._stopped:
+        rules = self._replica.machine.rules
+        if (rules.allow_direct or rules.mirror_direct) and self._asked.is_copied_whole and not self._stopped:
             self.bounds.look()
 
     @property
@@ -224,8 +226,18 @@ class Membership:
             by_subject = answers.by_subject(len(whole) + 1)
             key, keys = self._when_current(by_subject), answers.by_subjects(len(whole) + 1, by_subject)
             self._subscriptions += [
-                subscribe(whole, body, QUEUE, bulk=self._when_all_current(answers.on_bodies, body)),
-                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key)),
+                subscribe(
+                    whole,
+                    body,
+                    QUEUE,
+                    bulk=self._when_all_current(answers.on_bodies, body, answers.on_body, plain_body),
+                ),
+                subscribe(
+                    whole + b".>",
+                    key,
+                    QUEUE,
+                    bulk=self._when_all_current(keys, key, by_subject, no_body),
+                ),
             ]
         self.take_alias()
 
@@ -413,10 +425,13 @@ class Membership:
 
         return then
 
-    def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
+    def _when_all_current(
+        self, answer: BulkCallback, one: Callback, alone: Callback, plain: Callable[[bytes], bool]
+    ) -> BulkCallback:
         """Return `answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
-        answered at once; `one` gets the first of all if that is none."""
-        group, ingest, asked = self._replica.group, self._ingest, self._asked
+        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none.
+        `alone`: answers one request. `plain`: see `Runs.hold`."""
+        group, ingest, asked, runs = self._replica.group, self._ingest, self._asked, self._runs
         monotonic = self._runtime.clock.monotonic
 
         def receive(messages: list[Outgoing], origin: Origin) -> int:
@@ -426,8 +441,13 @@ class Membership:
                 or (ingest is not None and ingest.copied > applied)
                 or group.told_index > applied
                 or self._arriving
-                or not (count := asked.unconfirmed(origin, messages))
             ):
+                one(*messages[0], origin)
+                return 1
+            if not (count := asked.unconfirmed(origin, messages)):
+                if held := runs.hold(messages, origin, plain, answer, alone, strict=asked.consistency == STRONG):
+                    self._requests += held
+                    return held
                 one(*messages[0], origin)
                 return 1
             start = monotonic()

@@ -86,6 +86,8 @@ def subjects_page(
 STEP_LINES: Final = 500
 LONG_HEADER_BYTES: Final = 4096
 """Header lines converted to JSON per step, and bytes of headers above which it takes steps."""
+MAX_REMOVED_LOOKS: Final = 256
+"""Removed messages at a stream's end behind which the last one is looked for."""
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
 
@@ -141,6 +143,16 @@ def freshness_object(last_seq: int, server: str, age: float) -> dict[str, Any]:
     """The `freshness` object of a leader that began to prove its leadership `age` seconds ago."""
     staleness = math.ceil(age * times.SECOND)
     return {"applied_seq": last_seq, "staleness": staleness, "answered_by": server, "answered_as": "leader"}
+
+
+def last_message(store: BlockStore) -> int:
+    """The last sequence that has a message, 0 for none: a copy that has all up to it lacks nothing. It is the last
+    sequence when very many behind it were removed."""
+    last = store.last_seq
+    if not store.messages:
+        return 0
+    lowest = max(last - MAX_REMOVED_LOOKS, 0)
+    return next((seq for seq in range(last, lowest, -1) if store.contains(seq)), last)
 
 
 def message_object(message: Msg, fields: dict[str, str | list[str]]) -> dict[str, Any]:

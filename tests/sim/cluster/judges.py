@@ -326,6 +326,35 @@ class Deliveries:
         require(not missing, f"never delivered: {missing[:10]}")
 
 
+class InTurn:
+    """Deliveries of a consumer with order per key: a message comes only when less than `limit` earlier ones of its key,
+    or others of it that are out, have yet to be settled. A client settles a message when it sends the word, which may
+    count from then on. What was delivered may come again, or late, at any time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._keys: dict[int, str] = {}
+        """The key of each message that is known to be stored."""
+        self._out: set[int] = set()
+        """Messages that somebody was sent."""
+        self._settled: set[int] = set()
+
+    def stored(self, seq: int, key: str) -> None:
+        self._keys[seq] = key
+
+    def settling(self, seq: int) -> None:
+        """An ack or a term goes out, or the message is being removed: it may count or not."""
+        self._settled.add(seq)
+
+    def take(self, seq: int, key: str) -> None:
+        require(self._keys.setdefault(seq, key) == key, f"{seq} is of key {key}, and was stored as {self._keys[seq]}")
+        if seq not in self._out and seq not in self._settled:
+            open_ones = [one for one, of in self._keys.items() if of == key and one not in self._settled]
+            before = sorted(one for one in open_ones if one < seq or one in self._out)
+            require(len(before) < self._limit, f"{seq} was delivered while {before} of {key} were not settled")
+        self._out.add(seq)
+
+
 class Ordered:
     """Messages of a reader without acks, which must be the stream: each once, in order, from the first on."""
 

@@ -25,6 +25,10 @@ REFUSED = (ApiError, Disconnected, NoResponders, TimeoutError)
 """Administrators, too, meet faults."""
 
 
+OWN = "MODEL-"
+"""Beginning of the names of streams of which one client, and nobody else, changes the configuration."""
+
+
 async def stepdown(deployment: Deployment, rng: Random) -> None:
     """The leader of a stream hands it over."""
     leader = _leader(deployment, rng)
@@ -172,6 +176,8 @@ def _voters(deployment: Deployment, leader: Replica) -> list[Machine]:
 
 async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: int) -> None:
     assignment = leader.stream.assignment
+    if assignment.name.startswith(OWN):
+        return
     with contextlib.suppress(TimeoutError), deployment.resizing(copies) as allowed:
         body = dict(assignment.config) | {"num_replicas": allowed}
         if await ask(deployment, rng, f"STREAM.UPDATE.{assignment.name}", body) is None:

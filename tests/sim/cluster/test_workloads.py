@@ -151,6 +151,17 @@ def ordered() -> judges.Ordered:
     return history
 
 
+def in_turn(limit: int = 1) -> judges.InTurn:
+    """1 and 4 are of key a, and 1 is settled; 2 is of key b and is out, 3 of b was not delivered."""
+    history = judges.InTurn(limit)
+    for seq, key in ((1, "a"), (2, "b"), (3, "b"), (4, "a")):
+        history.stored(seq, key)
+    history.take(1, "a")
+    history.settling(1)
+    history.take(2, "b")
+    return history
+
+
 def lifetimes() -> judges.Lifetimes:
     """Sent at 10, acknowledged at 11, to live for 5 s."""
     history = judges.Lifetimes(1.0)
@@ -257,6 +268,12 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
+    judges.InTurn: [
+        lambda: in_turn().take(4, "a"),
+        lambda: in_turn().take(2, "b"),
+        lambda: in_turn(2).take(3, "b"),
+        lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
+    ],
     judges.Firings: [lambda: firings().fired("n1", FIRED)],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     judges.Repeats: [lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
@@ -418,6 +435,17 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
         "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
         "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
+    },
+    judges.InTurn: {
+        "out at a time": lambda: in_turn().take(3, "b"),
+        "out at a time, of unknown age": lambda: in_turn().take(9, "b"),
+        "more than the limit": lambda: (history := in_turn(2), history.take(3, "b"), history.take(5, "b")),
+        "before an earlier one": lambda: (
+            history := judges.InTurn(1),
+            history.stored(1, "a"),
+            history.take(2, "a"),
+        ),
+        "of another key": lambda: in_turn().take(1, "b"),
     },
     judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),

@@ -230,6 +230,23 @@ async def test_a_repeated_delete_that_finds_its_work_done_is_a_success() -> None
 
 
 @virtual_time
+@pytest.mark.parametrize(
+    ("config", "seq", "code"),
+    [({}, 7, 10057), ({"storage": "memory"}, 7, 10043), ({"deny_delete": True}, 1, 10057)],
+    ids=["behind the end", "behind the end, in memory", "not permitted"],
+)
+async def test_a_repeated_delete_of_what_it_cannot_have_deleted_is_refused(
+    config: dict[str, object], seq: int, code: int
+) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"], **config)
+        await cluster["A"].publish(b"s.1", b"1")
+        with pytest.raises(ApiError) as refused:
+            await ask(cluster["B"], "msg_delete", seq=seq, repeated=True)
+        assert refused.value.err_code == code
+
+
+@virtual_time
 async def test_counting_subjects_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a leader that is none any more when it has counted does not answer."""
     monkeypatch.setattr(slices, "STEP", slices.Step(subjects=2))

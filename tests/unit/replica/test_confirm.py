@@ -306,13 +306,15 @@ class SuspendedClock(ManualTime):
         return self.monotonic() + self.away
 
 
-async def proofs(clock: ManualTime, wanted: list[int], reached: list[int]) -> ReadConfirmations:
-    """After questions to a leader, one second apart, that answered with these."""
+async def proofs(clock: ManualTime, wanted: list[int], reached: list[int], seconds: float = 0.0) -> ReadConfirmations:
+    """After questions to a leader, which answered each with one of `wanted` after `seconds`, a second before the next
+    one."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     answers = iter(wanted)
 
     async def ask() -> int | None:
+        clock.advance(seconds)
         return next(answers)
 
     reads = ReadConfirmations(clock, loop, ask, lambda: reached[0], clock_drift=0.2)
@@ -349,3 +351,10 @@ async def test_an_age_is_a_bound_for_slow_clocks_and_for_machines_that_were_susp
     assert age_of(reads) == pytest.approx(1.0 / 0.8), "the clock may have shown 1 s for what was 1.25 s"
     clock.away = 60.0
     assert age_of(reads) == pytest.approx(61.0 / 0.8)
+
+
+@virtual_time
+async def test_an_age_counts_from_the_question() -> None:
+    """What was committed while the answer was on its way may be missing."""
+    reads = await proofs(ManualTime(), [5], [5], seconds=0.4)
+    assert age_of(reads) == pytest.approx(1.4 / 0.8)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from jetcluster.model import durations
 from jetcluster.replica.reads import confirm, demands
+from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
@@ -118,6 +120,19 @@ async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_fo
 
 
 @virtual_time
+async def test_msg_get_proves_that_its_leader_leads_after_it_has_waited_for_a_sequence() -> None:
+    async with ApiCluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        body = b'{"last_by_subj":"s","min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, b"$JS.API.STREAM.MSG.GET.S", body))
+        await asyncio.sleep(0.6)
+        await leader.publish(b"s", b"later")
+        answer = json.loads((await waiting)[1])
+        assert (answer["message"]["seq"], answer["freshness"]["applied_seq"]) == (4, 4)
+        assert 0 < answer["freshness"]["staleness"] < 300_000_000, "of the proof, which came after the wait"
+
+
+@virtual_time
 async def test_the_leaders_own_subject() -> None:
     async with Cluster("ABCD") as cluster:
         leader, _, _ = await stream(cluster)
@@ -191,6 +206,29 @@ async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
 
 
 @virtual_time
+async def test_a_mirror_does_not_wait_for_messages_that_its_upstream_removed_again() -> None:
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        cluster.leader("M").replica("M").mirrors.links.end()
+        home = cluster.leader("UP")
+        for _ in range(2):
+            ack = await home.publish(b"up", b"removed")
+            await home.request(b"$JS.API.STREAM.MSG.DELETE.UP", b'{"seq":%d}' % ack["seq"])
+        assert ack["seq"] == 7
+        for reader in readers:
+            for body in (b'{"read_info":true}', b'{"consistency":"linearizable","read_info":true}'):
+                head, payload, seconds = await timed(cluster, reader, b"$JS.API.DIRECT.GET.UP.up", body)
+                assert payload == b"4" and seconds < 0.1, head
+                assert fields(head)["Nats-Answered-By"] == reader.name and answers(reader)
+        assert (await home.publish(b"up", b"kept"))["seq"] == 8
+        head, payload, _ = await timed(cluster, readers[0], b"$JS.API.DIRECT.GET.UP.up", b'{"read_info":true}')
+        assert payload == b"kept", "by another member: the mirror lacks it"
+
+
+@virtual_time
 async def test_a_session_follows_its_connection_to_any_node() -> None:
     """The client's node has no replica, and one of the replicas is late."""
     async with Cluster("ABCD") as cluster:
@@ -254,3 +292,22 @@ async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() ->
             _, head, payload = await client.request(GET, b'{"seq":%d,"consistency":"session"}' % ack["seq"], 5.0)
             assert payload == b"%d" % number, head
         assert late.replica("S").reads.answers.answered or other.replica("S").reads.answers.answered
+
+
+@virtual_time
+@pytest.mark.parametrize(("padding", "times"), [(0, 1), (2000, 3)])
+async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is so long that it is not kept."""
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        decoded, inner = 0, GetRequest.decode
+
+        def decode(payload: bytes) -> GetRequest:
+            nonlocal decoded
+            decoded += 1
+            return inner(payload)
+
+        monkeypatch.setattr(GetRequest, "decode", decode)
+        body = b'{"seq":3,"min_last_seq":2,"consistency":"session","read_info":true}'
+        assert (await follower.request(GET, body + b" " * padding))[2] == b"2"
+        assert decoded == times

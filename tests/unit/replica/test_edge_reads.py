@@ -62,7 +62,9 @@ async def test_while_the_origin_cannot_be_reached_the_age_grows_and_older_answer
             found, told, took = await read(edge, node, b'"max_staleness":60000000000')
             assert found == b"2" and took < 0.01
             since = edge.cluster.loop.time() - cut_at
-            assert since - 0.1 < seconds(told["Nats-Staleness"]) < since + 1.5, "since the last answer"
+            assert since - 0.1 < seconds(told["Nats-Staleness"]) < (since + 1.5) / 0.9, (
+                "since the last answer, by a clock that may be slow"
+            )
             found, told, took = await read(edge, node, b'"max_staleness":1000000000')
             assert found == b"NATS/1.0 503 No Leader", found
             assert took < confirm.MAX_SECONDS + 0.1 and seconds(told["Nats-Staleness"]) > 2.0
@@ -73,7 +75,7 @@ async def test_while_the_origin_cannot_be_reached_the_age_grows_and_older_answer
         await edge.copied(4)
         for node in edge.cluster:
             found, told, _ = await read(edge, node, b'"max_staleness":1000000000')
-            assert found == b"0" and seconds(told["Nats-Staleness"]) < 1.1
+            assert found == b"0" and seconds(told["Nats-Staleness"]) < 1.1 / 0.9
 
 
 @virtual_time
@@ -146,7 +148,8 @@ async def test_stream_info_says_whether_its_leader_has_proven_itself(monkeypatch
             assert "freshness" not in json.loads((await node.request(info))[2])
             found = json.loads((await node.request(info, b"", 5.0, PROVING))[2])
             own = {"answered_as": "leader", "answered_by": leader.name}
-            assert found["freshness"] == {"applied_seq": 1, "staleness": 0, **own}
+            assert 0 <= found["freshness"].pop("staleness") < 100_000_000, "since its proof began"
+            assert found["freshness"] == {"applied_seq": 1, "last_message": 1, **own}
         bad = json.loads((await leader.request(info, b"", 5.0, block("Nats-Read-Consistency: best")))[2])
         assert bad["error"]["err_code"] == 10025
 
@@ -156,6 +159,29 @@ async def test_stream_info_says_whether_its_leader_has_proven_itself(monkeypatch
         monkeypatch.setattr(leader.replica("UP"), "may_read", unproven)
         assert "error" in json.loads((await leader.request(info, b"", 10.0, PROVING))[2])
         assert "state" in json.loads((await leader.request(info))[2])
+
+
+@virtual_time
+@pytest.mark.parametrize("removed", ["the last ones", "all"])
+async def test_messages_that_were_removed_before_they_came_are_not_waited_for(removed: str) -> None:
+    """Their sequences do not come until the origin has another message."""
+    async with Edge() as edge:
+        edge.bridge.open = False
+        await asyncio.sleep(6.0)
+        await edge.put(3)
+        for seq in (6, 5, 4) if removed == "the last ones" else ():
+            await edge.origin.request(b"$JS.API.STREAM.MSG.DELETE.UP", b'{"seq":%d}' % seq)
+        if removed == "all":
+            await edge.origin.request(b"$JS.API.STREAM.PURGE.UP", b'{"seq":9}')
+        edge.bridge.open = True
+        await asyncio.sleep(20.0)
+        for node in edge.cluster:
+            for body in (b'"max_staleness":1', b'"consistency":"linearizable"'):
+                found, told, _ = await read(edge, node, body)
+                assert found == b"2" and seconds(told["Nats-Staleness"]) < 1.5
+        await edge.put(1)
+        await edge.copied(7)
+        assert (await read(edge, edge.cluster["A"], b'"max_staleness":1'))[0] == b"0"
 
 
 @virtual_time

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.model.answers import Answer
+from tests.model.consumer import Consumer
+from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Step, Writer
 from tests.model.player import Differs, Player, shrink
 from tests.model.rules import OURS
@@ -68,6 +70,39 @@ LIES: dict[str, Lie] = {
 }
 
 
+def about_consumers(change: Callable[[Consumer], None]) -> Lie:
+    def each(stream: Stream) -> None:
+        for consumer in stream.consumers.values():
+            change(consumer)
+
+    return spoils(each)
+
+
+def _acked_below(consumer: Consumer) -> None:
+    for seq in [seq for seq in consumer.pending if seq < max(consumer.pending)]:
+        del consumer.pending[seq]
+
+
+def _never_due(consumer: Consumer) -> None:
+    for one in consumer.pending.values():
+        one.due += 1000.0
+
+
+CONSUMER_LIES: dict[str, Lie] = {
+    "an ack counts for all below": about_consumers(_acked_below),
+    "a message does not come again": about_consumers(_never_due),
+    "a NAK is not heard": about_consumers(lambda consumer: consumer.again.clear()),
+    "deliveries are not counted": about_consumers(
+        lambda consumer: consumer.counts.update(dict.fromkeys(consumer.counts, 0))
+    ),
+    "a filter is forgotten": about_consumers(lambda consumer: consumer.config.update(filter_subject="")),
+    "it begins anew": about_consumers(lambda consumer: setattr(consumer, "next_seq", 1)),
+    "the floor is left behind": about_consumers(lambda consumer: setattr(consumer, "floor", (0, 0))),
+    "another status": says(lambda one: one._replace(status=one.status.replace("No Messages", "Nothing"))),
+    "another ack subject": says(lambda one: one._replace(reply=one.reply[:8] if one.reply else "")),
+}
+
+
 async def differs(history: Sequence[Step], lie: Lie | None) -> bool:
     try:
         await Player(Twin(lie), OURS).play(history)
@@ -76,21 +111,25 @@ async def differs(history: Sequence[Step], lie: Lie | None) -> bool:
     return False
 
 
-async def test_an_honest_server_is_never_blamed() -> None:
+@pytest.mark.parametrize("writer", [Writer, ConsumerWriter])
+async def test_an_honest_server_is_never_blamed(writer: type[Writer]) -> None:
     for seed in range(HISTORIES):
-        assert not await differs(Writer(seed).history(60), None)
+        assert not await differs(writer(seed).history(60), None)
 
 
-@pytest.mark.parametrize("name", LIES)
-async def test_a_lie_is_found_and_shown_by_few_requests(name: str) -> None:
+@pytest.mark.parametrize(
+    ("writer", "name"), [*((Writer, name) for name in LIES), *((ConsumerWriter, name) for name in CONSUMER_LIES)]
+)
+async def test_a_lie_is_found_and_shown_by_few_requests(writer: type[Writer], name: str) -> None:
+    lie = LIES[name] if writer is Writer else CONSUMER_LIES[name]
     for seed in range(HISTORIES):
-        history = Writer(seed).history(60)
-        if await differs(history, LIES[name]):
+        history = writer(seed).history(60)
+        if await differs(history, lie):
             break
     else:
         raise AssertionError(f"{HISTORIES} histories do not find that {name}")
-    short = await shrink(history, lambda some: differs(some, LIES[name]))
-    assert await differs(short, LIES[name])
+    short = await shrink(history, lambda some: differs(some, lie))
+    assert await differs(short, lie)
     assert len(short) <= 15, short
 
 

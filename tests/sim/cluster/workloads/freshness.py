@@ -20,6 +20,8 @@ WRITERS = 3
 LEADER_READERS = 2
 """Connections that ask the leader all the time, so that it has a lease."""
 PATIENCE = 5.0
+TOGETHER = 4
+"""Requests in one piece."""
 AGES = (0.0, 0.05, 0.3, 2.0)
 """Seconds of max_staleness."""
 DEFAULTS = {"": SESSION, "default": SESSION, "session": SESSION, "weak": EVENTUAL, "strong": LINEARIZABLE}
@@ -121,7 +123,7 @@ class _Client:
         self.workload, self.name = workload, name
         self.rng = workload.rng
         self.calm = calm
-        self.connects = self.own = self.written = 0
+        self.connects = self.own = self.written = self.plain = 0
 
     async def run(self) -> None:
         """Writes and reads, of all kinds."""
@@ -210,6 +212,11 @@ class _Client:
         holds = self._holds(wish, leader=msg_get or direct_leader, own_name=bool(mirror))
         body, headers = self._written(asked, wish, informed)
         connects, own, began = self.session.connects, self.own, workload.now
+        if not (msg_get or direct_leader or body.keys() - asked.fields.keys() or headers) and asked.single:
+            self.plain += 1
+            if self.plain % 2 == 0:
+                await self._look_together(asked, holds, mirror)
+                return
         if msg_get:
             found, head = await self._ask_msg_get(body, headers)
         else:
@@ -231,6 +238,30 @@ class _Client:
         workload.judge.looks.append(
             Look(self.name, began, workload.now, holds, own, found=found, refused=head.refused, **asked.look, **told)
         )
+
+    async def _look_together(self, asked: Asked, holds: Demand, mirror: str) -> None:
+        """Requests without wishes that come to their server in one piece."""
+        connects, own, began = self.session.connects, self.own, self.workload.now
+        subject, body = f"$JS.API.DIRECT.GET.{mirror or STREAM}", json.dumps(asked.fields).encode()
+        if asked.key:
+            subject, body = f"{subject}.{asked.key}", b""
+        with self.session.inbox() as (inbox, got):
+            self.session.publish(subject, body, inbox, times=TOGETHER)
+            for _ in range(TOGETHER):
+                async with asyncio.timeout(PATIENCE):
+                    msg = await got.get()
+                if self.session.connects != connects:
+                    return
+                if msg.status == "503":
+                    self.workload.count("refused")
+                    continue
+                if msg.status[:3] not in ("", "404"):
+                    raise AssertionError(f"{subject} {body!r}: {msg.status}")
+                found = () if msg.status else ((int(msg.headers["Nats-Sequence"]), msg.payload.decode()),)
+                self.workload.count("read together")
+                self.workload.judge.looks.append(
+                    Look(self.name, began, self.workload.now, holds, own, found=found, refused="", **asked.look)
+                )
 
     def _written(self, asked: Asked, wish: Demand, informed: bool) -> tuple[dict[str, Any], dict[str, str]]:
         """Body and headers of a request: each wish in one of them."""
