@@ -12,6 +12,7 @@ SIM_SECONDS ?= 60
 # `make sim-coverage` runs so many seeds from this one on, and shows the lines and branches of these rooms that none took.
 SIM_SEEDS ?= 60
 SIM_START ?= 800000
+NIGHT_SECONDS ?= 28800
 SIM_ROOMS := raft stream consumer replica meta cluster mirror mesh api
 comma := ,
 space := $(subst ,, )
@@ -27,10 +28,10 @@ KUBERNETES ?=
 # What runs behind others gets only the processor time that they leave: the simulation, whose time is its own.
 BEHIND := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 
-.PHONY: help install tools lint format test unit sim sim-coverage fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
+.PHONY: help install tools lint format test unit sim sim-coverage sim-night fuzz spark console extras cluster suites oracle demo bench sizing counts chaos alerts docs image kubernetes wheel release clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## virtual environment in .venv with everything for use and development
 
@@ -95,6 +96,9 @@ sim-coverage: install ## branches of the replicated rooms that SIM_SEEDS seeds t
 	mkdir -p build
 	$(BIN)/python -m coverage run --branch --source=jetcluster --data-file=build/sim-coverage -m tests.sim.cluster --start $(SIM_START) --count $(SIM_SEEDS)
 	$(BIN)/python -m coverage report --data-file=build/sim-coverage --precision=1 --show-missing --skip-covered --include='$(subst $(space),$(comma),$(SIM_ROOMS:%=jetcluster/%/*))'
+
+sim-night: install ## new seeds of whole clusters for NIGHT_SECONDS (8 hours); failures by cause; adds to totals.toml
+	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 100000000 --seconds $(NIGHT_SECONDS) --quiet --record
 
 fuzz: install ## a million random commands by the compiled loops and by Python, which must do the same with them
 	$(BIN)/python -m tests.unit.native.fuzz --workers $(WORKERS)

@@ -85,6 +85,14 @@ replace(MirroredStream, "confirms", lambda self, origin, payload: False)
 """,
         ),
         Plant(
+            "reads-unproven", "freshness", frozenset({"stale"}),
+            "a linearizable read is answered with what a replica has",
+            """
+from jetcluster.replica.reads.demands import Demands
+replace(Demands, "_prove", lambda self, request, go_on: go_on())
+""",
+        ),
+        Plant(
             "silent-damage", "rot-two", frozenset({"unannounced", "unhealed"}),
             "damaged records are kept to oneself, and stay",
             """

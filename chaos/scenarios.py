@@ -67,6 +67,9 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
         Scenario("unclean", (*_UNCLEAN, "rot-two", "kill-leader", "pause-leader"), "what is no clean crash, in turn"),
+        Scenario("freshness", ("kill-leader", "kill-one", "pause-leader", "pause-some", *_CUT, "stepdown"),
+                 "reads of every strength while servers die, stand still and are cut off", nodes=5,
+                 workloads=("freshness",)),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
         Scenario(
             "all",
@@ -75,7 +78,7 @@ SCENARIOS: dict[str, Scenario] = {
             "everything that three nodes can suffer, in turn",
         ),
         Scenario("short", ("kill-leader", "pause-leader", "partition-halves", "power-cut", "stepdown"),
-                 "one of each, for CI"),
+                 "one of each, for CI", besides=("freshness",)),
         Scenario("containers", ("kill-leader", "kill-one", "kill-all", "pause-leader", "pause-some", "disconnect",
                                 "stepdown"), "what can be done to the compose cluster"),
     )
@@ -83,7 +86,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 DEFAULT = (
     "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
-    "rot-two", "flood", "descriptors", "mix",
+    "rot-two", "flood", "descriptors", "freshness", "mix",
 )  # fmt: skip
 """The scenarios of `make chaos`, which divides its time among them."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

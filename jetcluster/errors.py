@@ -24,12 +24,12 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
     │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
-    │   BusyError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but not one that
-    │   is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
+    │   BusyError, ChangedError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but
+    │   not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
     │   SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError, UnderWayError,
     │   WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
+        ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
         NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private
         _DamagedSegmentError, _MadeAgainError, _RefusedError
 """

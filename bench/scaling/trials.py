@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.loads import SIGN
 from bench.result import CLIENT, LoadResult
-from bench.scaling.costs import DIRECT, IN_FLIGHT, LAST, MESSAGES, SEQ, WRITE_RATES, last_of_keys
+from bench.scaling.costs import DIRECT, LAST, MESSAGES, SEQ, WRITE_RATES, last_of_keys
 from bench.scaling.figures import Figures, Trial
 from bench.scaling.model import Plan
 from bench.scaling.pace import paced
@@ -28,6 +28,8 @@ SHARE = 0.2
 WHOLE = 1.0
 """A server that has the core for itself."""
 WRITES = WRITE_RATES[0]
+AT_ONCE = 1024
+"""Requests in flight on a connection: enough for a server that must wait until another one has its share again."""
 WARM = 0.5
 """Seconds of a trial that are not counted: the quota of a process that did nothing is full."""
 
@@ -69,11 +71,11 @@ def bodies(form: str) -> list[bytes]:
 
 
 async def read(urls: Sequence[str], form: str, seconds: float, pids: dict[str, int]) -> LoadResult:
-    """One connection to each server, all from one thread, IN_FLIGHT requests on each."""
+    """One connection to each server, all from one thread, AT_ONCE requests on each."""
     windows = []
     for at, wire in enumerate(await open_wires(urls)):
         frames = [render_publish(DIRECT, body, wire.inbox + b".a") for body in bodies(form)[at:]]
-        windows.append(Window(wire, IN_FLIGHT, SIGN, cycle(frames)))
+        windows.append(Window(wire, AT_ONCE, SIGN, cycle(frames)))
     return await run_windows(form, windows, seconds=seconds, pids=pids)
 
 

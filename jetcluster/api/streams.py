@@ -18,6 +18,8 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model import link_rules, stream_rules, subjects
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import rfc3339
+from jetcluster.stream.read import freshness
+from jetcluster.stream.read.freshness import Freshness, FreshnessError
 from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
@@ -121,6 +123,8 @@ async def info(context: ApiContext, request: Request) -> Fields:
     if request.payload:
         wanted = models.StreamInfoRequest.from_fields(request.fields, strict=request.strict)
         body = wanted.model_dump(include=set(body))
+    if request.headers and _wishes(request).consistency == freshness.LINEARIZABLE:
+        body["linearizable"] = True
     assignment, answer = await on_leader(context, request, "info", body)
     assignment = _newest(assignment, answer)
     total, offset, limit = answer.get("page") or (0, 0, 0)
@@ -128,6 +132,8 @@ async def info(context: ApiContext, request: Request) -> Fields:
         total = offset = limit = 0
     page = {"total": total, "offset": offset, "limit": limit}
     fields = {**page, **stream_info(context, assignment, answer)}
+    if "freshness" in answer:
+        fields["freshness"] = answer["freshness"]
     mirrors = context.cluster.mirrors_of(request.account, request.stream) if context.cluster.clustered else []
     if mirrors:
         # Between `cluster` and `ts`, as upstream; all are in this cluster, so none is nearer than another.
@@ -136,6 +142,13 @@ async def info(context: ApiContext, request: Request) -> Fields:
         ts = fields.pop("ts")
         fields |= {"alternates": [{"name": name, **place} for name in (request.stream, *mirrors)], "ts": ts}
     return fields
+
+
+def _wishes(request: Request) -> Freshness:
+    try:
+        return freshness.of_headers(request.headers)
+    except FreshnessError as error:
+        raise by_code(10025, err=error) from error
 
 
 async def delete(context: ApiContext, request: Request) -> Fields:

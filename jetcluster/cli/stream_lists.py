@@ -154,6 +154,8 @@ def _consumer_row(consumer: Json) -> list[str]:
         kind += ", paused"
     elif kind == "push" and not consumer.get("push_bound"):
         kind += ", unbound"
+    if keys := (consumer.get("order_per_key") or {}).get("keys_waiting"):
+        kind += f", keys: {keys:,}"
     waiting = f"{consumer.get('num_waiting', 0):,}" if kind.startswith("pull") else "-"
     return [
         str(consumer["name"]), kind, f"{consumer.get('num_pending', 0):,}", f"{consumer.get('num_ack_pending', 0):,}",

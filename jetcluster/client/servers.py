@@ -29,6 +29,8 @@ class ServerOptions:
     inbox_prefix: str = "_INBOX"
     connect_timeout: float = 3.0
     """Seconds per server."""
+    reach_timeout: float = 5.0
+    """Seconds for which a job that begins looks for any server: a wrong address is no outage."""
     js_prefix: str = ""
     """Prefix of JetStream's subjects, as an account imports them; it goes before `domain`."""
     name: str = "jetcluster-spark"
@@ -56,14 +58,23 @@ _good: dict[tuple[str, ...], str] = {}
 """Servers -> the one that answered last: a paused server costs `connectTimeout` once, not per trigger of a query."""
 
 
-def ask(options: ServerOptions, question: Callable[[Connection], T], patience: float = PATIENCE_SECONDS) -> T:
+def ask(
+    options: ServerOptions,
+    question: Callable[[Connection], T],
+    patience: float = PATIENCE_SECONDS,
+    *,
+    reach: float = PATIENCE_SECONDS,
+) -> T:
     """Returns the answer to `question`, put to one server after the other for `patience` seconds while errors are
-    retriable (no leader, no connection, 503). Raises the last error then, and any other error at once."""
-    deadline = time.monotonic() + patience
+    retriable (no leader, no connection, 503), but only for `reach` seconds until a server is there at all. Raises the
+    last error then, and any other error at once."""
+    begun = time.monotonic()
+    deadline = begun + min(patience, reach)
     pause = 0.05
     for first in itertools.count():
         try:
             with _connect(options, first) as connection:
+                deadline = begun + patience
                 answer = question(connection)
                 _good[options.servers] = connection.url
                 return answer

@@ -160,7 +160,11 @@ class Administration:
         for assignment in self._meta.machine.misplaced:
             if len(self._moving) >= MOVES_AT_ONCE:
                 return
-            if len(assignment.peers) < assignment.replicas:
+            unknown = [peer for peer in assignment.peers if peer not in self._meta.machine.nodes]
+            if 0 < len(unknown) < len(assignment.peers):
+                # Removed or replaced while the stream moved away from it, and the move was cancelled then.
+                await self._move(assignment, partial(self._peers_left, gone=unknown[0]))
+            elif len(assignment.peers) < assignment.replicas:
                 await self._move(assignment, self._service.added_peers)
             else:
                 await self._assign_to_leader(assignment)
@@ -278,12 +282,15 @@ class Administration:
         """Reassigns the streams of a server that is gone; without another server they continue with fewer replicas. A
         stream that only this server has stays assigned to it: an empty stream would hide the loss."""
         for assignment in self._meta.machine.assigned_to(peer):
-            try:
-                peers = self._service.peers_without(assignment, peer)
-            except ApiError:
-                peers = [p for p in assignment.peers if p != peer]
-            if peers:
+            if peers := self._peers_left(assignment, peer):
                 await self._service.set_peers(assignment, peers, self._runtime.rng.token(8).hex())
+
+    def _peers_left(self, assignment: Assignment, gone: str) -> list[str]:
+        """Returns the stream's peers with another one in place of `gone`, or without it where there is no place."""
+        try:
+            return self._service.peers_without(assignment, gone)
+        except ApiError:
+            return [peer for peer in assignment.peers if peer != gone]
 
     # ---- what servers hold
 

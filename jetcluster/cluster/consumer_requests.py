@@ -27,6 +27,7 @@ from jetcluster.errors import (
     INVALID_RESET,
     ApiError,
     by_code,
+    invalid_config,
 )
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
@@ -36,6 +37,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
+from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
@@ -57,6 +59,8 @@ class LiveConsumer(NamedTuple):
     """True when a subscription takes the deliveries of a push consumer."""
     since: int
     """Unix nanoseconds when the owner began."""
+    keys: int = 0
+    """Number of keys whose messages wait for others of them."""
 
 
 Live = dict[int, LiveConsumer]
@@ -100,7 +104,11 @@ class ConsumerRequests:
     # -- create, delete
 
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
-        await self._prepare(replica, ConsumerRules("", body["config"]).filters, 0)
+        rules = ConsumerRules("", body["config"])
+        held = (body.get("restored") or {}).get("held")
+        if (rules.keys is not None or held) and replica.level < ORDER_PER_KEY_LEVEL:
+            raise invalid_config("max_ack_pending_per_subject requires a newer version on each server of the stream")
+        await self._prepare(replica, rules.filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
         target = str(body["config"].get("deliver_subject") or "")
@@ -280,6 +288,7 @@ class ConsumerRequests:
             replica.machine.rules,
             num_waiting=known.waiting,
             push_bound=known.bound,
+            keys_waiting=known.keys,
             cluster=replica.infos.consumer_cluster(
                 state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
             ),
@@ -382,9 +391,9 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    since = answer.get("since") or {}
+    since, keys = answer.get("since") or {}, answer.get("keys") or {}
     return {
-        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0))
+        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0))
         for cid, (waiting, bound) in answer["live"].items()
     }
 

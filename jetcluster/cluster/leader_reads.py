@@ -14,9 +14,17 @@ from jetcluster.mesh.core import MeshCore
 from jetcluster.protocol.bus import Bus
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD, TOLD_METHOD, answer_told
+from jetcluster.replica.reads.confirm import (
+    COMMIT_METHOD,
+    LAST_METHOD,
+    ORIGIN_METHOD,
+    TOLD_METHOD,
+    answer_origin,
+    answer_told,
+)
 from jetcluster.replica.services import Knowledge, Network, Runtime
 from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.stream.read.msg_get import last_message
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -42,6 +50,7 @@ class LeaderReads:
         mesh.serve(COMMIT_METHOD, self._serve_commit)
         mesh.serve(LAST_METHOD, self._serve_last)
         mesh.serve(TOLD_METHOD, self._serve_told)
+        mesh.serve(ORIGIN_METHOD, self._serve_origin)
 
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
         """Returns the commit index of a group that this node leads, proven to be current."""
@@ -56,13 +65,22 @@ class LeaderReads:
         return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
 
     async def _serve_last(self, peer: str, payload: bytes) -> bytes:
-        """Returns the last sequence of a stream that this node leads; no higher sequence has been acknowledged."""
+        """Returns the last sequence that has a message, of a stream that this node leads: a mirror that has all up to
+        it lacks nothing that was acknowledged and is still there."""
         (gid,) = _U32.unpack(payload)
-        return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
+        return _U64.pack(last_message((await self._confirmed_leader(gid)).store))
 
     async def _serve_told(self, peer: str, payload: bytes) -> bytes:
         """Returns what clients of this node were told of a stream."""
         return answer_told(self._bus, payload)
+
+    async def _serve_origin(self, peer: str, payload: bytes) -> bytes:
+        """Returns what the origin of a mirror says of its last sequence, by the link of the mirror's leader."""
+        (gid,) = _U32.unpack(payload)
+        replica = self._replicas.get(gid)
+        if replica is None:
+            raise MeshError(f"no replica of group {gid}")
+        return await answer_origin(replica.mirrors.links)
 
     async def _confirmed_leader(self, gid: int) -> StreamReplica:
         """Returns the replica, once it is proven to lead and has applied all earlier commits. Raises MeshError."""

@@ -149,8 +149,8 @@ class StreamRequests:
     |---|---|---|
     | ready | | as `info`, once the configuration of `revision` is in force and the stream can be
       published to from every connected node |
-    | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit], links
-      (`mirror` or `sources` as STREAM.INFO shows them, or {}), and
+    | info | subjects_filter, deleted_details, offset, linearizable | state, cluster, page [total, offset, limit], links
+      (`mirror` or `sources` as STREAM.INFO shows them, or {}), `freshness` if `linearizable`, and
       `assignment` (to_dict) when the leader's is newer than `revision` |
     | purge | filter, seq, keep (0 or "": not given) | purged |
     | msg_get | payload, headers (bytes as latin-1) | response (the whole JSON reply); linearizable |
@@ -270,6 +270,9 @@ class StreamRequests:
             subjects, page = await self._runtime.budget.run(replica.assignment.account, found)
             if not replica.leading or not replica.sound:
                 raise NotLeaderError(replica.group.leader)  # the counted state may have been replaced
+        proves, began = bool(body.get("linearizable")), self._runtime.clock.uptime()
+        if proves and not await replica.may_read():
+            raise NotLeaderError(replica.group.leader)
         details = bool(body.get("deleted_details"))
         answer: Body = {
             "state": state_object(
@@ -282,6 +285,10 @@ class StreamRequests:
             "page": list(page),
             "links": replica.mirrors.links.info(),
         }
+        if proves:
+            age = replica.reads.own.confirmations.since(began)
+            proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
+            answer["freshness"] = {**proof, "last_message": msg_get.last_message(replica.store)}
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()
@@ -324,9 +331,11 @@ class StreamRequests:
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
             await self._runtime.budget.run(replica.assignment.account, steps)
+        reached = await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq)
+        began = self._runtime.clock.uptime()
         if not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
-        if not await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq):
+        if not reached:
             raise by_code(MIN_LAST_SEQUENCE)
         message = msg_get.found(replica.store, request)
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
@@ -335,7 +344,8 @@ class StreamRequests:
         else:
             response = await self._runtime.budget.run(replica.assignment.account, rendering)
         if request.fresh.info:
-            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name)
+            age = replica.reads.own.confirmations.since(began)
+            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name, age)
         return {"response": response.decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:

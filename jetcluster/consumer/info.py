@@ -22,7 +22,7 @@ def num_pending(state: ConsumerState, store: BlockStore) -> int:
     if above <= upto:
         found = _last_ones(state, store, above, upto)
         above = upto + 1
-    return found + store.queries.count_any(rules.filters, above)
+    return found + state.unacked.held + store.queries.count_any(rules.filters, above)
 
 
 def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -> int:
@@ -48,11 +48,12 @@ def consumer_info(
     *,
     num_waiting: int = 0,
     push_bound: bool = False,
+    keys_waiting: int = 0,
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting` and
-    `push_bound` come from the owner; `cluster` is the finished object, None on a standalone server. Its `config` is the
-    replicated one except for `num_replicas`; the edge converts it for clients. Raises DamagedError."""
+    """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting`, `push_bound`
+    and `keys_waiting` come from the owner; `cluster` is the finished object, None on a standalone server. Its `config`
+    is the replicated one except for `num_replicas`; the edge converts it for clients. Raises DamagedError."""
     rules = state.rules
     view = state.view()
     found: dict[str, Any] = {
@@ -72,6 +73,8 @@ def consumer_info(
         found["cluster"] = dict(cluster)
     if push_bound:
         found["push_bound"] = True
+    if rules.keys is not None or state.unacked.held:
+        found["order_per_key"] = {"messages_waiting": state.unacked.held, "keys_waiting": keys_waiting}
     if rules.pause_until > now:
         found["paused"] = True
         found["pause_remaining"] = rules.pause_until - now

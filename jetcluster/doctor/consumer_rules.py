@@ -25,6 +25,10 @@ READERS_FAULT: Final[Mapping[str, str]] = {
 configured to do."""
 
 
+BY_KEY: Final = "keys"
+"""The value for a consumer with order per key when all that is left waits for others of its keys."""
+
+
 def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
     """Yields why the consumer does not get on."""
     about = Subject(account=facts.account, stream=facts.stream, consumer=facts.name)
@@ -33,8 +37,12 @@ def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
         yield kinds.PAUSED.found(about, what, seconds=round(facts.paused), pending=facts.pending)
     elif _at_most(facts):
         # With acks that come, the window is full because the workers are busy: each may take ack_wait.
-        if not 0 <= facts.acked < max(QUIET_SECONDS, facts.ack_wait):
+        if _is_quiet(facts):
             yield _full(facts, about)
+    elif facts.withheld == BY_KEY:
+        if _is_quiet(facts):
+            what = f"{facts.name} waits for acks: {facts.pending} messages wait for others of their keys"
+            yield _waits(facts, about, what)
     elif facts.pending and facts.oldest > STUCK_SECONDS:
         yield from _undelivered(facts, about)
     if facts.redelivered >= max(facts.ack_pending, MIN_REDELIVERED):
@@ -51,8 +59,17 @@ def _at_most(facts: ConsumerFacts) -> bool:
     return 0 < facts.max_ack_pending <= facts.ack_pending and facts.pending > 0
 
 
+def _is_quiet(facts: ConsumerFacts) -> bool:
+    """True when no ack came lately."""
+    return not 0 <= facts.acked < max(QUIET_SECONDS, facts.ack_wait)
+
+
 def _full(facts: ConsumerFacts, about: Subject) -> Finding:
     what = f"{facts.name} waits for acks: {facts.ack_pending} of max_ack_pending {facts.max_ack_pending} are open"
+    return _waits(facts, about, what)
+
+
+def _waits(facts: ConsumerFacts, about: Subject, what: str) -> Finding:
     acked = "none has ever come" if facts.acked < 0 else f"the last one came {span(facts.acked)} ago"
     why = f"{facts.pending} messages wait behind them; {acked}. {kinds.ACKS_FULL.reason}"
     figures = {"ack_pending": facts.ack_pending, "max_ack_pending": facts.max_ack_pending, "pending": facts.pending}

@@ -126,7 +126,7 @@ class MetaMachine:
 
     @property
     def misplaced(self) -> list[Assignment]:
-        """The streams with fewer peers than replicas, and those of whose peers none is a known node, sorted by gid."""
+        """The streams with fewer peers than replicas, and those with a peer that is no known node, sorted by gid."""
         return self._sorted(self._places.misplaced(self._nodes.keys()))
 
     def mirrors_of(self, account: str, name: str) -> list[str]:

@@ -99,13 +99,13 @@ class Places:
         return sorted(self._mirrors.get((account, name), ()))
 
     def misplaced(self, nodes: Set[str]) -> set[int]:
-        """Return the streams with fewer peers than replicas, and those of whose peers none is among `nodes`."""
+        """Return the streams with fewer peers than replicas, and those with a peer that is not among `nodes`."""
         return {*self._short, *self._lost(nodes)}
 
     def _lost(self, nodes: Set[str]) -> Iterator[int]:
         for peer, groups in self._by_peer.items():
             if peer not in nodes:
-                yield from (gid for gid, peers in groups.items() if nodes.isdisjoint(peers))
+                yield from groups
 
     def _count(self, assignment: Assignment, by: int) -> None:
         account, storage, size = assignment.account, assignment.config["storage"], claim(assignment.config)

@@ -17,6 +17,7 @@ from jetcluster import errors
 from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
+from jetcluster.mirror.origin import OriginQuestions
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model.limits import FARTHEST_SEQ
@@ -69,6 +70,7 @@ class UpstreamLink:
         """The upstream's sequence of the last message."""
         self.last_ts = 0
         """Time of the last message, Unix nanoseconds; 0 when nothing follows it."""
+        self.origin = OriginQuestions(around, upstream)
         self._around = around
         self._log = log
         self._heard = 0.0
@@ -128,6 +130,7 @@ class UpstreamLink:
             self._timer = None
         self._life += 1
         self._waiting = False
+        self.origin.end()
         if self._inflow is not None:
             self._inflow.close()
             self._inflow = None
@@ -364,6 +367,7 @@ class UpstreamLink:
     def _informed(self, info: dict[str, Any]) -> None:
         identity = short_hash(str(info["created"]).encode())
         last_seq = _count(info["state"]["last_seq"])
+        self.origin.answers = True
         self._durable = info["config"].get("retention", LIMITS) != LIMITS
         target, upstream = self._around.target, self.upstream
         cursor = target.cursor(upstream.key)

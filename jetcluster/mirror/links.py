@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.mirror.link import SILENCE_SECONDS, UpstreamLink
+from jetcluster.mirror.origin import Told
 from jetcluster.mirror.ports import LinkDependencies, LinkLog
 from jetcluster.mirror.upstream import Upstream
 
@@ -105,6 +106,14 @@ class Links:
         """True when a mirror's upstream here has messages that come soon. `stored`: last sequence of a stream here."""
         link = self.by_key.get(b"")
         return link is not None and link.behind(stored)
+
+    def ask_origin(self, told: Told) -> None:
+        """Asks a mirror's origin for its last sequence; without a link, `told` gets None at once."""
+        link = self.by_key.get(b"")
+        if link is None:
+            told(None)
+        else:
+            link.origin.ask(told)
 
     def info(self, *, seconds: bool = False) -> dict[str, Any]:
         """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} without links, or when this

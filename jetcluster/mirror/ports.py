@@ -127,10 +127,12 @@ class Paces(NamedTuple):
     """Attempts after a failed one: 50 per second of a stream, 100 of the node."""
     returns: Pace
     """Attempts after a link that lived: 500 and 1,000."""
+    looks: Pace
+    """Questions by which replicas of mirrors learn how far their origin is: 10 and 100."""
 
 
 def paces() -> Paces:
-    return Paces(Pace(5, 10), Pace(50, 100))
+    return Paces(Pace(5, 10), Pace(50, 100), Pace(1, 10))
 
 
 class LinkTarget(Protocol):

@@ -69,6 +69,9 @@ class ConsumerConfig(WireModel):
     priority_groups: list[str] = Field(default_factory=list)
     priority_policy: Literal["none", "overflow", "pinned_client", "prioritized"] = "none"
     priority_timeout: Duration = 0
+    max_ack_pending_per_subject: Int64 = 0
+    """Not in nats-server; with `key`, see `model.order_per_key`."""
+    key: str = ""
 
     def settle_ack_policy(self, absent: str) -> None:
         """Sets the policy to `absent` if the request has none."""

@@ -50,6 +50,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             replica.machine.rules,
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
+            keys_waiting=owner.keys_waiting if owner is not None else 0,
             cluster=replica.infos.consumer_cluster(state, peers),
         )
         if config:

@@ -398,6 +398,7 @@ class NodeJetStream(MeshListener):
             quota,
             options.domain,
             options.system_account_name,
+            options.jetstream.max_clock_drift,
             batch_quota=BatchQuota(batch_limits(options.jetstream, options.compat)),
             object_limits=object_limits(options.jetstream),
             max_buffered=max_buffered(options.jetstream),

@@ -209,6 +209,7 @@ class Archive:
         target = manifest.directory(state.name, number)
         observed.write.mode("overwrite").parquet(f"{self.folder.url}/{target}")
         totals = seen.get
+        self._check_written(target, int(totals["rows"]))
         digest, places = totals.pop("digest"), totals.pop("places")
         return Manifest(
             number=number,
@@ -224,6 +225,17 @@ class Archive:
             read={"preference": self._args.read_preference, "leader": state.leader, "peers": list(state.peers)},
             **totals,
         )
+
+    def _check_written(self, target: str, rows: int) -> None:
+        """Raises DataLoss unless the files of a batch have the rows that went through Spark: a worker that does not
+        share the folder writes to one of its own, and Spark says nothing."""
+        files = self.folder.list(target)
+        found = self._session.read.parquet(f"{self.folder.url}/{target}").count() if files else 0
+        if found != rows:
+            raise DataLoss(
+                f"Spark wrote {rows} rows and {self.folder.url}/{target} has {found}: --out has to be a folder that "
+                "the driver and all workers share, or an object store"
+            )
 
     def _planned(self, batch_id: int) -> int | None:
         """Returns the planned end of a micro-batch, an exclusive sequence; None for a batch without a plan."""

@@ -97,7 +97,8 @@ def stream_state_of(args: argparse.Namespace, stream: str) -> StreamState:
     from jetcluster.errors import ApiError
 
     try:
-        return ask(server_options_of(args), lambda connection: stream_state(connection, stream))
+        server = server_options_of(args)
+        return ask(server, lambda connection: stream_state(connection, stream), reach=server.reach_timeout)
     except (StreamError, ApiError) as error:
         if error.retriable:
             raise

@@ -204,14 +204,17 @@ class ConsumerExchange:
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
 
     def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
-        """`live`: consumer id -> (waiting pulls, bound). `since`: consumer id -> time when its owner began."""
-        live, since = {}, {}
+        """`live`: consumer id -> (waiting pulls, bound). `since`: consumer id -> time when its owner began. `keys`:
+        consumer id -> keys whose messages wait, if there are some."""
+        live, since, keys = {}, {}, {}
         for cid in cids:
             hosted = host.running.get(cid)
             if hosted is not None:
                 live[str(cid)] = [hosted.owner.num_waiting, int(hosted.owner.push_bound)]
                 since[str(cid)] = hosted.since
-        return {"live": live, "since": since}
+                if blocked := hosted.owner.keys_waiting:
+                    keys[str(cid)] = blocked
+        return {"live": live, "since": since, "keys": keys}
 
     async def _sync_interest(self) -> None:
         try:

@@ -8,7 +8,7 @@ lost its leader for a while, begins a new session first, since it may have lost 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Concatenate, ParamSpec
 
 from jetcluster.consumer.owner.context import OwnerDependencies
@@ -28,6 +28,7 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
 
 OUT_OF_TOUCH_SECONDS = 2.0
 """Time without a live leader after which owners stop."""
@@ -200,10 +201,12 @@ class ConsumerHost:
             self._guard(hosted.owner.reset)
 
     @_shielded
-    def freed(self, state: ConsumerState) -> None:
+    def freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
         hosted = self.running.get(state.cid)
-        if hosted is not None and hosted.owner.wants_messages:
-            hosted.wakes.soon()
+        if hosted is not None:
+            hosted.owner.freed(seqs)
+            if hosted.owner.wants_messages:
+                hosted.wakes.soon()
 
     @_shielded
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
@@ -418,6 +421,7 @@ class ConsumerHost:
             domain=self._settings.domain,
             replicated=self._replicated,
             waiting=self._settings.waiting,
+            understood=lambda: replica.level >= ORDER_PER_KEY_LEVEL,
             when_known=self._when_known,
         )
         return ConsumerOwner(state, around)

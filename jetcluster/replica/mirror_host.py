@@ -13,11 +13,12 @@ from jetcluster import native
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT_MESSAGES
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.ports import LinkDependencies, Paces
+from jetcluster.mirror.origin import LastSequence
+from jetcluster.mirror.ports import LinkDependencies, Pace, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, tell
+from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, origin_last, tell
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
@@ -117,12 +118,15 @@ class MirroredStream:
     may_change = True
     role = "mirror"
 
-    def __init__(self, replica: ReplicaState, domain: str) -> None:
+    def __init__(self, replica: ReplicaState, domain: str, looks: Pace) -> None:
+        self.looks: Pace | None = looks
         self._known = replica.known
         self._replica = replica
         self._domain = domain
         self._unled_until = 0.0
         """Nobody leads the upstream, as far as all nodes said; they are asked again after this time."""
+        self._proves = True
+        """The origin elsewhere proved what it answered last, or was not asked yet."""
 
     @property
     def name(self) -> str:
@@ -141,20 +145,21 @@ class MirroredStream:
         return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
 
     def allows(self, joined: bool) -> bool:
-        rules = self._replica.machine.rules
-        mirror = rules.mirror
-        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
-            return False
-        if any(mirror.get(field) for field in PARTIAL):
+        if not self._replica.machine.rules.mirror_direct or not self.is_copied_whole:
             return False  # it would answer "not found" for messages that it omits by design
-        if self.is_another:
-            return False
         upstream = self._upstream
         here = self._known.replicas.get(upstream.gid) if upstream is not None else None
         if here is not None and here.answers_reads:
             return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
         return cursor is not None and cursor.lag < (MAX_LAG_MESSAGES if joined else CURRENT_MESSAGES)
+
+    @property
+    def is_copied_whole(self) -> bool:
+        rules = self._replica.machine.rules
+        if rules.mirror is None or rules.subject_transform is not None or self.is_another:
+            return False
+        return not any(rules.mirror.get(field) for field in PARTIAL)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
         upstream = self._upstream
@@ -177,13 +182,27 @@ class MirroredStream:
         """Return the last sequence of the upstream."""
         upstream = self._upstream
         if upstream is None:
-            return self.reached()
+            found_elsewhere = await self._elsewhere()
+            return found_elsewhere.seq if found_elsewhere is not None and found_elsewhere.proven else None
         network, now = self._replica.network, self._replica.runtime.clock.monotonic
         if network.leaders.get(upstream.gid) is None and now() < self._unled_until:
             return None
         found = await confirmed_last(network, upstream.gid)
         if found is None and network.leaders.get(upstream.gid) is None:
             self._unled_until = now() + UNLED_SECONDS
+        return found
+
+    async def heard(self) -> int | None:
+        """Return the last sequence of the upstream, by the word of an origin elsewhere if need be."""
+        if self._upstream is not None:
+            return await self.confirmed()
+        found = await self._elsewhere()
+        return found.seq if found is not None else None
+
+    async def _elsewhere(self) -> LastSequence | None:
+        found = await origin_last(self._replica)
+        if found is not None:
+            self._proves = found.proven
         return found
 
     async def tell(self, reads: list[Read]) -> None:
@@ -199,7 +218,7 @@ class MirroredStream:
 
     @property
     def provable(self) -> bool:
-        return self._upstream is not None
+        return self._proves or self._upstream is not None
 
     def knows_all_told(self, origin: Origin) -> bool:
         return False

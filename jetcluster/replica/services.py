@@ -110,6 +110,8 @@ class Settings:
     account_quota: AccountQuota
     domain: str = ""
     system_account: str = "$SYS"
+    clock_drift: float = 0.1
+    """Share by which this node's clock may run fast or slow."""
     batch_quota: BatchQuota = field(default_factory=BatchQuota)
     """Open atomic batches of all streams of this node, and their limits."""
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)

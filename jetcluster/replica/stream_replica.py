@@ -92,7 +92,9 @@ class StreamReplica(ReplicaState):
         self._bound_batches()
         self._told_valve = AnnouncedValve(network.mesh, assignment.account, runtime.timers)
         self.mirrors = MirrorHost(self, settings.domain, services.link_paces, self.failures)
-        upstream = MirroredStream(self, services.settings.domain) if assignment.config.get("mirror") else None
+        upstream = None
+        if assignment.config.get("mirror"):
+            upstream = MirroredStream(self, settings.domain, services.link_paces.looks)
         self.reads = Reads(self, settings, self.mirrors.links, self.ingest, upstream)
         self.infos = ReplicaInfos(self, settings.system_account)
         self.leadership = Leadership(self, self.infos)

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from jetcluster.spark.options import SourceOptions, source_options
 from jetcluster.spark.resolve import Extent, batch_extents
 from jetcluster.spark.schema import columns_of, ddl
+from jetcluster.spark.sentence import SentenceFirst
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +33,13 @@ class JetStreamSource(DataSource):
         """Raises OptionError, SchemaError."""
         return source_options(self.options)
 
+    @SentenceFirst()
     def schema(self) -> str:
         """Asks the leaders and fixes the ranges to read. Raises what `batch_extents` raises."""
         self._extents = batch_extents(self._source)
         return ddl(self._source.names, kafka=self._source.kafka)
 
+    @SentenceFirst()
     def reader(self, schema: StructType) -> DataSourceReader:
         from jetcluster.spark.source import BatchReader, PushdownReader
 
@@ -48,11 +51,13 @@ class JetStreamSource(DataSource):
 
         return StreamReader(self._source, columns_of(schema, kafka=self._source.kafka), self._extents)
 
+    @SentenceFirst()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from jetcluster.spark.sink import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
+    @SentenceFirst()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from jetcluster.spark.sink import StreamWriter
 

@@ -29,6 +29,9 @@ from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
+FIRST_FILTERED: Final = 512
+"""Messages in the first request with a filter: before an answer, nobody knows how far so many messages reach."""
+FILTERED_MARGIN: Final = 1.2
 GATHERS_AHEAD: Final = 2
 """Requests in flight while an answer is processed."""
 MIN_PAUSE_SECONDS: Final = 0.02
@@ -62,6 +65,8 @@ class RangeFetch:
         Two requests in flight hide the round trip to a distant cluster."""
         self._awaited = 0
         """A sequence that the leader has and the last replica had not reached: the next one waits until it has."""
+        self._per_sequence = 0.0
+        """Messages per sequence in the last answer to a request with a filter; 0 before the first."""
         self._waited = 0.0
         """Monotonic time of the first failure since the last batch; 0 for none."""
         self._pause = MIN_PAUSE_SECONDS
@@ -132,9 +137,12 @@ class RangeFetch:
         last = sequence(heads[-1])
         if (who := answering_stream(heads[-1])) != self.link.stream:
             raise IncompleteError(f"{who}, a mirror, answered for {self.link.stream}")
+        found = len(heads)
         if last >= self._high:
             keep = position(heads, self._high)
             del heads[keep:], payloads[keep:]
+        if self._subject != ">":
+            self._per_sequence = found / (last + 1 - self._at)
         proven = not left and self._applied(end) >= self._high - 1
         self._dense = last + 1 == self._at + self._options.fetch_batch
         self._at = self._high if proven else last + 1
@@ -169,7 +177,7 @@ class RangeFetch:
     def _ask(self, at: int) -> Gather:
         request: dict[str, object] = {
             "seq": at,
-            "batch": min(self._options.fetch_batch, self._high - at),
+            "batch": min(self._options.fetch_batch, self._high - at, self._expected(at)),
             "max_bytes": self._options.fetch_bytes,
         }
         if self._subject != ">":
@@ -178,6 +186,15 @@ class RangeFetch:
             request["min_last_seq"] = self._awaited
         body = json.dumps(request).encode()
         return self.link.connection.gather(self.link.subject, body, PROOF, self._options.request_timeout)
+
+    def _expected(self, at: int) -> int:
+        """Returns about how many messages match from `at` on to the end of the range. A request has no upper bound, and
+        what lies beyond the range would be sent to no purpose."""
+        if self._subject == ">":
+            return self._high - at
+        if not self._per_sequence:
+            return FIRST_FILTERED
+        return int((self._high - at) * self._per_sequence * FILTERED_MARGIN) + FIRST_FILTERED // 8
 
     def _applied(self, end: Reply) -> int:
         """Returns the sequence up to which the replica had applied the stream; 0 for no report, or a mirror's."""

@@ -23,7 +23,7 @@ from jetcluster.spark.schema import check_columns, default_columns
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Positions in a stream, as Spark's Kafka source writes them in JSON."""
+"""Positions in a stream, as Spark's Kafka source writes them in JSON. `EARLIEST - N` is N before the latest."""
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -50,12 +50,20 @@ class SourceOptions:
 
     server: ServerOptions
     streams: tuple[str, ...]
+    """Empty: those that `pattern` matches when they are asked for."""
     subjects: tuple[str, ...] = (">",)
     starting: Place = EARLIEST
     ending: Place = LATEST
     starting_time: int | None = None
     ending_time: int | None = None
+    pattern: str = ""
+    starting_times: Mapping[str, int] = field(default_factory=dict)
+    ending_times: Mapping[str, int] = field(default_factory=dict)
+    """Stream -> Unix nanoseconds."""
     max_rows: int = 0
+    min_rows: int = 0
+    max_delay: float = 900.0
+    """Seconds for which fewer sequences than `min_rows` may wait."""
     max_bytes: int = 0
     min_partitions: int = 0
     max_records: int = 100_000
@@ -94,6 +102,7 @@ SERVER_OPTIONS: Final = {
     for name in (
         "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
         "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+        "reachTimeout",
     )
 }  # fmt: skip
 """Lower case -> as written, for the options that sink and source share."""
@@ -105,7 +114,8 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
         "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "retryTimeout",
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
-        "minLastSeq", "maxStaleness", "consistent", "cutTimeout",
+        "subscribePattern", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger",
+        "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout",
     )
 }  # fmt: skip
 
@@ -120,16 +130,34 @@ _SECRETS: Final = {
 }
 
 
+_STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+_OF_CATALOG: Final = ("provider", "owner", "location", "comment", "external", "is_managed_location")
+"""Properties of a table that Spark's catalog adds to the options of CREATE TABLE, beside `option.NAME` for each."""
+
+NO_OPTIONS: Final = (
+    "there are no options: Spark's catalog keeps those of CREATE TABLE to itself. Name them in each statement, as in "
+    "SELECT * FROM t WITH (servers='nats://host:4222', stream='ORDERS'), or use CREATE TEMPORARY VIEW t (columns) "
+    "USING jetstream OPTIONS (...)"
+)
+
+
 class OptionReader:
     """Typed access to Spark's options, which are strings under names of any case."""
 
     def __init__(self, given: Mapping[str, str], known: Mapping[str, str]) -> None:
         """Raises OptionError for a name that is not in `known` (lower case -> as written)."""
-        self._given = {name.lower(): value for name, value in given.items()}
+        self._given = {name.lower(): value for name, value in _own(given)}
         self._known = known
         for name in self._given:
             if name not in known:
                 raise OptionError(_unknown(name, known))
+
+    @property
+    def given(self) -> bool:
+        """False when there are no options at all."""
+        return bool(self._given)
 
     def text(self, name: str, default: str = "") -> str:
         return self._given.get(name.lower(), default).strip()
@@ -163,8 +191,14 @@ class OptionReader:
         """Unix nanoseconds."""
         return self._parsed(name, None, _time, "a time like 2026-11-22T10:00:00Z, or milliseconds since 1970")
 
+    def times(self, name: str) -> dict[str, int]:
+        """Unix nanoseconds per stream; {} when none are given."""
+        return self._parsed(name, {}, _times, 'JSON with milliseconds since 1970, like {"ORDERS": 1795305600000}')
+
     def place(self, name: str, default: Place) -> Place:
-        return self._parsed(name, default, _place, 'earliest, latest, a sequence, or JSON like {"ORDERS": 30001}')
+        return self._parsed(
+            name, default, _place, 'earliest, latest, latest-100, a sequence, or JSON like {"ORDERS": 30001}'
+        )
 
     def sequences(self, name: str) -> int | dict[str, int]:
         """One sequence for all streams (0: none is given), or one per stream."""
@@ -205,7 +239,7 @@ def server_options(reader: OptionReader) -> ServerOptions:
         raise OptionError("user needs passwordEnv or passwordFile")
     return ServerOptions(
         servers, credentials, reader.text("domain"), reader.text("inboxPrefix", "_INBOX"),
-        reader.seconds("connectTimeout", 3.0),
+        reader.seconds("connectTimeout", 3.0), reader.seconds("reachTimeout", ServerOptions.reach_timeout),
     )  # fmt: skip
 
 
@@ -223,7 +257,12 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         ending=reader.place("endingOffsets", LATEST),
         starting_time=reader.time("startingTimestamp"),
         ending_time=reader.time("endingTimestamp"),
+        pattern=_pattern(reader),
+        starting_times=reader.times("startingOffsetsByTimestamp"),
+        ending_times=reader.times("endingOffsetsByTimestamp"),
         max_rows=reader.number("maxOffsetsPerTrigger", 0),
+        min_rows=reader.number("minOffsetsPerTrigger", 0),
+        max_delay=reader.seconds("maxTriggerDelay", SourceOptions.max_delay),
         max_bytes=reader.size("maxBytesPerTrigger", 0),
         min_partitions=reader.number("minPartitions", 0),
         max_records=reader.number("maxRecordsPerPartition", 100_000),
@@ -255,37 +294,43 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 def _check_together(options: SourceOptions, reader: OptionReader) -> None:
     if options.max_rows and options.max_bytes:
         raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger: give one of them")
+    if options.max_rows and options.min_rows > options.max_rows:
+        raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
     if options.as_of_seq and options.as_of_time is not None:
         raise OptionError("asOfSeq and asOfTime: give one of them")
     as_of = options.as_of_seq or options.as_of_time is not None
-    if as_of and (reader.has("endingOffsets") or reader.has("endingTimestamp")):
-        raise OptionError("asOfSeq and asOfTime are an end already: endingOffsets and endingTimestamp go without them")
+    for name in filter(reader.has, _ENDS):
+        if as_of:
+            raise OptionError(f"asOfSeq and asOfTime are an end already: {name} goes without them")
     if options.consistent:
-        for name in ("endingOffsets", "endingTimestamp", "asOfSeq", "asOfTime"):
+        for name in (*_ENDS, "asOfSeq", "asOfTime"):
             if reader.has(name):
                 raise OptionError(f"consistent=true finds the end of the streams: {name} goes without it")
     if options.mode == "last":
-        for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"):
+        for name in (*_STARTS, *_ENDS):
             if reader.has(name):
                 raise OptionError(f"mode=last reads the last message of each subject: {name} means nothing there")
     if options.columns and not options.headers and "headers" in options.columns:
         raise OptionError("columns names headers, and includeHeaders=false")
-    several = len(options.streams) > 1
+    several = len(options.streams) != 1
     if options.preference.kind == "mirror" and several:
         raise OptionError("readPreference=mirror:... is of one stream")
     if options.as_of_seq and several:
         raise OptionError("asOfSeq is of one stream; use asOfTime for several")
-    for name, place in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        if isinstance(place, dict):
-            if unknown := place.keys() - set(options.streams):
-                raise OptionError(f"{name} names {', '.join(sorted(unknown))}, which is not read")
-        elif several and place >= 0:
-            raise OptionError(f'{name} as a number is of one stream; write JSON like {{"ORDERS": {place}}}')
+    for name, place in (
+        ("startingOffsets", options.starting), ("endingOffsets", options.ending), ("minLastSeq", options.min_last),
+        ("startingOffsetsByTimestamp", options.starting_times), ("endingOffsetsByTimestamp", options.ending_times),
+    ):  # fmt: skip
+        if isinstance(place, int):
+            if several and place >= 0:
+                raise OptionError(f'{name} as a number is of one stream; write JSON like {{"ORDERS": {place}}}')
+        elif (unknown := place.keys() - set(options.streams)) and not options.pattern:
+            raise OptionError(f"{name} names {', '.join(sorted(unknown))}, which is not read")
 
 
 def check_streaming(options: SourceOptions) -> None:
     """Raises OptionError for options of batch queries, as a streaming query has no end."""
-    if options.ending != LATEST or options.ending_time is not None:
+    if options.ending != LATEST or options.ending_time is not None or options.ending_times:
         raise OptionError("endingOffsets and endingTimestamp are for batch queries")
     if options.mode == "last" or options.as_of_seq or options.as_of_time is not None:
         raise OptionError("mode=last, asOfSeq and asOfTime are for batch queries")
@@ -297,13 +342,25 @@ def check_streaming(options: SourceOptions) -> None:
 
 
 def _streams(reader: OptionReader) -> tuple[str, ...]:
+    if not reader.given:
+        raise OptionError(NO_OPTIONS)
     names = reader.words("stream") + reader.words("subscribe")
-    if reader.has("stream") == reader.has("subscribe") or (reader.has("stream") and len(names) != 1):
-        raise OptionError("give stream=NAME, or subscribe=NAME,NAME for several")
+    ways = sum(map(reader.has, ("stream", "subscribe", "subscribePattern")))
+    if ways != 1 or (reader.has("stream") and len(names) != 1):
+        raise OptionError("give stream=NAME, subscribe=NAME,NAME for several, or subscribePattern=REGEX")
     for name in names:
         if re.search(r"[.*>\s/\\]", name):
             raise OptionError(f"{name!r} is no stream's name")
     return tuple(dict.fromkeys(names))
+
+
+def _pattern(reader: OptionReader) -> str:
+    text = reader.text("subscribePattern")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"subscribePattern: {text!r} is no regular expression: {error}") from error
+    return text
 
 
 def _subjects(reader: OptionReader) -> tuple[str, ...]:
@@ -319,13 +376,11 @@ def _subjects(reader: OptionReader) -> tuple[str, ...]:
 
 def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
     found = reader.sequences("minLastSeq")
-    if isinstance(found, int):
-        if found and len(streams) > 1:
-            raise OptionError(f'minLastSeq as a number is of one stream; write JSON like {{"ORDERS": {found}}}')
-        return {streams[0]: found} if found else {}
-    if unknown := found.keys() - set(streams):
-        raise OptionError(f"minLastSeq names {', '.join(sorted(unknown))}, which is not read")
-    return found
+    if not isinstance(found, int):
+        return found
+    if found and len(streams) != 1:
+        raise OptionError(f'minLastSeq as a number is of one stream; write JSON like {{"ORDERS": {found}}}')
+    return {streams[0]: found} if found else {}
 
 
 def _preference(reader: OptionReader) -> ReadPreference:
@@ -337,6 +392,14 @@ def _preference(reader: OptionReader) -> ReadPreference:
     if kind in ("peer", "mirror") and name:
         return ReadPreference(kind, name)
     raise OptionError(f"readPreference is any, local, leader, peer:SERVER or mirror:STREAM, not {text!r}")
+
+
+def _own(given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns the options without what Spark's catalog adds."""
+    if "provider" not in given:
+        return list(given.items())
+    return [(name, value) for name, value in given.items()
+            if name not in _OF_CATALOG and not name.startswith("option.")]  # fmt: skip
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:
@@ -381,19 +444,47 @@ def _sequences(text: str) -> int | dict[str, int]:
     return sequences
 
 
+def _times(text: str) -> dict[str, int]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(text)
+    return {stream: _of_partition(value, 0) * MILLISECOND for stream, value in found.items()}
+
+
+def _of_partition(value: Any, least: int) -> int:
+    """Returns a number, also one that is written as for Kafka, where a topic has partitions: {"0": number}."""
+    if isinstance(value, dict) and value.keys() == {"0"}:
+        value = value["0"]
+    if type(value) is not int:
+        raise ValueError(value)
+    return _at_least(value, least)
+
+
 def _place(text: str) -> Place:
-    if text.lower() in ("earliest", "latest"):
-        return EARLIEST if text.lower() == "earliest" else LATEST
+    named = _named_place(text)
+    if named is not None:
+        return named
     found = json.loads(text)
     if type(found) is int:
         return _at_least(found, 0)
     if not isinstance(found, dict):
         raise ValueError(text)
     for stream, value in found.items():
-        if isinstance(value, str) and value.lower() in ("earliest", "latest"):
-            found[stream] = EARLIEST if value.lower() == "earliest" else LATEST
-        elif isinstance(value, dict):
+        named = _named_place(value) if isinstance(value, str) else None
+        if named is not None:
+            found[stream] = named
+        elif isinstance(value, dict) and "0" not in value:
             _at_least(value["seq"], 0)
-        elif type(value) is not int or value < EARLIEST:
-            raise ValueError(text)
+        else:
+            found[stream] = _of_partition(value, EARLIEST)
     return found
+
+
+def _named_place(text: str) -> int | None:
+    """Returns the position that a word names; None for another text."""
+    match = re.fullmatch(r"(earliest|latest)(?:-(\d{1,18}))?", text.lower())
+    if match is None or (match[2] and match[1] == "earliest"):
+        return None
+    if match[2]:
+        return EARLIEST - int(match[2]) if int(match[2]) else LATEST
+    return EARLIEST if match[1] == "earliest" else LATEST

@@ -5,6 +5,7 @@ Nothing here does I/O: leaders' answers come as `StreamState`. Every end is excl
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
         return Offset(lowest(state), state.created)
     if value == LATEST:
         return Offset(end_of(state), state.created)
+    if isinstance(value, int) and value < EARLIEST:
+        return Offset(_before_end(value, state), state.created)
     given = Offset(int(value["seq"]), str(value.get("created", ""))) if isinstance(value, Mapping) else Offset(value)
     return Offset(check_start(given, state, fail=fail), state.created)
 
@@ -96,6 +99,8 @@ def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
         return end_of(state)
     if value == EARLIEST:
         return lowest(state)
+    if isinstance(value, int) and value < EARLIEST:
+        return _before_end(value, state)
     seq = int(value["seq"]) if isinstance(value, Mapping) else value
     if seq > end_of(state) and fail:
         raise DataLossError(
@@ -103,6 +108,11 @@ def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
             "what is there"
         )
     return min(seq, end_of(state))
+
+
+def _before_end(place: int, state: StreamState) -> int:
+    """Returns the sequence for `latest-N`, which is written as EARLIEST - N."""
+    return max(end_of(state) - (EARLIEST - place), lowest(state))
 
 
 def check_start(start: Offset, state: StreamState, *, fail: bool) -> int:
@@ -140,24 +150,30 @@ def narrower_limits(origin: Mapping[str, Any], mirror: Mapping[str, Any]) -> str
     return ""
 
 
-def split(low: int, high: int, options: SourceOptions, share: float = 1.0) -> list[tuple[int, int]]:
+def split(
+    low: int, high: int, options: SourceOptions, share: float = 1.0, records: int | None = None
+) -> list[tuple[int, int]]:
     """Cuts [low, high) into ranges of about equal size: none above `maxRecordsPerPartition`, and at least `share` of
-    `minPartitions` (default: one per core of this machine, but none below SMALL_TASK_SEQUENCES)."""
+    `minPartitions` (default: one per core of this machine, but none below SMALL_TASK_SEQUENCES). `records`: how many
+    messages match the filters there, if it is known; they are taken to be spread evenly."""
     span = high - low
     if span <= 0:
         return []
-    least = options.min_partitions or min(os.cpu_count() or 1, span // SMALL_TASK_SEQUENCES)
-    count = max(-(-span // options.max_records), round(least * share), 1)
+    wanted = span if records is None else records
+    least = options.min_partitions or min(os.cpu_count() or 1, wanted // SMALL_TASK_SEQUENCES)
+    count = max(-(-wanted // options.max_records), round(least * share), 1)
     count = min(count, span)
     return [(low + span * at // count, low + span * (at + 1) // count) for at in range(count)]
 
 
-def range_tasks(ranges: Sequence[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
-    """Returns tasks for ranges [low, high) of several streams."""
+def range_tasks(
+    ranges: Sequence[tuple[Target, int, int]], options: SourceOptions, records: Sequence[int | None] = ()
+) -> list[Task]:
+    """Returns tasks for ranges [low, high) of several streams; `records`: for each range, as for `split`."""
     whole = sum(max(high - low, 0) for _, low, high in ranges) or 1
     tasks: list[Task] = []
-    for target, low, high in ranges:
-        for begin, end in split(low, high, options, max(high - low, 0) / whole):
+    for (target, low, high), matching in itertools.zip_longest(ranges, records):
+        for begin, end in split(low, high, options, max(high - low, 0) / whole, matching):
             tasks.append(RangeTask(target, begin, end, len(tasks)))
     return tasks
 
@@ -184,7 +200,7 @@ def advance(
     """Returns the end of a micro-batch from `start` when the streams end at `ends`: all of it, or `rows` sequences or
     about `size` bytes, shared in proportion to the backlogs. A stream created again counts from its beginning."""
     begins = {name: _begin(start.get(name), end, states[name]) for name, end in ends.items()}
-    waiting = {name: max(end.seq - begins[name], 0) for name, end in ends.items()}
+    waiting = backlog(start, ends, states)
     total = sum(waiting.values())
     if size:
         rows = sum(_rows_of(size, waiting[name] / total, states[name]) for name in ends if total and waiting[name])
@@ -197,6 +213,11 @@ def advance(
         left -= part
         found[name] = Offset(begins[name] + part, end.created)
     return found
+
+
+def backlog(start: Offsets, ends: Offsets, states: Mapping[str, StreamState]) -> dict[str, int]:
+    """Returns the number of sequences from `start` to the ends, by stream."""
+    return {name: max(end.seq - _begin(start.get(name), end, states[name]), 0) for name, end in ends.items()}
 
 
 def _begin(start: Offset | None, end: Offset, state: StreamState) -> int:

@@ -10,16 +10,20 @@ sequences holds exactly the messages of a range of times.
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jetcluster.client.connection import Connection
+from jetcluster.client.listing import listed
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
 from jetcluster.protocol import subjects
 from jetcluster.spark import cut, planner
 from jetcluster.spark.cut import ChangedError
+from jetcluster.spark.frames import pending
 from jetcluster.spark.link import check_preference
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions
@@ -122,8 +126,10 @@ def check_loss(extents: Sequence[Extent]) -> None:
 
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
-    """Returns the ranges of a batch query, by options and leaders' state. Raises StreamError, and what `ask` raises."""
-    return _asked(options, partial(_extents, options=options))
+    """Returns the ranges of a batch query, by options and leaders' state. A query begins with it, so it gives up soon
+    when no server is there. Raises StreamError, and what `ask` raises."""
+    server = options.server
+    return ask(server, partial(_extents, options=options), options.retry_timeout, reach=server.reach_timeout)
 
 
 def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
@@ -132,7 +138,7 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
         for extent in extents:
             tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
         return tasks
-    return planner.range_tasks([(e.target, e.low, e.high) for e in extents], options)
+    return _range_tasks([(e.target, e.low, e.high) for e in extents], options)
 
 
 def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
@@ -149,30 +155,66 @@ def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptio
 
 def stream_states(options: SourceOptions) -> dict[str, StreamState]:
     """Returns the states of the streams as their leaders report them."""
-    return {name: _asked(options, partial(stream_state, stream=name)) for name in options.streams}
+    return _asked(options, partial(_states, options=options))
 
 
 def fresh_states(options: SourceOptions) -> dict[str, StreamState]:
     """Returns the states with ends as fresh as the options ask for. Raises what `cut.fresh_states` raises."""
-    return _asked(
-        options,
-        lambda link: cut.fresh_states(link, {name: stream_state(link, name) for name in options.streams}, options),
-    )
+    return _asked(options, lambda link: cut.fresh_states(link, _states(link, options), options))
+
+
+def _states(link: Connection, options: SourceOptions) -> dict[str, StreamState]:
+    return {name: stream_state(link, name) for name in streams_of(link, options)}
+
+
+def streams_of(link: Connection, options: SourceOptions) -> tuple[str, ...]:
+    """Returns the names of the streams to read. Raises StreamError when `subscribePattern` matches none."""
+    if not options.pattern:
+        return options.streams
+    names = listed(link.api, "STREAM.NAMES", "streams").entries
+    found = tuple(sorted(name for name in names if re.fullmatch(options.pattern, name)))
+    if not found:
+        raise StreamError(f"subscribePattern={options.pattern} matches none of {len(names)} streams")
+    return found
 
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
     """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
     ranges = []
-    for name in options.streams:
-        if name not in end:
-            continue
+    for name in end:
         target, state = _asked(options, partial(_checked, name=name, options=options))
         low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
             continue  # the planned range is of a deleted stream
         ranges.append((target, low, end[name].seq))
-    return planner.range_tasks(ranges, options)
+    return _range_tasks(ranges, options)
+
+
+def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
+    few = all(high - low <= planner.SMALL_TASK_SEQUENCES for _, low, high in ranges)
+    if few or options.subjects == (">",):
+        return planner.range_tasks(ranges, options)
+    counts = _asked(
+        options,
+        lambda link: [
+            sum(matching(link, target.read_from, subject, low, high, options) for subject in options.subjects)
+            for target, low, high in ranges
+        ],
+    )
+    return planner.range_tasks(ranges, options, counts)
+
+
+def matching(link: Connection, stream: str, subject: str, low: int, high: int, options: SourceOptions) -> int:
+    """Returns how many messages of [low, high) match a filter, as some replica has them: a measure of the work, not a
+    promise. Raises what `Connection.gather` raises."""
+    counts = []
+    for seq in (low, high):
+        body = json.dumps({"seq": seq, "next_by_subj": subject, "batch": 1}).encode()
+        gather = link.gather(f"{link.api_prefix}DIRECT.GET.{stream}", body, timeout=options.request_timeout)
+        gather.wait()
+        counts.append(pending(gather.heads[0]) + 1 if gather.heads else 0)
+    return max(counts[0] - counts[1], 0)
 
 
 def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
@@ -180,7 +222,7 @@ def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
 
 
 def _extents(link: Connection, options: SourceOptions) -> list[Extent]:
-    checked = {name: _checked(link, name, options) for name in options.streams}
+    checked = {name: _checked(link, name, options) for name in streams_of(link, options)}
     states = cut.fresh_states(link, {name: state for name, (_, state) in checked.items()}, options)
     return [_extent(link, target, states[name], options) for name, (target, _) in checked.items()]
 
@@ -201,16 +243,18 @@ def _extent(link: Connection, target: Target, state: StreamState, options: Sourc
 
 
 def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offset:
-    if options.starting_time is not None:
-        return Offset(seq_at_time(link, state, options.starting_time), state.created)
+    begin = options.starting_times.get(state.name) if options.starting_time is None else options.starting_time
+    if begin is not None:
+        return Offset(seq_at_time(link, state, begin), state.created)
     return planner.starting_offset(options.starting, state, fail=options.fail_on_data_loss)
 
 
 def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
     if options.as_of_time is not None:  # including that time
         return seq_at_time(link, state, options.as_of_time + 1)
-    if options.ending_time is not None:
-        return seq_at_time(link, state, options.ending_time)
+    end = options.ending_times.get(state.name) if options.ending_time is None else options.ending_time
+    if end is not None:
+        return seq_at_time(link, state, end)
     if options.as_of_seq:
         return planner.ending_offset(options.as_of_seq + 1, state, fail=options.fail_on_data_loss)
     return planner.ending_offset(options.ending, state, fail=options.fail_on_data_loss)

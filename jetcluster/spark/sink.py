@@ -24,6 +24,7 @@ from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.spark import sink_options
 from jetcluster.spark.fence import MARKER, FenceError, FenceWriter
 from jetcluster.spark.publish import Message, ServerLink, WindowedPublisher
+from jetcluster.spark.sentence import SentenceFirst
 from jetcluster.spark.sink_options import SinkError, SinkOptions
 
 if TYPE_CHECKING:
@@ -192,12 +193,13 @@ class Sink:
         """Checks the stream, and purges it for mode("overwrite")."""
         name = self.options.stream
         try:
-            info = ask(self.options.server, lambda connection: connection.api(f"STREAM.INFO.{name}"))
+            server = self.options.server
+            info = ask(server, lambda connection: connection.api(f"STREAM.INFO.{name}"), reach=server.reach_timeout)
             self.patterns = sink_options.check_stream(info, self.options)
             if self.start_after is None and (first := int(info["config"].get("first_seq") or 0)) > 1:
                 self.start_after = first - 1  # the stream was created to begin there
             if overwrite:
-                self.start_after = ask(self.options.server, lambda connection: _purge(connection, name))
+                self.start_after = ask(server, lambda connection: _purge(connection, name))
         except ApiError as error:
             raise SinkError(f"stream {name}: {error}") from None
         self.window = int(info["config"].get("duplicate_window") or 0) / 1e9
@@ -275,6 +277,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=False)
 
+    @SentenceFirst()
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 
@@ -285,6 +288,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=True)
 
+    @SentenceFirst()
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 

@@ -11,7 +11,7 @@ from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
 from jetcluster.spark.fence import MAX_BATCH_MESSAGES
-from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, server_options
+from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
@@ -73,6 +73,8 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     """Raises OptionError."""
     reader = OptionReader(given, SINK_OPTIONS)
     stream, subject, job_id = reader.text("stream"), reader.text("subject"), reader.text("jobId")
+    if not reader.given:
+        raise OptionError(NO_OPTIONS)
     if not stream:
         raise OptionError("stream is missing: the name of the stream to write to")
     if subject and not is_valid_literal(subject.encode()):

@@ -7,6 +7,7 @@ range again. The server keeps no state for a query, as Direct Gets have none; so
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from jetcluster.spark import planner, resolve
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions, check_streaming
 from jetcluster.spark.resolve import Extent, Pushdown
+from jetcluster.spark.sentence import SentenceFirst
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -42,7 +44,8 @@ def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str
     if isinstance(partition, TaskPartition):
         from jetcluster.spark.read_task import read_task
 
-        yield from read_task(partition.task, options, names)
+        with SentenceFirst():
+            yield from read_task(partition.task, options, names)
 
 
 class BatchReader(DataSourceReader):
@@ -54,6 +57,7 @@ class BatchReader(DataSourceReader):
         self._names = list(names)
         self._extents = extents
 
+    @SentenceFirst()
     def partitions(self) -> Sequence[InputPartition]:
         return [TaskPartition(task) for task in resolve.tasks_of(self._resolved(), self._options)]
 
@@ -80,6 +84,7 @@ class PushdownReader(BatchReader):
             self._pushdown.take(one)
             yield one
 
+    @SentenceFirst()
     def partitions(self) -> Sequence[InputPartition]:
         narrowed = self._pushdown.options(self._options)
         if narrowed is None:
@@ -94,15 +99,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
         """`extents` are the start of a query without a checkpoint, if decided when it was loaded: Spark asks for it
-        twice, and "latest" must not move in between. Raises OptionError for options of batch queries."""
-        check_streaming(options)
+        twice, and "latest" must not move in between."""
         self._options = options
         self._names = list(names)
         self._extents = extents
         self._target: Offsets | None = None
         """The end of a run of `Trigger.AvailableNow`."""
+        self._planned_at: float | None = None
+        """Monotonic time of the last micro-batch; None before the first."""
 
+    @SentenceFirst()
     def initialOffset(self) -> dict[str, Any]:
+        """Raises OptionError for options of batch queries: after an error of the constructor, Spark's own code would
+        raise another one, as it stops a reader that is not there."""
+        check_streaming(self._options)
         if self._extents is None:
             self._extents = resolve.batch_extents(self._options)
         resolve.check_loss(self._extents)
@@ -115,7 +125,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
+    @SentenceFirst()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        check_streaming(self._options)
         begins = offset_json.from_json(start)
         fixed = self._target is not None
         states = resolve.stream_states(self._options) if fixed else resolve.fresh_states(self._options)
@@ -124,18 +136,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, end in self._target.items():
                 if ends[name].created == end.created:
                     ends[name] = Offset(max(end.seq, begins[name].seq if name in begins else 0), end.created)
+        if self._target is None and self._delays(sum(planner.backlog(begins, ends, states).values())):
+            return offset_json.to_json(begins)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
         return offset_json.to_json(planner.advance(begins, ends, states, rows=rows, size=size))
 
+    @SentenceFirst()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         states = resolve.stream_states(self._options)
         return offset_json.to_json({name: Offset(planner.end_of(at), at.created) for name, at in states.items()})
 
+    @SentenceFirst()
     def prepareForTriggerAvailableNow(self) -> None:
+        check_streaming(self._options)
         states = resolve.fresh_states(self._options)
         self._target = {name: Offset(planner.end_of(at), at.created) for name, at in states.items()}
 
+    @SentenceFirst()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = resolve.range_between(self._options, offset_json.from_json(start), offset_json.from_json(end))
         return [TaskPartition(task) for task in found]
@@ -149,9 +167,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Does nothing: no connection stays open."""
 
+    def _delays(self, waiting: int) -> bool:
+        """Returns whether so few sequences wait for more of them (`minOffsetsPerTrigger`, `maxTriggerDelay`)."""
+        now = time.monotonic()
+        late = self._planned_at is None or now - self._planned_at >= self._options.max_delay
+        if waiting < self._options.min_rows and not late:
+            return True
+        if waiting:
+            self._planned_at = now
+        return False
+
     def _ends(self, begins: Offsets, states: dict[str, StreamState]) -> Offsets:
         """Returns the ends of the streams. Raises DataLossError when reading cannot continue at `begins`."""
         ends: Offsets = {}
+        gone = begins.keys() - states.keys()
+        if gone and self._options.fail_on_data_loss:
+            raise planner.DataLossError(f"{', '.join(sorted(gone))} was read, and is no stream any more")
         for name, state in states.items():
             if (begin := begins.get(name)) is not None:
                 planner.check_start(begin, state, fail=self._options.fail_on_data_loss)

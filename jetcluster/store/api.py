@@ -6,6 +6,8 @@ block from `NATS/1.0` to the empty line, b"" when the message has none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jetcluster.errors import DiskError, PassingError
 from jetcluster.records import NamedTuple
 
@@ -33,6 +35,17 @@ class Columns(NamedTuple):
         """Return the first `count` messages."""
         return Columns(
             self.seqs[:count], self.times[:count], self.subjects[:count], self.headers[:count], self.payloads[:count]
+        )
+
+    def pick(self, indices: Sequence[int]) -> Columns:
+        """Return the messages at `indices`, in that order."""
+        seqs, times, subjects, blocks, payloads = self
+        return Columns(
+            [seqs[i] for i in indices],
+            [times[i] for i in indices],
+            [subjects[i] for i in indices],
+            [blocks[i] for i in indices],
+            [payloads[i] for i in indices],
         )
 
 

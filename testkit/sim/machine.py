@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import math
 import re
@@ -40,6 +41,8 @@ UPTIME = 100.0
 """Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
+FEW = 16
+"""Descriptors that a process has open, unless they run short."""
 SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
@@ -47,6 +50,9 @@ JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
 OF_DISK = re.compile(r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room")
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
+LATE = 0.02
+"""Seconds that may take where other threads have the processor, and how often: see `Machine._work`."""
+OFTEN_LATE = 0.125
 
 
 class MachineClock:
@@ -121,10 +127,10 @@ class SimPlatform:
         return DESCRIPTORS, DESCRIPTORS
 
     def descriptors(self) -> DescriptorWatch:
-        return DescriptorWatch(lambda: DESCRIPTORS, lambda: 16)
+        return DescriptorWatch(lambda: DESCRIPTORS, self._machine.lowest_free)
 
     def memory_trouble(self) -> Callable[[], str]:
-        return lambda: ""
+        return lambda: self._machine.memory_trouble
 
     def physical_memory(self) -> int:
         return MEMORY
@@ -191,10 +197,14 @@ class Machine:
         self.paused = False
         self.forgotten = -math.inf
         """The time at which the network forgot some of its connections."""
-        self.filled = False
-        """Others have taken what was free of its disk, at some time."""
+        self.fills = 0
+        """Counts how others have taken what was free of its disk."""
         self.damaged_data = False
         """Its data store was (`disk_faults`)."""
+        self.memory_trouble = ""
+        """A reason to say that hardly any memory is left; "" for none."""
+        self.descriptors: int | None = FEW
+        """The number of the process's next descriptor; None: there is none left."""
         self.failing = 0
         """Faults of its disk that fail reads or writes now."""
         self._harmed: list[tuple[str, SectorFile, int]] = []
@@ -209,6 +219,8 @@ class Machine:
         self.disk_pace = 1.0
         """Factor by which a disk takes longer than usual; counts from the next `new_disk` on."""
         self.starts = 0
+        self._begins: list[dict[str, int]] = []
+        """The incidents of the disk up to the start of this process, behind those up to the start of the one before."""
         self.vows: Vows | None = None
         """Vows of servers: called at ends and beginnings."""
         self.power_failures: list[float] = []
@@ -221,6 +233,8 @@ class Machine:
         self._network = network
         self._trace = trace
         self._random = Random(seed)
+        self._call = Random(seed ^ 1)
+        """For the moments at which threads begin."""
         self._capacity = 1 << 40
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
         self._failed = failed
@@ -244,6 +258,7 @@ class Machine:
             self.lost_peers.append(self.peer_id)
         self.damaged_data = False
         self._harmed = []
+        self._begins = []
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)
         if self.vows is not None:
@@ -260,6 +275,17 @@ class Machine:
     def harm(self, path: str) -> None:
         """Something has happened to this file of the disk."""
         self._harmed.append((path, self.disk.file(path), self.starts))
+
+    def lowest_free(self) -> int:
+        """The process's next descriptor. Raises OSError where there is none."""
+        if self.descriptors is None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.descriptors
+
+    @property
+    def is_short(self) -> bool:
+        """True while the process lacks memory or descriptors."""
+        return bool(self.memory_trouble) or self.descriptors != FEW
 
     @property
     def hides_damage(self) -> bool:
@@ -293,6 +319,7 @@ class Machine:
     def start(self) -> None:
         """Starts the node."""
         self.starts += 1
+        self._begins = [*self._begins[-1:], self._happened()]
         self._trace.add(self.name, f"starts, for the {self.starts}. time")
         loop = self.begin()
         platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
@@ -311,7 +338,7 @@ class Machine:
         self._trace.add(self.name, f"exits with {code}")
         self.exits.append(code)
         words = " ".join(self.loop.log.fatals) if self.loop is not None else ""
-        if code and not self.disk_troubled:
+        if code and not self.disk_troubled():
             self._failed(f"{self.name} ends by itself with {code}, and nothing has happened to its disk: {words}")
         self._gone(tell=True)
         self.disk.kill_process()
@@ -377,7 +404,8 @@ class Machine:
         """Does `work` in a thread and says when it is done: once the disk is through with what it synced."""
         loop = self.loop
         assert loop is not None
-        self._scheduler.after(CALL, self._do, loop, work, done)
+        late = self._call.uniform(0.0, LATE) if self._call.random() < OFTEN_LATE else CALL
+        self._scheduler.after(late, self._do, loop, work, done)
 
     def _do(self, loop: SimLoop, work: Callable[[], None], done: Callable[[], None]) -> None:
         if not loop.alive:
@@ -397,15 +425,23 @@ class Machine:
 
         self._scheduler.after(disk.seconds(), land)
 
-    @property
-    def disk_troubled(self) -> bool:
-        """Its disk has failed, was damaged or was full, at some time since it is there."""
-        return bool(self.disk.errors or self.disk.tampered or self.disk.refused or self.filled)
+    def _happened(self) -> dict[str, int]:
+        """Errors and damage by path, and under "" how often there was no room."""
+        return {**self.disk.incidents, "": self.disk.refused + self.fills}
+
+    def disk_troubled(self, folder: str = "/") -> bool:
+        """Files in `folder` have failed or were damaged in the life of this process or of the one before (whose end may
+        have come of that), or are damaged still; or the disk was full."""
+        before = self._begins[0] if self._begins else {}
+        new = (path for path, count in self._happened().items() if count > before.get(path, 0))
+        if self.disk.ballast or any(not path or path.startswith(folder) for path in new):
+            return True
+        return any(self._hides(*one) for one in self._harmed if one[0].startswith(folder))
 
     def _caught(self, text: str, error: BaseException | None) -> None:
         """The node has logged an error that it did not expect. That of a disk that fails may come up anywhere."""
         of_disk = isinstance(error, (KvError, OSError)) or (error is None and OF_DISK.search(text) is not None)
-        if not (of_disk and self.disk_troubled):
+        if not (of_disk and self.disk_troubled()):
             self._failed(f"{self.name}: {text} {error!r}")
 
     def _raised(self, text: str, error: BaseException | None) -> None:

@@ -48,6 +48,8 @@ class Link:
         self._scheduler = scheduler
         self._rng = rng
         self._free_at = 0.0
+        self._late = 0.0
+        """The time until which something is under way that was held up."""
         self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
 
     def calm(self) -> None:
@@ -59,8 +61,9 @@ class Link:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing is done to it."""
-        return self.cut_since is None and not self.loss and self.rate == RATE and self.delay < SLOW
+        """Nothing is done to it, and nothing that was done before holds anything up."""
+        quiet = self._scheduler.now + SLOW >= max(self._late, self._free_at)
+        return quiet and self.cut_since is None and not self.loss and self.rate == RATE and self.delay < SLOW
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""
@@ -76,6 +79,7 @@ class Link:
             while self._rng.random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
                 when += resend
                 resend *= 2
+            self._late = max(self._late, when)
         self._arrive(lane, when, callback, args)
 
     def _arrive(self, lane: Lane, when: float, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -100,6 +104,7 @@ class Link:
         for callback, args, lane in held:
             if lane not in resends:
                 resends[lane] = now + self.delay + longest * self._rng.random()
+            self._late = max(self._late, resends[lane])
             self._arrive(lane, resends[lane], callback, args)
 
 

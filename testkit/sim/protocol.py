@@ -130,8 +130,8 @@ class Protocol:
 
     def _keeps(self, key: Key, name: str, group: Any) -> None:
         """A follower has what it has acknowledged to a leader until there is another one."""
-        log, disk = group.log, self._deployment.machines[name].disk
-        if log.durable and not (log.relaxed or log.damaged or disk.errors or disk.tampered):
+        log = group.log
+        if log.durable and not (log.relaxed or log.damaged):
             told = self._acks.get(key, {}).get(log.term, {}).get(group.me, 0)
             what = f"has {log.last_index} entries in term {log.term}, and acknowledged {told}"
             self._rule(name, key, log.last_index >= told, what)

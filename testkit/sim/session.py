@@ -158,10 +158,14 @@ class Session:
 
     async def connect(self, seconds: float = 30.0) -> None:
         """Returns once connected; goes on dialling in the background. Raises TimeoutError."""
-        self._task = self._loop.create_task(self._stay_connected())
-        self._task.add_done_callback(_ended)
+        self.dial()
         async with asyncio.timeout(seconds):
             await self._up.wait()
+
+    def dial(self) -> None:
+        """Connects in the background, for ever."""
+        self._task = self._loop.create_task(self._stay_connected())
+        self._task.add_done_callback(_ended)
 
     async def _stay_connected(self) -> None:
         at = 0
@@ -281,15 +285,16 @@ class Session:
             self._write(f"UNSUB {sid}\r\n".encode())
 
     def publish(
-        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None, times: int = 1
     ) -> None:
-        """Raises Disconnected."""
+        """The same message `times` times, in one piece. Raises Disconnected."""
         to = f"{subject} {reply}" if reply else subject
         if headers:
             head = encode_headers(headers)
-            self._write(f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n")
+            frame = f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n"
         else:
-            self._write(f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n")
+            frame = f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        self._write(frame * times)
 
     async def flush(self, seconds: float = 5.0) -> None:
         """The server has read all that was sent. Raises Disconnected and TimeoutError."""

@@ -1,5 +1,5 @@
 """Statements that servers have made to each other in the Raft protocol, and must know when they start again: what
-they have stored, and whom they voted for. Only damage of their disks excuses them.
+they have stored, and whom they voted for. A log that the server itself calls damaged excuses it, and nothing else.
 
 Vows are overheard on the connections between servers, and compared with the log that a server has recovered, before
 anybody can send it anything.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
+from testkit.sim.machine import JOURNAL
 from testkit.sim.protocol import Protocol, raft_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Vows:
         key = self._name(own), gid
         vow = self.vows.get(key, Vow())
         if recovering:  # its log begins anew: it was damaged, or its replica was removed and is added again
-            self.vows[key] = vow._replace(term=0, match=0)
+            self.vows[key] = Vow()  # votes are gone, too: it votes for nobody before a leader has healed it
             return
         if term < vow.term:
             return
@@ -130,7 +131,7 @@ class Vows:
             raft = raft_of(machine)
             if raft is None:
                 self._deployment.scheduler.after(POLL, look)
-            elif not (machine.disk.errors or machine.disk.tampered or self._deployment.relaxed):
+            elif not self._deployment.relaxed:
                 self._compare(machine, raft.journal.groups)
 
         self._deployment.scheduler.after(POLL, look)
@@ -139,7 +140,8 @@ class Vows:
         for gid, log in logs.items():
             key = machine.name, gid
             vow = self.vows.get(key, Vow())
-            if log.damaged and not log.joining and key not in self._damaged:
+            new = log.damaged and not log.joining and key not in self._damaged
+            if new and not machine.disk_troubled(JOURNAL):
                 self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
             if not log.durable or log.damaged or log.joining or log.fetching:
                 continue

@@ -445,9 +445,11 @@ async def test_an_upstream_that_dies_beside_its_mirror_takes_nothing_with_it(clu
     told = await others[0].connect()
 
     async def joined() -> bool:
-        for reader in readers:
-            answer = await reader.request("$JS.API.DIRECT.GET.UP", b'{"seq":3}')
-            if answer.get("Nats-Stream") != "M":
+        for reader, node in zip(readers, others, strict=True):
+            answer = await reader.request("$JS.API.DIRECT.GET.UP", b'{"seq":3,"read_info":true}')
+            if answer.get("Nats-Stream") != "M" or answer.get("Nats-Answered-By") != node.name:
+                return False
+            if answer.get("Nats-Staleness") == "unknown":
                 return False
         return True
 
@@ -477,6 +479,13 @@ async def test_an_upstream_that_dies_beside_its_mirror_takes_nothing_with_it(clu
     assert sorted(times)[len(times) // 2] < 0.5, times
     own = await told.request("$JS.API.DIRECT.GET.UP.up.b", b"", 5.0)
     assert own.data == b"own" or own.status == 503, shown(own)  # whether the mirror got it in time
+    aged = b'{"last_by_subj":"up.a","read_info":true,"max_staleness":%d}'
+    for reader in readers:
+        answer = await reader.request("$JS.API.DIRECT.GET.UP", aged % (3600 * 10**9), 5.0)
+        assert (answer.data, answer.get("Nats-Answered-As")) == (b"20", "mirror"), answer.header
+        assert answer.get("Nats-Staleness") != "unknown"
+        answer = await reader.request("$JS.API.DIRECT.GET.UP", aged % 10**6, 5.0)
+        assert answer.status == 503 and answer.get("Nats-Staleness") != "unknown", answer.header
     for one in (*readers, told):
         one.close()
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -26,6 +27,8 @@ from testkit.consumer_client import SECOND, Inbox
 from testkit.harness import TOP, Node, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, load, read_all, until_acked, wait_direct
 from testkit.previous import commit_before, git, unpacked
+
+R = TypeVar("R", bound="Readers")
 
 pytestmark = [
     pytest.mark.thorough,
@@ -42,6 +45,8 @@ LONGEST_GAP = 5.0
 on a machine that has nothing else to do."""
 BATCH = 500
 """Messages of a pull."""
+LATEST = 1000
+"""Acks among which the highest sequence is: more than are on their way at a time."""
 OLD_ENOUGH = 500
 """So many acks later every replica that answers has a message, or it would have to say that it is behind."""
 
@@ -106,6 +111,36 @@ class Readers:
         await asyncio.sleep(0.02)
 
 
+class LeaderReaders(Readers):
+    """One reader per server: each asks for the stream's last message with a linearizable read, by MSG.GET and by Direct
+    Get, and must find everything that was acked, or read, before it asked."""
+
+    def __init__(self, cluster: ProcessCluster, ledger: Ledger) -> None:
+        super().__init__(cluster, ledger)
+        self.seen = 0
+        self.found = {"MSG.GET": 0, "Direct Get": 0}
+
+    async def _one(self, client: Client, at: int, rng: random.Random) -> None:
+        newest = max(self.seen, *itertools.islice(reversed(self.ledger.acked.values()), LATEST))
+        if rng.random() < 0.5:
+            what = "MSG.GET"
+            reply = (await client.request("$JS.API.STREAM.MSG.GET.S", b'{"last_by_subj":"s"}', within=1.0)).json()
+            if "error" in reply:
+                return
+            seq = int(reply["message"]["seq"])
+        else:
+            what, body = "Direct Get", b'{"last_by_subj":"s","consistency":"linearizable","read_info":true}'
+            msg = await client.request("$JS.API.DIRECT.GET.S", body, within=1.0)
+            if msg.status or not msg.get("Nats-Answered-As"):
+                return  # refused, or by a server that knows no such wish
+            seq = int(msg.get("Nats-Sequence") or 0)
+        assert seq >= newest, f"{what} found {seq}, {newest} was known before"
+        self.seen = max(self.seen, seq)
+        self.found[what] += 1
+        self.times[at].append(time.monotonic())
+        await asyncio.sleep(0.01)
+
+
 class Worker:
     """Pulls from the durable consumer and acks."""
 
@@ -144,9 +179,8 @@ class Worker:
 
 
 @contextlib.asynccontextmanager
-async def reading(cluster: ProcessCluster, ledger: Ledger) -> AsyncIterator[Readers]:
+async def reading(readers: R) -> AsyncIterator[R]:
     """Readers that run meanwhile. What one of them finds wrong is raised at the end."""
-    readers = Readers(cluster, ledger)
     task = asyncio.create_task(readers.run())
     try:
         yield readers
@@ -219,7 +253,11 @@ async def test_a_rolling_upgrade_and_back_loses_nothing(before: Path, tmp_path: 
             }
             await client.api("CONSUMER.CREATE.S.W", {"stream_name": "S", "config": consumer})
         async with working(cluster) as worker:
-            async with load(cluster, pause=0.15) as ledger, reading(cluster, ledger) as readers:
+            async with (
+                load(cluster, pause=0.15) as ledger,
+                reading(Readers(cluster, ledger)) as readers,
+                reading(LeaderReaders(cluster, ledger)) as at_leader,
+            ):
                 for node in cluster.nodes:
                     await change(cluster, node, TOP)
                     await until_acked(ledger, 200)
@@ -230,9 +268,11 @@ async def test_a_rolling_upgrade_and_back_loses_nothing(before: Path, tmp_path: 
             await eventually(lambda: worker.seen >= ledger.acked.keys(), 20, "not all is delivered")
         await accounts(cluster, ledger, worker)
         print(f"{len(ledger.acked)} acks, longest gap {ledger.longest_gap():.2f} s; "
-              f"{sum(map(len, readers.times))} reads, longest gap {readers.longest_gap():.2f} s")  # fmt: skip
+              f"{sum(map(len, readers.times))} reads, longest gap {readers.longest_gap():.2f} s; "
+              f"linearizable {at_leader.found}, longest gap {at_leader.longest_gap():.2f} s")  # fmt: skip
         assert ledger.longest_gap() < LONGEST_GAP
         assert readers.longest_gap() < LONGEST_GAP
+        assert min(at_leader.found.values()) > 20, at_leader.found
 
 
 async def accounts(cluster: ProcessCluster, ledger: Ledger, worker: Worker) -> None:

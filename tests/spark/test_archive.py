@@ -68,6 +68,25 @@ def test_all_of_a_stream_and_then_what_came(spark: Any, connection: Connection, 
     )
 
 
+def test_workers_that_write_elsewhere_are_noticed(
+    spark: Any, connection: Connection, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those do that do not share the folder: all rows pass through Spark, and no file comes."""
+    from pyspark.sql import DataFrameWriter
+
+    create(connection, "ELSEWHERE")
+    fill(connection, mixed("ELSEWHERE", 50))
+    out, other = tmp_path / "archive", tmp_path / "other"
+    words = ["--stream", "ELSEWHERE", "--out", out]
+    parquet = DataFrameWriter.parquet
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "parquet", lambda self, path: parquet(self, path.replace(str(out), str(other))))
+        message, code = fails(spark, servers, "archive", *words)
+    assert (code, "wrote 50 rows and " in message, "has 0: --out has to be a folder" in message) == (4, True, True)
+    assert manifest.load(LocalFolder(out)) == []
+    assert run(spark, servers, "archive", *words).fields["rows"] == 50
+
+
 @pytest.mark.parametrize("point", ["archive.written", "archive.committed"])
 def test_a_crash_between_two_writes(
     spark: Any, connection: Connection, servers: str, tmp_path: Path, point: str

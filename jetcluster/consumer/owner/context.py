@@ -12,7 +12,7 @@ from jetcluster.consumer.owner.pull_queue import WaitingRoom
 from jetcluster.consumer.owner.scheduler import OwnerWakes
 from jetcluster.consumer.owner.selection import Selection
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.consumer.state.turn import DELIVER, Value
+from jetcluster.consumer.state.turn import DELIVER, FIRST, Value, delivered_by
 from jetcluster.model import advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin
@@ -88,6 +88,8 @@ class OwnerDependencies(NamedTuple):
     """True when the stream has more than one replica."""
     waiting: WaitingRoom | None = None
     """The node's waiting room; None: the consumer has its own."""
+    understood: Callable[[], bool] = lambda: True
+    """Returns True when all replicas understand `consumer.state.turn.BY_KEY`."""
     when_known: Callable[[Origin, Callable[[], None]], None] | None = None
     """Calls back once this replica has all that was acked to the requester, or when that takes long."""
 
@@ -100,6 +102,7 @@ class DeliveryContext:
         "advise",
         "bus",
         "clock",
+        "may_order_by_key",
         "renderer",
         "replicated",
         "rng",
@@ -121,6 +124,7 @@ class DeliveryContext:
         self.rng = around.rng
         self.replicated = around.replicated
         self.waiting = around.waiting
+        self.may_order_by_key = around.understood
         self.run_soon = around.wakes.soon
         self.wake_at = around.wakes.at
         stream, name = around.stream.encode(), state.name.encode()
@@ -134,7 +138,7 @@ class DeliveryContext:
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Put an op into the log; it returns to the `applied` of the delivery or the acks."""
-        if kind == DELIVER:
-            assert isinstance(value, list), kind
-            self.selection.in_flight += len(value)
+        if kind in FIRST:
+            self.selection.ops_in_flight += 1
+            self.selection.in_flight += len(value if kind == DELIVER else delivered_by(kind, value))  # type: ignore[arg-type]
         self._around.turns.submit(kind, value, token)

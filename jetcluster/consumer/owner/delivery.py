@@ -31,10 +31,12 @@ REPLAY: Final = "replay"
 RATE: Final = "rate"
 PRIORITY: Final = "priority"
 ACKS: Final = "acks"
+KEYS: Final = "keys"
 UNREAD: Final = "unread"
 UNCONFIRMED: Final = "unconfirmed"
 """Reasons for which a consumer sends nothing though messages and readers are there: replay_policy original,
-rate_limit_bps, priority groups, max_ack_pending; or its reader does not read, or does not answer flow control."""
+rate_limit_bps, priority groups, max_ack_pending, order per key; or its reader does not read, or does not answer flow
+control."""
 LATE_NS: Final = 1_000_000_000
 """Time after which something that was to go on by now does not wait any more, but was forgotten."""
 

@@ -13,21 +13,27 @@ from typing import Final
 
 from jetcluster.consumer.owner import ack_subject, acks, statuses
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
-from jetcluster.consumer.owner.delivery import ACKS, Delivery
+from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
+from jetcluster.consumer.owner.key_order import MAX_SETTLED_AT_ONCE, KeyOrder
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.rules import FLOW_CONTROL
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import (
+    ACK,
     DELIVER,
+    DELIVER_SOME,
     EXHAUSTED,
+    FIRST,
     GONE,
     REDELIVER,
     SKIP,
+    TERM,
     SentMessages,
     SettledMessages,
     Value,
+    delivered_by,
 )
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
@@ -35,6 +41,8 @@ from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
+_SETTLING: Final = frozenset((ACK, TERM, EXHAUSTED, GONE))
+"""Kinds of ops whose messages are settled."""
 MAX_EXHAUSTED_PER_OP: Final = 4096
 """Messages given up with one op."""
 
@@ -130,13 +138,22 @@ class ConsumerOwner(DeliveryContext):
         return self.delivery.num_waiting
 
     @property
+    def keys_waiting(self) -> int:
+        """Number of keys whose messages wait for others of them."""
+        return 0 if self.selection.keys is None else self.selection.keys.queues.blocked
+
+    @property
     def push_bound(self) -> bool:
         return self.delivery.push_bound
 
     def withheld(self, now: int) -> str:
         """Return for which reason nothing is sent now though messages and readers are there; "" if there is none."""
-        if not self.selection.room and not self.selection.redelivery.order:
-            return ACKS
+        selection = self.selection
+        if not selection.redelivery.order:
+            if not selection.room:
+                return ACKS
+            if selection.keys is not None and selection.keys.withholds:
+                return KEYS
         return self.delivery.withheld(now)
 
     def paused(self, now: int) -> bool:
@@ -163,7 +180,7 @@ class ConsumerOwner(DeliveryContext):
         if not self._skip_at and self._may_skip():
             self._skip_at = now + SKIP_DELAY_NS
             self.wake_at(self._skip_at)
-        unserved = self.delivery.wants_messages and not (self.selection.at_end and not self.selection.redelivery.order)
+        unserved = self.delivery.wants_messages and not self.selection.idle
         if unserved != self._unserved:
             self._unserved = unserved
             self._around.unserved(unserved)
@@ -203,14 +220,18 @@ class ConsumerOwner(DeliveryContext):
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Take the outcome of an op of this owner that was applied here."""
+        if kind in _SETTLING and self.selection.keys is not None and isinstance(outcome, SettledMessages):
+            self.selection.keys.settle(outcome.seqs)
         if kind in acks.KINDS:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
                 self.run_soon()
             self._wake_due()
-        elif kind == DELIVER:
-            assert isinstance(value, list), kind
-            self.selection.in_flight -= len(value)
+        elif kind in FIRST:
+            self.selection.ops_in_flight -= 1
+            self.selection.in_flight -= len(value if kind == DELIVER else delivered_by(kind, value))  # type: ignore[arg-type]
+            if self.selection.keys is not None:
+                self._settle_missing(self.selection.keys, kind, value)
             if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
@@ -226,8 +247,26 @@ class ConsumerOwner(DeliveryContext):
             self._wake_due()
         elif kind == EXHAUSTED:
             self._gave_up(value, outcome)
+            if self.selection.keys is not None and self.delivery.wants_messages:
+                self.run_soon()
         elif kind not in (GONE, SKIP):
             self.delivery.applied(kind, value, outcome, token)
+
+    def _settle_missing(self, keys: KeyOrder, kind: int, value: Value) -> None:
+        """Let the keys know of messages that were removed before their delivery was applied."""
+        entries = self.state.unacked.entries
+        lists = value if kind == DELIVER_SOME else (value,)
+        keys.settle([seq for seqs in lists for seq in seqs if seq not in entries])  # type: ignore[union-attr,misc]
+        if self.delivery.wants_messages:
+            self.run_soon()
+
+    def freed(self, seqs: Sequence[int]) -> None:
+        """Note that pending messages are no longer stored."""
+        if self.selection.keys is not None:
+            if len(seqs) > MAX_SETTLED_AT_ONCE:
+                self.selection.renew_keys()
+            else:
+                self.selection.keys.settle(seqs)
 
     def _wake_due(self) -> None:
         due = self.selection.redelivery.next_due

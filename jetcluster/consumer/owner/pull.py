@@ -15,7 +15,7 @@ from jetcluster.consumer.owner import delivery, statuses
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.pull_dispatch import PullDispatch, Shipment
 from jetcluster.consumer.owner.pull_request import BadRequestError, PullRequest
-from jetcluster.consumer.state.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
+from jetcluster.consumer.state.turn import ADVANCE, FIRST, PIN, REDELIVER, UNWAIT, WAIT, Value
 from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
@@ -215,7 +215,7 @@ class PullDelivery:
                 self._owner.run_soon()
         elif kind == PIN:
             self._pin_applied(value, outcome, token)
-        elif kind in (DELIVER, REDELIVER):
+        elif kind == REDELIVER or (kind in FIRST and token is not None):
             assert isinstance(token, Shipment), kind
             self._dispatch.landed(token, outcome)
 

@@ -16,9 +16,10 @@ from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.ack_subject import Renderer, sized
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
+from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
-from jetcluster.consumer.owner.selection import head, pick
+from jetcluster.consumer.owner.selection import head
 from jetcluster.consumer.state.rules import NONE
 from jetcluster.consumer.state.turn import DELIVER, PIN, REDELIVER, SentMessages
 from jetcluster.protocol import headers
@@ -40,6 +41,8 @@ MAX_FLIGHT_BYTES: Final = 32 << 20
 MAX_BACKLOG_BYTES: Final = 8 << 20
 """Bytes that a client may have unread before its requests are put aside."""
 READERS_EXAMINED: Final = 16
+RETRY_NS: Final = 1_000_000_000
+"""Time until it is looked again whether all servers understand the order per key."""
 HOLD_NS: Final = 5_000_000
 """Time until requests put aside begin to return."""
 REQUESTS_PER_RETURN: Final = 256
@@ -78,7 +81,7 @@ class Shipment:
         indices = [at[seq] for seq in sent.seqs]
         found: list[Outgoing | None] = [None] * len(self.columns.seqs)
         for i, message in zip(
-            indices, renderer.again(pick(self.columns, indices), cseqs, sent.deliveries, left), strict=True
+            indices, renderer.again(self.columns.pick(indices), cseqs, sent.deliveries, left), strict=True
         ):
             found[i] = message
         return found
@@ -159,9 +162,15 @@ class PullDispatch:
                 return
             if self._flight_bytes >= MAX_FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
                 return
+            if selection.keys is not None and not self._keys_known(selection.keys, now):
+                return
             kind, columns, left = self._next(queue.wanted)
             if kind == DELIVER and not columns.seqs:
-                if selection.at_end:
+                if selection.keys is not None:
+                    messages += self._pass()
+                    if selection.keys.full:
+                        break
+                if selection.idle:
                     break
                 if not selection.room:
                     return  # no_wait requests do not end: acks will make room
@@ -171,8 +180,7 @@ class PullDispatch:
             permitted = columns if self._replay is None else self._permitted(kind, columns, now)
             used, parts, sizes = self._hand_out(permitted, left, now)
             if used < len(columns.seqs):
-                give_back = selection.give_back_due if kind == REDELIVER else selection.give_back
-                give_back(columns, used)
+                self._give_back(kind, columns, used)
             if used:
                 shipped = columns if used == len(columns.seqs) else head(columns, used)
                 shipment = Shipment(shipped, left[:used], parts, sizes)
@@ -182,6 +190,7 @@ class PullDispatch:
             if kind == DELIVER and self._replay is not None and self._paced(columns, used, now):
                 return
             if not used:
+                self._pass()
                 if self._is_cut_short:
                     owner.run_soon()
                     return
@@ -215,7 +224,42 @@ class PullDispatch:
         want = min(want, selection.room)
         if want <= 0:
             return DELIVER, Columns([], [], [], [], []), range(0)
+        if selection.keys is not None:
+            return selection.take_by_key(selection.keys, want)
         return DELIVER, *selection.take(want)
+
+    def _keys_known(self, keys: KeyOrder, now: int) -> bool:
+        """Read some keys of what is out; return False while more are to be read."""
+        owner, selection = self._owner, self._owner.selection
+        if selection.redelivery.order:
+            return True
+        if keys.is_spent:
+            selection.keys = None
+        elif not keys.loaded:
+            if not owner.may_order_by_key():
+                self._hold_until(now + RETRY_NS)
+            elif selection.load_keys(keys):  # else the ops in flight cause a run
+                owner.run_soon()
+            return False
+        return True
+
+    def _pass(self) -> int:
+        """Log that messages were passed, which wait for others of their keys; return their number."""
+        keys = self._owner.selection.keys
+        if keys is None or not keys.passed:
+            return 0
+        count = keys.passed
+        self._owner.submit(*keys.op([]))
+        return count
+
+    def _give_back(self, kind: int, columns: Columns, used: int) -> None:
+        selection = self._owner.selection
+        if kind == REDELIVER:
+            selection.give_back_due(columns, used)
+        elif selection.keys is not None:
+            selection.keys.give_back(columns.seqs[used:], new=kind == DELIVER)
+        else:
+            selection.give_back(columns, used)
 
     def no_more(self) -> None:
         """End no_wait requests, as no messages are left."""
@@ -232,7 +276,7 @@ class PullDispatch:
     def _choose(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
         """Assign messages one by one, where the request depends on the message."""
         owner, queue = self._owner, self.queue
-        unacked = len(owner.state.pending) + owner.selection.in_flight
+        unacked = len(owner.state.unacked) + owner.selection.in_flight
         handed: Handed = {}
         sizes: list[int] = []
         for i in range(len(columns.seqs)):
@@ -330,7 +374,9 @@ class PullDispatch:
         self._shipments.append(shipment)
         self._flight_bytes += shipment.size
         self._flight_messages += len(seqs)
-        owner.submit(kind, seqs, shipment)
+        keys = owner.selection.keys
+        op = (kind, seqs) if kind != DELIVER or keys is None else keys.op(seqs)
+        owner.submit(*op, shipment)
 
     def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
         """Send the messages, then the statuses of complete requests. All messages of one reply subject go in order and

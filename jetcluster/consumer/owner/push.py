@@ -15,7 +15,6 @@ from jetcluster.clock import Rng
 from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, RATE, REPLAY, UNCONFIRMED, UNREAD, Advance, Replay
-from jetcluster.consumer.owner.selection import pick
 from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
 from jetcluster.model.times import SECOND
@@ -418,7 +417,7 @@ class PushDelivery:
             return self._owner.renderer.first(columns, cseqs, left[: len(cseqs)])
         if sent.seqs != columns.seqs:  # some were acked meanwhile
             at = {seq: i for i, seq in enumerate(columns.seqs)}
-            columns = pick(columns, [at[seq] for seq in sent.seqs])
+            columns = columns.pick([at[seq] for seq in sent.seqs])
         return self._owner.renderer.again(columns, cseqs, sent.deliveries, left[0])
 
     def _send(self, messages: list[Outgoing], size: int, cseq: int, sseq: int, now: int) -> None:

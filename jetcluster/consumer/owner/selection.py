@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from jetcluster.clock import Clock
+from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.state.pending import NEVER, Pending
 from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import DELIVER, RELEASE
 from jetcluster.store.api import Columns
 from jetcluster.store.block_store import BlockStore
 
@@ -176,15 +178,17 @@ class Selection:
         "_recount_at",
         "_removals",
         "_stale",
-        "_state",
         "cursor",
         "in_flight",
+        "keys",
+        "ops_in_flight",
         "redelivery",
+        "state",
         "vanished",
     )
 
     def __init__(self, state: ConsumerState, messages: BlockStore, clock: Clock) -> None:
-        self._state = state
+        self.state = state
         self._messages = messages
         self._clock = clock
         self._average = 0.0
@@ -192,6 +196,8 @@ class Selection:
         self.redelivery = Redelivery(state)
         self.vanished: list[int] = []
         """Due messages that are no longer stored: the owner logs them (GONE)."""
+        self.keys: KeyOrder | None = None
+        """Order per key, also while messages wait for an order that was switched off; None without it."""
         self.rewind()
 
     def reset(self) -> None:
@@ -201,18 +207,25 @@ class Selection:
         self.rewind()
 
     def configured(self) -> None:
-        """Continue from the cursor with filters that may be new."""
+        """Continue from the cursor with filters, and an order per key, that may be new."""
+        wish = self.state.rules.keys
+        if wish != (None if self.keys is None else self.keys.wish):
+            self.renew_keys()
         self._end = -1
         self._stale = True
         self._recount_at = 0.0
 
     def rewind(self) -> None:
         """Set the cursor back to the state's. Raises DamagedError."""
-        state = self._state
+        state = self.state
         self.cursor = state.delivered_sseq
         """Highest sequence taken, or known to be unwanted."""
         self.in_flight = 0
         """Number of first deliveries submitted and not yet applied, counted by the owner."""
+        self.ops_in_flight = 0
+        """Number of their ops, and of those that only pass messages."""
+        by_key = state.rules.keys is not None or state.unacked.held > 0
+        self.keys = KeyOrder(self, state.rules.keys) if by_key else None
         self._last_of: list[int] = []
         """Deliver policy last_per_subject: the wanted ones of the messages stored at the creation, ascending."""
         upto = state.last_per_subject_upto
@@ -232,18 +245,24 @@ class Selection:
         return self._end == self._messages.last_seq
 
     @property
+    def idle(self) -> bool:
+        """True when nothing can be sent: no message is left, or due, or all wait for others of their keys."""
+        return self.at_end and not self.redelivery.order and not (self.keys is not None and self.keys.pressing)
+
+    @property
     def room(self) -> int:
         """Number of new messages that max_ack_pending permits."""
-        rules = self._state.rules
+        rules = self.state.rules
         if not rules.acks or not rules.max_ack_pending:
             return NO_LIMIT
-        return max(0, rules.max_ack_pending - len(self._state.unacked.entries) - self.in_flight)
+        unacked = self.state.unacked
+        return max(0, rules.max_ack_pending - len(unacked.entries) + unacked.held - self.in_flight)
 
     @property
     def left(self) -> int:
         """Number of matching messages not taken yet. Raises DamagedError."""
         self._count()
-        return self._left
+        return self._left + (0 if self.keys is None else self.keys.queues.waiting)
 
     def _count(self) -> None:
         messages = self._messages
@@ -254,14 +273,14 @@ class Selection:
                 self._recount(now)
                 return
         if messages.last_seq > self._counted_to:
-            self._left += messages.queries.count_any(self._state.rules.filters, self._counted_to + 1)
+            self._left += messages.queries.count_any(self.state.rules.filters, self._counted_to + 1)
             self._counted_to = messages.last_seq
 
     def _recount(self, now: float) -> None:
         messages = self._messages
-        start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
+        start = max(self.cursor, self.state.last_per_subject_upto if self._last_of else 0) + 1
         self._left = len(self._last_of) - bisect_right(self._last_of, self.cursor)
-        self._left += messages.queries.count_any(self._state.rules.filters, start)
+        self._left += messages.queries.count_any(self.state.rules.filters, start)
         self._counted_to = messages.last_seq
         self._removals = messages.removals
         self._stale = False
@@ -293,8 +312,8 @@ class Selection:
         at = bisect_right(self._last_of, self.cursor)
         seqs = self._last_of[at : at + want + 1]
         if len(seqs) <= want:
-            start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
-            seqs += self._messages.next_seqs(self._state.rules.filters, start, want + 1 - len(seqs))
+            start = max(self.cursor, self.state.last_per_subject_upto if self._last_of else 0) + 1
+            seqs += self._messages.next_seqs(self.state.rules.filters, start, want + 1 - len(seqs))
         ended = len(seqs) <= want
         del seqs[want:]
         return seqs, ended
@@ -318,6 +337,34 @@ class Selection:
             average = (sum(map(len, columns.payloads)) + sum(map(len, columns.headers))) / count + 64
             self._average = average if average > self._average else (self._average * 3 + average) / 4
 
+    # -- order per key ----------------------------------------------------------------------------------------------
+
+    def take_by_key(self, keys: KeyOrder, want: int) -> tuple[int, Columns, range]:
+        """Return (kind of op, messages, for each the number left after it): what waited for others of its key first,
+        then new ones. Empty when nothing can be sent now. Raises DamagedError and changes nothing then."""
+        want = min(want, self._batch())
+        if keys.queues.ready:
+            self._count()
+            kind, columns = RELEASE, keys.release(want)
+        else:
+            kind, columns = DELIVER, keys.take(want)
+        left = self._left + keys.queues.waiting
+        return kind, columns, range(left + len(columns.seqs) - 1, left - 1, -1)
+
+    def renew_keys(self) -> None:
+        """Read all keys again, by the present rules."""
+        self.keys = KeyOrder(self, self.state.rules.keys)
+
+    def load_keys(self, keys: KeyOrder) -> bool:
+        """Do a step of `KeyOrder.load`."""
+        return keys.load(self._batch())
+
+    def read(self, seqs: Sequence[int]) -> Columns:
+        """Return the stored ones of ascending `seqs`. Raises DamagedError."""
+        columns = self._messages.read_columns(seqs)
+        self._learn(columns)
+        return columns
+
     # -- redelivery -------------------------------------------------------------------------------------------------
 
     def take_due(self, want: int) -> Columns:
@@ -339,19 +386,7 @@ class Selection:
 
 def _in_order(columns: Columns, seqs: Sequence[int]) -> Columns:
     at = {seq: i for i, seq in enumerate(columns.seqs)}
-    return pick(columns, [at[seq] for seq in seqs])
-
-
-def pick(columns: Columns, indices: Sequence[int]) -> Columns:
-    """Return the messages at `indices`, in that order."""
-    seqs, times, subjects, blocks, payloads = columns
-    return Columns(
-        [seqs[i] for i in indices],
-        [times[i] for i in indices],
-        [subjects[i] for i in indices],
-        [blocks[i] for i in indices],
-        [payloads[i] for i in indices],
-    )
+    return columns.pick([at[seq] for seq in seqs])
 
 
 def head(columns: Columns, count: int) -> Columns:

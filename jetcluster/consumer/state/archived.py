@@ -5,7 +5,10 @@
 
 A pending message is due at its time plus the wait after its deliveries; `redelivered` counts the deliveries after the
 first. The form in the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq], "pending": [[sseq, cseq, ns,
-deliveries], ...]}`.
+deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of their key.
+
+nats-server has no such messages. A consumer with some is shown to it at its ack floor, where it begins again; its exact
+state is beside that, under `jetcluster`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster.budget import Steps, at_once
-from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.pending import HELD, NEVER
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.commands import CommandError
@@ -26,21 +29,35 @@ ENTRIES_PER_STEP: Final = 500
 MAX_DELIVERIES: Final = (1 << 31) - 1
 """Largest count taken from an archive: a page of pending messages has 32 bits for it, and the count goes on."""
 
+_OWN: Final = "jetcluster"
+"""Key of the exact state of a consumer that nats-server cannot have."""
+
 Fields = dict[str, Any]
 
 
 def encode(state: ConsumerState) -> Fields:
     """Return the `state` of an archive's entry."""
+    exact = _encode(state)
+    if not state.unacked.held:
+        return exact
+    entries = state.pending
+    held = [seq for seq, entry in entries.items() if entry is HELD]
+    floor = exact["ack_floor"]
+    return {"delivered": floor, "ack_floor": floor, _OWN: {**exact, "held": held}}
+
+
+def _encode(state: ConsumerState) -> Fields:
     found: Fields = {
         "delivered": {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq},
         "ack_floor": {"consumer_seq": state.floor_cseq, "stream_seq": state.floor_sseq},
     }
     entries = state.pending
-    if entries:
+    if len(state.unacked):
         wait = state.rules.wait_after
         found["pending"] = {
             str(seq): {"Sequence": entry.cseq, "Timestamp": _delivered(entry.due, wait(entry.deliveries), state)}
             for seq, entry in entries.items()
+            if entry is not HELD
         }
     again = {str(seq): entry.deliveries - 1 for seq, entry in entries.items() if entry.deliveries > 1}
     return {**found, "redelivered": again} if again else found
@@ -54,23 +71,25 @@ def decode(found: Mapping[str, Any]) -> Fields:
 def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
     """Convert an entry's `state` to the form in the log, in steps. Raises ValueError for a malformed one."""
     try:
+        found = found.get(_OWN) or found
         delivered, floor = (
             [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]
             for key in ("delivered", "ack_floor")
         )
         again = found.get("redelivered") or {}
         pending: list[list[int]] = []
+        held = sorted(map(_number, found.get("held") or ()))
         for seq, one in (found.get("pending") or {}).items():
             numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
             pending.append([int(seq), *numbers])
             if len(pending) % ENTRIES_PER_STEP == 0:
                 yield
-            if len(pending) > MAX_PENDING_MESSAGES:
+            if len(pending) + len(held) > MAX_PENDING_MESSAGES:
                 return {"delivered": floor, "floor": floor, "pending": []}
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"state of a consumer: {error!r}") from error
     pending.sort()
-    return {"delivered": delivered, "floor": floor, "pending": pending}
+    return {"delivered": delivered, "floor": floor, "pending": pending} | ({"held": held} if held else {})
 
 
 def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
@@ -81,10 +100,18 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
         delivered_sseq = min(delivered_sseq, store.last_seq)
         floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
         state.resume((delivered_cseq, delivered_sseq), floor)
-        for one in found["pending"] if state.rules.acks else ():  # without acks they would never go away
+        held = [[seq, 0, 0, 0] for seq in found.get("held", ())]
+        for one in (
+            sorted((*found["pending"], *held)) if state.rules.acks else ()
+        ):  # without acks they would never go away
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
-            if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):
+            if not state.floor_sseq < seq <= state.delivered_sseq or not store.contains(seq):
+                continue
+            if not deliveries:
+                state.order_by_key()
+                state.unacked.add_some([], [seq], 0, 0)
+            else:
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
                 state.unacked.add([seq], min(cseq, delivered_cseq), due)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.consumer.state import turn
-from jetcluster.consumer.state.pending import NEVER
-from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.pending import HELD, NEVER
+from jetcluster.consumer.state.rules import ALL, EXPLICIT, FLOW_CONTROL
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
 
@@ -33,11 +33,41 @@ def deliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Ou
     return SentMessages(cseq, seqs, None)
 
 
+def deliver_some(state: ConsumerState, value: tuple[list[int], list[int]], ts: int, last_seq: int) -> Outcome:
+    """Add first deliveries, and messages that wait for others of their key: all, or none if they do not follow the
+    state."""
+    seqs, held = value
+    merged = sorted((*seqs, *held))
+    if state.rules.ack_policy != EXPLICIT or not merged or merged[0] <= state.delivered_sseq or merged[-1] > last_seq:
+        return None
+    if len(set(merged)) < len(merged) or not all(map(_ascending, filter(None, value))):
+        return None
+    state.order_by_key()
+    cseq = state.delivered_cseq + 1
+    state.unacked.add_some(seqs, held, cseq, _due(state, ts, 1))
+    state.delivered_cseq += len(seqs)
+    state.delivered_sseq = merged[-1]
+    if seqs:
+        state.delivered_at = ts
+    return SentMessages(cseq, seqs, None)
+
+
+def release(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    """Deliver those of `seqs` that wait for others of their key; the others are ignored and take no number."""
+    cseq = state.delivered_cseq + 1
+    taken = list(dict.fromkeys(state.unacked.held_of(seqs)))
+    if taken:
+        state.unacked.release(taken, cseq, _due(state, ts, 1))
+        state.delivered_cseq += len(taken)
+        state.delivered_at = ts
+    return SentMessages(cseq, taken, None if len(taken) == len(seqs) else [1] * len(taken))
+
+
 def redeliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
     unacked = state.unacked
     taken: list[int] = []
     deliveries: list[int] = []
-    for seq in seqs:
+    for seq in unacked.delivered(seqs) if unacked.held else seqs:
         entry = unacked.entries.get(seq)
         if entry is not None:
             count = entry.deliveries + 1
@@ -56,7 +86,7 @@ def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcom
         return None
     if state.rules.ack_policy in _CUMULATIVE:
         return ack_up_to(state, seqs, ts)
-    settled = _take(state, seqs)
+    settled = _take(state, state.unacked.delivered(seqs) if state.unacked.held else seqs)
     if settled.seqs:
         state.acked_at = ts
     return settled
@@ -66,7 +96,7 @@ def nak(state: ConsumerState, pairs: list[tuple[int, int]], ts: int, last_seq: i
     changed = SettledMessages([], [])
     for seq, delay in pairs:
         entry = state.unacked.entries.get(seq)
-        if entry is not None:
+        if entry is not None and entry is not HELD:
             changed.seqs.append(seq)
             changed.entries.append(state.unacked.change(seq, min(ts + delay, NEVER), entry.deliveries))
     return changed
@@ -76,7 +106,7 @@ def progress(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> O
     changed = SettledMessages([], [])
     for seq in seqs:
         entry = state.unacked.entries.get(seq)
-        if entry is not None:
+        if entry is not None and entry is not HELD:
             changed.seqs.append(seq)
             due = _due(state, ts, entry.deliveries)
             changed.entries.append(state.unacked.change(seq, due, entry.deliveries))
@@ -143,6 +173,8 @@ OPS: Final[dict[int, Callable[[ConsumerState, Any, int, int], Outcome]]] = {
     turn.EXHAUSTED: exhausted,
     turn.GONE: gone,
     turn.SKIP: skip,
+    turn.DELIVER_SOME: deliver_some,
+    turn.RELEASE: release,
 }
 
 

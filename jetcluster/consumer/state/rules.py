@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jetcluster.model.order_per_key import KeyWish, in_force
+
 NONE: Final = "none"
 ALL: Final = "all"
 EXPLICIT: Final = "explicit"
@@ -41,6 +43,7 @@ class ConsumerRules:
         "headers_only",
         "idle_heartbeat",
         "inactive_threshold",
+        "keys",
         "max_ack_pending",
         "max_batch",
         "max_bytes",
@@ -98,6 +101,8 @@ class ConsumerRules:
         self.priority_policy: str = config.get("priority_policy") or NONE
         self.priority_groups: tuple[bytes, ...] = tuple(g.encode() for g in config.get("priority_groups") or ())
         self.priority_timeout = int(config.get("priority_timeout") or 0)
+        self.keys: KeyWish | None = in_force(config)
+        """Order per key; None without it."""
 
     def wait_after(self, deliveries: int) -> int:
         """Return the wait for an ack after so many deliveries. Backoff replaces ack_wait; its last value repeats."""

@@ -118,6 +118,8 @@ class ConsumerState:
     pending. The stream may have removed some of them."""
     pins: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
     """Group -> (pinned id, time of the pin in Unix nanoseconds)."""
+    by_key: bool = False
+    """True once messages waited for others of their key: first deliveries are not in the order of the stream since."""
     request: str = ""
     """Id of the last CONSUMER_CREATE that made or changed it: a retry with it changes nothing."""
     counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
@@ -134,7 +136,7 @@ class ConsumerState:
 
     @property
     def pending(self) -> dict[int, Pending]:
-        """Pending messages by stream sequence, ascending."""
+        """Pending messages by stream sequence, ascending; also those that wait for others of their key."""
         return self.unacked.entries
 
     @property
@@ -147,7 +149,8 @@ class ConsumerState:
         assert 0 <= self.floor_cseq <= self.delivered_cseq, (self.name, self.floor_cseq, self.delivered_cseq)
         assert 0 <= self.floor_sseq <= self.delivered_sseq, (self.name, self.floor_sseq, self.delivered_sseq)
         unacked, order = self.unacked, self.unacked.order
-        assert 0 <= unacked.redelivered <= len(unacked.entries) <= len(order), (self.name, unacked.redelivered)
+        assert 0 <= unacked.redelivered <= len(unacked) <= len(order), (self.name, unacked.redelivered)
+        assert 0 <= unacked.held <= len(unacked.entries), (self.name, unacked.held)
         if order:  # its first may be settled already
             assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
             assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
@@ -172,23 +175,27 @@ class ConsumerState:
 
     def settle_floor(self) -> None:
         """Raise the floor after entries were removed: to just below the lowest pending one, or to the last delivery
-        when none is left. It stays when it is above the lowest one's number, which archives permit."""
+        when none is left. It stays when it is above the lowest one's number, which archives permit. With order per key
+        the lowest message and the earliest delivery are not the same one."""
         lowest = self.unacked.lowest()
-        if lowest:
+        if lowest and self.by_key:
+            cseq = (self.unacked.first_unacked() or self.delivered_cseq + 1) - 1
+            self.raise_floor(max(cseq, self.floor_cseq), max(lowest - 1, self.floor_sseq))
+        elif lowest:
             entry = self.unacked.entries[lowest]
             if entry.cseq - 1 > self.floor_cseq:
                 self.raise_floor(entry.cseq - 1, max(lowest - 1, self.floor_sseq))
         else:
             self.raise_floor(self.delivered_cseq, self.delivered_sseq)
 
-    def trim(self, first_seq: int) -> bool:
-        """Remove entries below the stream's first sequence; return False when there are none."""
+    def trim(self, first_seq: int) -> list[int]:
+        """Remove entries below the stream's first sequence, and return their sequences."""
         lowest = self.unacked.lowest()
         if not lowest or lowest >= first_seq:
-            return False
-        self.unacked.take_up_to(first_seq - 1)
+            return []
+        gone, _ = self.unacked.take_up_to(first_seq - 1)
         self.settle_floor()
-        return True
+        return gone
 
     def purge(self, first_seq: int) -> bool:
         """Note a purge of the stream below `first_seq`; return False when it changes nothing here."""
@@ -209,6 +216,11 @@ class ConsumerState:
         self.rules = rules
         self.pins = {group: pin for group, pin in self.pins.items() if group in rules.priority_groups}
         self._text = b""
+
+    def order_by_key(self) -> None:
+        if not self.by_key:
+            self.by_key = True
+            self._text = b""
 
     def pin(self, group: bytes, pin: bytes, ts: int) -> int:
         if group not in self.rules.priority_groups:
@@ -244,16 +256,15 @@ class ConsumerState:
     def row(self) -> bytes:
         """Return the row of all fields but the pending, waiting and exhausted ones, which have their own rows."""
         if not self._text:
-            self._text = json.dumps(
-                {
-                    "name": self.rules.name,
-                    "config": self.rules.config,
-                    "owner": self.owner,
-                    "request": self.request,
-                    "pins": {g.hex(): [pin.hex(), since] for g, (pin, since) in self.pins.items()},
-                },
-                separators=(",", ":"),
-            ).encode()
+            text: dict[str, Any] = {
+                "name": self.rules.name,
+                "config": self.rules.config,
+                "owner": self.owner,
+                "request": self.request,
+                "pins": {g.hex(): [pin.hex(), since] for g, (pin, since) in self.pins.items()},
+            }
+            text |= {"by_key": True} if self.by_key else {}
+            self._text = json.dumps(text, separators=(",", ":")).encode()
         head = _ROW.pack(
             VERSION,
             self.cid,
@@ -283,6 +294,7 @@ class ConsumerState:
         state.delivered_at, state.acked_at = numbers[2], numbers[5]
         state.last_per_subject_upto, state.purged_sseq = numbers[6:]
         state.request = text["request"]
+        state.by_key = bool(text.get("by_key"))
         state.pins = {bytes.fromhex(g): (bytes.fromhex(pin), since) for g, (pin, since) in text["pins"].items()}
         state._text = row[_ROW.size :]
         return state

@@ -162,6 +162,8 @@ class ConsumerTable:
                 self._add(ConsumerState.from_row(row))
         for key, row in store.side_scan(SIDE_PENDING):
             self.by_cid[pending.cid_and_page(key)[0]].unacked.load(key, row)
+        for state in self.by_cid.values():
+            state.unacked.loaded()
         for key, _ in store.side_scan(SIDE_WAITING):
             self.by_cid[_CID.unpack_from(key)[0]].waiting[key[_CID.size :]] = None
         for key, _ in store.side_scan(SIDE_EXHAUSTED):
@@ -192,8 +194,8 @@ class ConsumerTable:
             return
         lowest = NEVER
         for state in self.by_cid.values():
-            if state.trim(first_seq):
-                self._freed(state)
+            if gone := state.trim(first_seq):
+                self._freed(state, gone)
             lowest = min(lowest, state.unacked.lowest() or NEVER)
         self._lowest = lowest
 
@@ -205,7 +207,7 @@ class ConsumerTable:
             if gone:
                 state.unacked.take(gone)
                 state.settle_floor()
-                self._freed(state)
+                self._freed(state, gone)
 
     def stored(self, first_seq: int, last_seq: int) -> None:
         """See `stream.ports.Extension`."""
@@ -274,7 +276,7 @@ class ConsumerTable:
                     0 if touched is None else touched + 1,
                     state.delivered_cseq,
                     state.floor_sseq,
-                    len(state.unacked),
+                    len(state.unacked) + (state.unacked.held << 32),
                 )
         if self.observer is not None:
             self.observer.turn_applied(command, result)
@@ -285,8 +287,8 @@ class ConsumerTable:
         self._dirty[state.cid] = state
         before = state.delivered_sseq
         outcome = OPS[op.kind](state, op.value, ts, store.last_seq)
-        if op.kind == turn.DELIVER and isinstance(outcome, SentMessages):
-            self._lowest = min(self._lowest, outcome.seqs[0])
+        if op.kind in (turn.DELIVER, turn.DELIVER_SOME) and isinstance(outcome, SentMessages):
+            self._lowest = min(self._lowest, before + 1)
             state.trim(store.first_seq)  # some may have been removed since they were selected
         if self._retention.policy != LIMITS:
             self._retain(state, op.kind, outcome, before)
@@ -297,7 +299,7 @@ class ConsumerTable:
             self._retention.settled(state, outcome.seqs)
         elif kind == turn.EXHAUSTED and isinstance(outcome, SettledMessages):
             self._retention.exhausted(state, outcome.seqs)
-        elif state.delivered_sseq != before and (kind != turn.DELIVER or before < state.last_per_subject_upto):
+        elif state.delivered_sseq != before and (kind not in turn.FIRST or before < state.last_per_subject_upto):
             self._retention.passed(state, before, state.delivered_sseq)
 
     # -- consumers ------------------------------------------------------------------------------------------------
@@ -420,11 +422,11 @@ class ConsumerTable:
             self.observer.owner_changed(state, old)
         return 1
 
-    def _freed(self, state: ConsumerState) -> None:
+    def _freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
         state.check()
         self._dirty[state.cid] = state
         if self.observer is not None:
-            self.observer.freed(state)
+            self.observer.freed(state, seqs)
 
     def _add(self, state: ConsumerState) -> None:
         self.by_name[state.name] = self.by_cid[state.cid] = state

@@ -16,7 +16,7 @@ in order:
 
 | op | outcome |
 |---|---|
-| DELIVER, REDELIVER | `SentMessages` |
+| DELIVER, REDELIVER, DELIVER_SOME, RELEASE | `SentMessages` |
 | ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
 | NAK, PROGRESS | `SettledMessages`, the new entries |
 | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
@@ -61,8 +61,21 @@ GONE: Final = 12
 SKIP: Final = 13
 """Body: u64 sequence up to which no message is for this consumer; the next delivery starts above it."""
 
-_SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE))
-_STEPS: Final = dict.fromkeys(_SEQS, 8) | {NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1}
+DELIVER_SOME: Final = 14
+"""Body: u64 number n, n sequences of first deliveries, then those of messages that wait for others of their key; each
+list ascending, and all above what was delivered or waits so far."""
+RELEASE: Final = 15
+"""Body: sequences of messages that waited for others of their key, and are delivered for the first time now."""
+
+FIRST: Final = frozenset((DELIVER, DELIVER_SOME, RELEASE))
+"""Kinds of first deliveries that wait for an ack."""
+BY_KEY: Final = frozenset((DELIVER_SOME, RELEASE))
+"""Kinds that servers understand from level `stream.log.levels.ORDER_PER_KEY_LEVEL` on."""
+
+_SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE, RELEASE))
+_STEPS: Final = dict.fromkeys(_SEQS, 8) | {
+    NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1, DELIVER_SOME: 8,
+}  # fmt: skip
 """Kind -> divisor of a body's length."""
 _ONE: Final = frozenset((ADVANCE, SKIP))
 _TURN: Final = struct.Struct("<8sQQB")
@@ -70,9 +83,17 @@ _OP: Final = struct.Struct("<IIBI")
 _PAIR: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 
-Value = Sequence[int] | Sequence[tuple[int, int]] | tuple[int, int] | int | bytes | tuple[bytes, bytes]
+Value = (
+    Sequence[int]
+    | Sequence[tuple[int, int]]
+    | tuple[int, int]
+    | int
+    | bytes
+    | tuple[bytes, bytes]
+    | tuple[list[int], list[int]]
+)
 """The value of an op, by kind: sequences; NAK: pairs; ADVANCE: (sequence, count); SKIP: int; WAIT, UNWAIT: bytes; PIN:
-(group, id)."""
+(group, id); DELIVER_SOME: (delivered, waiting)."""
 
 
 class Op(NamedTuple):
@@ -93,6 +114,13 @@ class Turn(NamedTuple):
     serial: int
     first: bool
     ops: list[Op]
+
+
+def delivered_by(kind: int, value: Value) -> list[int]:
+    """Return the sequences that an op of `FIRST` delivers."""
+    found = value[0] if kind == DELIVER_SOME else value  # type: ignore[index]
+    assert isinstance(found, list), kind
+    return found
 
 
 def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first: bool = False) -> bytes:
@@ -136,6 +164,8 @@ def is_sound(body: bytes) -> bool:
             return False
         if kind == PIN and (not length or body[at] >= length):
             return False
+        if kind == DELIVER_SOME and (not length or 8 + 8 * int(_U64.unpack_from(body, at)[0]) > length):
+            return False
         at += length
     return True
 
@@ -169,6 +199,9 @@ def _body(kind: int, value: Value) -> bytes:
     if kind == PIN:
         group, pin = value  # type: ignore[misc]
         return bytes((len(group),)) + group + pin  # type: ignore[operator,arg-type]
+    if kind == DELIVER_SOME:
+        delivered, held = value  # type: ignore[misc]
+        return struct.pack(f"<{1 + len(delivered) + len(held)}Q", len(delivered), *delivered, *held)  # type: ignore[arg-type,misc]
     assert kind in (WAIT, UNWAIT), kind
     assert isinstance(value, bytes)
     return value
@@ -191,6 +224,11 @@ def _value(kind: int, raw: bytes) -> Value:
         return raw[1 : 1 + size], raw[1 + size :]
     if kind in (WAIT, UNWAIT):
         return raw
+    if kind == DELIVER_SOME:
+        count, *seqs = struct.unpack(f"<{len(raw) // 8}Q", raw)
+        if count > len(seqs):
+            raise ValueError("sequences cut off")
+        return seqs[:count], seqs[count:]
     raise UnknownCommandError(f"unknown op {kind}")
 
 
@@ -202,7 +240,7 @@ class SentMessages(NamedTuple):
     seqs: list[int]
     """Accepted stream sequences, in the op's order."""
     deliveries: list[int] | None
-    """Number of deliveries of each, this one included; None: all are first deliveries."""
+    """Number of deliveries of each, this one included; None: all of the op are first deliveries."""
 
 
 class SettledMessages(NamedTuple):
@@ -259,8 +297,8 @@ class TableObserver(Protocol):
         """Called when the consumer restarts: nothing is pending, consumer sequences count from 1, and ops in flight are
         void by the new epoch. `state.pending` is another object."""
 
-    def freed(self, state: ConsumerState) -> None:
-        """Called when some of `state.pending` were removed without an op, as their messages are no longer stored."""
+    def freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
+        """Called when `seqs` of `state.pending` were removed without an op, as their messages are no longer stored."""
 
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         """Called after all ops of a turn, also when it was not accepted."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jetcluster.pipeline.checkers import batches, consumers, log, mirrors, register
+from jetcluster.pipeline.checkers import batches, consumers, fresh, log, mirrors, register
 from jetcluster.pipeline.checkers.event import Event, Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
@@ -31,7 +31,9 @@ class Figures(NamedTuple):
 
 def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
-    return [finding for checker in (log, register, batches, consumers, mirrors) for finding in checker.check(ops)]
+    return [
+        finding for checker in (log, register, fresh, batches, consumers, mirrors) for finding in checker.check(ops)
+    ]
 
 
 def figures(ops: Sequence[Event]) -> Figures:

@@ -5,16 +5,17 @@ Each line is one event. `type` is `invoke` when a client begins, then `ok` (succ
 nothing was stored) or `info` (unknown). Completions repeat the fields of their `invoke`, so a line is complete in
 itself; an `invoke` without completion is an `info` that never ended. Fields at their default are left out:
 
-    type op workload f client subject msg_id seq expect count replica t0 t1 error
+    type op workload f client subject msg_id seq expect count replica t0 t1 error wish bound applied age
 
 `f` is the operation: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
-leader), `direct` (by any replica), `batch` (`count` messages, `seq` of the last), `deliver` (the `count`-th delivery
-came at `t0`), `ack` (confirmed), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's
-stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0 only marks the
-replica as read), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` the details) and
-`leader` (`replica` leads the workload's stream; none: unknown). Readers skip unknown kinds, as more may come. `msg_id`
-is the value: unique per write, and the payload. A read without a result has seq 0. Times are seconds of one monotonic
-clock since the run began.
+leader), `direct` (by any replica), `fresh` (a read that asked for a freshness: `wish` is the consistency that holds for
+it, `expect` its `min_last_seq`, `bound` its `max_staleness`; the answer tells `applied` and `age`), `batch` (`count`
+messages, `seq` of the last), `deliver` (the `count`-th delivery came at `t0`), `ack` (confirmed), `drained` (a consumer
+or a mirror had nothing left to get), `mirror` (this workload's stream mirrors the one of workload `subject`), `stored`
+(one message of `replica` after the run; seq 0 only marks the replica as read), and of the run itself `fault`
+(`workload` is its kind, `subject` its name, `error` the details) and `leader` (`replica` leads the workload's stream;
+none: unknown). Readers skip unknown kinds, as more may come. `msg_id` is the value: unique per write, and the payload.
+A read without a result has seq 0. Times are seconds of one monotonic clock since the run began.
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ class Event:
     t1: float = math.inf
     """inf: no known end."""
     error: str = ""
+    wish: str = ""
+    bound: float = -1.0
+    """Seconds; -1: none."""
+    applied: int = -1
+    """A sequence; -1: not told."""
+    age: float = -1.0
+    """Seconds; -1: not told."""
 
     def to_json(self) -> str:
         row = {name: value for name in _FIELDS if (value := getattr(self, name)) != _DEFAULTS.get(name)}
@@ -87,8 +95,8 @@ def operations(events: Iterable[Event]) -> Iterator[Event]:
 @dataclass(slots=True, frozen=True)
 class Finding:
     """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
-    broken batch, wrong value, own write, outage, kept leading, moved leader, minority ack, expired, kept, fired early,
-    not fired, unannounced, false alarm, died, or unhealed: the cluster did not recover."""
+    broken batch, wrong value, own write, wrong age, refused, outage, kept leading, moved leader, minority ack, expired,
+    kept, fired early, not fired, unannounced, false alarm, died, or unhealed: the cluster did not recover."""
 
     kind: str
     workload: str

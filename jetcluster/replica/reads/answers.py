@@ -18,7 +18,7 @@ from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.read.direct_get import Answer, DirectGet, Frame, refusal
-from jetcluster.stream.read.freshness import FreshnessError
+from jetcluster.stream.read.freshness import Freshness, FreshnessError
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
@@ -81,6 +81,10 @@ class Answers:
     def reject(self, reply: bytes, error: FreshnessError) -> None:
         ((head, _),) = refusal(error)
         self._replica.bus.publish(reply, b"", b"", head)
+
+    def wishes(self, headers: bytes, payload: bytes) -> Freshness:
+        """See `DirectGet.wishes`."""
+        return self._reader.wishes(headers, payload)
 
     def info_of(self, role: str, age: float | None) -> bytes:
         """See `DirectGet.info_of`."""

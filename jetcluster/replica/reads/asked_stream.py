@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from jetcluster.mirror.ports import Pace
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.replica.reads.confirm import Read, confirmed_commit, tell
 from jetcluster.replica.replica_state import ReplicaState
@@ -57,6 +58,16 @@ class AskedStream(Protocol):
     def provable(self) -> bool:
         """True when a leader can be asked what is committed."""
 
+    looks: Pace | None
+    """For an upstream, the turns in which a replica asks for `heard` without a request, so that it knows its age."""
+
+    @property
+    def is_copied_whole(self) -> bool:
+        """True when all messages of the stream are to be here, so that their last sequence says how old this is."""
+
+    async def heard(self) -> int | None:
+        """As `confirmed`, also by the word of an upstream elsewhere that does not prove it: ages go by it."""
+
     def knows_all_told(self, origin: Origin) -> bool:
         """True when the commit index that this node knows has all that `origin` may have been told."""
 
@@ -71,6 +82,8 @@ class OwnStream:
     may_change = False
     is_another = False
     provable = True
+    looks: Pace | None = None
+    is_copied_whole = True
 
     def __init__(self, replica: ReplicaState, domain: str) -> None:
         self._replica = replica
@@ -112,6 +125,8 @@ class OwnStream:
 
     async def confirmed(self) -> int | None:
         return await confirmed_commit(self._replica.network, self._replica.group)
+
+    heard = confirmed
 
     def reached(self) -> int:
         return self._replica.group.applied_index

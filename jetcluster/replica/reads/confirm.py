@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.origin import LastSequence
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
 from jetcluster.replica.replica_state import ReplicaState
@@ -60,47 +62,55 @@ class ReadWaits:
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self.waiting: deque[tuple[int, float, Call, Call]] = deque()
+        self.waiting: deque[tuple[int, float, Call, Call, int]] = deque()
+        self._count = 0
         self._timer: TimerHandle | None = None
 
-    def hold(self, index: int, answer: Call, give_up: Call) -> None:
+    def hold(self, index: int, answer: Call, give_up: Call, count: int = 1) -> None:
         """Call `answer` once `applied` has reached `index`, or `give_up` if that takes too long or too many reads wait.
-        Indexes must not go down between calls."""
-        if len(self.waiting) >= MAX_WAITING:
+        Indexes must not go down between calls. `count`: the reads that it is."""
+        if self._count + count > MAX_WAITING:
             give_up()
             return
-        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up))
+        self._count += count
+        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up, count))
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
 
     def applied(self, index: int) -> None:
         waiting = self.waiting
         while waiting and waiting[0][0] <= index:
-            waiting.popleft()[2]()
+            self._next()[2]()
 
     def clear(self) -> None:
         """Give up on all reads now."""
         for _ in range(len(self.waiting)):
-            self.waiting.popleft()[3]()
+            self._next()[3]()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _next(self) -> tuple[int, float, Call, Call, int]:
+        found = self.waiting.popleft()
+        self._count -= found[4]
+        return found
 
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
         overdue: list[Any] = []
         while self.waiting and self.waiting[0][1] <= now:
-            overdue.append(self.waiting.popleft())
+            overdue.append(self._next())
         if self.waiting:
             self._timer = self._timers.call_later(max(self.waiting[0][1] - now, 0.0), self._expire)
-        for _, _, _, give_up in overdue:
+        for _, _, _, give_up, _ in overdue:
             give_up()
 
 
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 TOLD_METHOD = "stream.told"
+ORIGIN_METHOD = "stream.origin"
 MAX_SECONDS = 2.5
 """Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
@@ -109,23 +119,37 @@ PATIENCE_SECONDS = 0.25
 """A question for a leader may take so long before reads are answered that need no leader."""
 UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
+MAX_PROOFS = 64
+"""Answers of a leader that this replica may wait to reach."""
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _TOLD = struct.Struct("<QHH")
+_ORIGIN = struct.Struct("<Q?")
 _BLANK = b" "
 
 
 class Read:
-    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it."""
+    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it. It may
+    stand for `count` reads, which `parts` returns."""
 
-    __slots__ = ("answer", "deadline", "give_up", "origin", "refuse", "reply", "strict", "told")
+    __slots__ = ("answer", "count", "deadline", "give_up", "origin", "parts", "refuse", "reply", "strict", "told")
 
     def __init__(
-        self, origin: Origin | None, reply: bytes, answer: Call, give_up: Call, refuse: Call, *, strict: bool = False
+        self,
+        origin: Origin | None,
+        reply: bytes,
+        answer: Call,
+        give_up: Call,
+        refuse: Call,
+        *,
+        strict: bool = False,
+        parts: Callable[[], list[Read]] | None = None,
+        count: int = 1,
     ) -> None:
+        self.parts, self.count = parts, count
         self.origin, self.reply = origin, reply
         self.answer, self.give_up, self.refuse = answer, give_up, refuse
         self.deadline = 0.0
@@ -164,6 +188,34 @@ async def _ask(network: Network, leader: str | None, method: str, gid: int) -> i
     except (MeshError, struct.error):
         return None
     return int(found)
+
+
+async def origin_last(replica: ReplicaState) -> LastSequence | None:
+    """The last sequence of a mirror's origin elsewhere, asked by the mirror's leader after this call began; None when
+    the origin does not say."""
+    network, group = replica.network, replica.group
+    if group.leader is None:
+        return None
+    try:
+        answer = await network.mesh.call(group.leader, ORIGIN_METHOD, _U32.pack(group.gid), ASK_SECONDS)
+        return LastSequence(*_ORIGIN.unpack(answer))
+    except (MeshError, struct.error):
+        return None
+
+
+async def answer_origin(links: Links) -> bytes:
+    """Answer the question of `origin_last` where the mirror's link is. Raises MeshError."""
+    answer: asyncio.Future[LastSequence | None] = asyncio.get_running_loop().create_future()
+
+    def told(found: LastSequence | None) -> None:
+        if not answer.done():
+            answer.set_result(found)
+
+    links.ask_origin(told)
+    found = await answer
+    if found is None:
+        raise MeshError("the origin does not say")
+    return _ORIGIN.pack(*found)
 
 
 async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Sequence[Read]) -> None:
@@ -222,16 +274,20 @@ class ReadConfirmations:
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
+        clock_drift: float = 0.0,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader."""
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
         self._tell = tell
+        self._clock_drift = clock_drift
         self.waits = ReadWaits(clock, timers)
+        self._count = 0
+        """The reads that are in the next three."""
         self._coming: list[Read] = []
         self._asked: list[Read] = []
         """The reads for which the question in progress was asked; later reads need a newer answer."""
@@ -239,8 +295,8 @@ class ReadConfirmations:
         """Reads that wait for a leader after one was asked in vain."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
-        self._proof: tuple[float, int] | None = None
-        """When a leader was asked that then answered, and its answer."""
+        self._proofs: deque[tuple[float, int]] = deque()
+        """When a leader was asked that then answered, and its answer, which this replica has not reached; both grow."""
         self._proven: float | None = None
         self._looked = 0.0
         """When those in `_unled` were last looked at."""
@@ -260,10 +316,14 @@ class ReadConfirmations:
         """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
         `refuse` when no leader has answered for MAX_SECONDS or too many reads wait. `origin`, `reply`: the requester
         and the subject of the answer. `strict`: it needs a leader in any case."""
-        if len(self._coming) + len(self._asked) + len(self._unled) >= MAX_WAITING:
-            refuse()
+        self.take(Read(origin, reply, answer, give_up, refuse, strict=strict))
+
+    def take(self, read: Read) -> None:
+        """Do `hold`."""
+        if self._count + read.count > MAX_WAITING:
+            read.refuse()
             return
-        read = Read(origin, reply, answer, give_up, refuse, strict=strict)
+        self._count += read.count
         read.deadline = self._clock.monotonic() + MAX_SECONDS
         self._coming.append(read)
         self._came.set()
@@ -274,10 +334,37 @@ class ReadConfirmations:
 
     @property
     def proven_at(self) -> float | None:
-        """The time up to which this replica provably has all that was committed; None without a proof."""
-        if self._proof is not None and self._proof[1] <= self._reached():
-            self._proven, self._proof = self._proof[0], None
+        """The `uptime` up to which this replica provably has all that was committed; None without a proof."""
+        proofs, reached = self._proofs, self._reached()
+        while proofs and proofs[0][1] <= reached:
+            self._proven = proofs.popleft()[0]
         return self._proven
+
+    def since(self, began: float) -> float:
+        """Return the seconds since that `uptime`, at most: this node's clock may be slow within its bound, and counts
+        also while its machine is suspended."""
+        return (self._clock.uptime() - began) / (1 - self._clock_drift)
+
+    def look(self) -> None:
+        """Ask once, for a new proof, unless a question is in progress. Reads that come meanwhile wait for the next."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        me = self._task
+        began = self._clock.uptime()
+        wanted = await self._ask()
+        if self._task is me:
+            self._prove(began, wanted)
+            await self._run()
+
+    def _prove(self, began: float, wanted: int | None) -> None:
+        if wanted is None:
+            return
+        proofs = self._proofs
+        while proofs and (proofs[-1][1] >= wanted or len(proofs) >= MAX_PROOFS):
+            proofs.pop()  # the newest: an earlier one is reached first, or none ever is while the stream grows
+        proofs.append((began, wanted))
 
     def advanced(self) -> None:
         """Note that the replica has advanced."""
@@ -285,9 +372,11 @@ class ReadConfirmations:
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
-        self._proof = self._proven = None
+        self._proofs.clear()
+        self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
+        self._count = 0
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -303,10 +392,9 @@ class ReadConfirmations:
         while (self._coming or self._unled) and self._task is me:
             self._asked, self._coming = self._coming, []
             self._came.clear()
-            began = self._clock.monotonic()
+            began = self._clock.uptime()
             wanted = await self._patiently()
-            if wanted is not None:
-                self._proof = began, wanted
+            self._prove(began, wanted)
             if wanted is None:
                 await self._answer_unled(self._asked)
                 self._unled += self._asked
@@ -347,21 +435,24 @@ class ReadConfirmations:
         """Answer those of a list whose requesters were told of nothing that this replica lacks, and remove them."""
         if self._tell is None or not reads:
             return
+        reads[:] = [part for read in reads for part in _parts(read)]
         unknown = [read for read in reads if read.told is None and not read.strict]
         if unknown:
             await self._tell(unknown)
         reached = self._reached()
         due = [read for read in reads if read.told is not None and read.told <= reached]
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
+        self._count -= len(due)
         for read in due:
             read.answer()
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
+        self._count -= sum([read.count for read in asked])
         for read in asked:
             if wanted <= self._reached():
                 read.answer()
             else:
-                self.waits.hold(wanted, read.answer, read.give_up)
+                self.waits.hold(wanted, read.answer, read.give_up, read.count)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -374,5 +465,16 @@ class ReadConfirmations:
         if left := self._unled + self._asked + self._coming:
             first = min(read.deadline for read in left)
             self._timer = self._timers.call_later(first - now, self._expire)
+        self._count -= sum([read.count for read in late])
         for read in late:
             read.refuse()
+
+
+def _parts(read: Read) -> list[Read]:
+    """The reads that one stands for; itself where nobody needs to know who asks."""
+    if read.parts is None or read.strict:
+        return [read]
+    found = read.parts()
+    for part in found:
+        part.deadline = read.deadline
+    return found

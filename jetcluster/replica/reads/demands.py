@@ -1,7 +1,8 @@
 """`Demands`: requests that ask how fresh their answer must be (`stream.read.freshness`), at one membership.
 
-Each wish is a wait with a bound, one after the other: what `consistency` asks for, then `max_staleness`, then
-`min_last_seq`. A wish that cannot be kept is refused with a 503 that says what this replica has.
+Each wish is a wait with a bound, one after the other: `min_last_seq`, then what `consistency` asks for, and at last
+`max_staleness`, as the others would add to the age. A wish that cannot be kept is refused with a 503 that says what
+this replica has.
 
 A leader's confirmation is also a proof for later requests: what it confirmed was current when it was asked. So
 `max_staleness` asks a leader only when the last proof is older, however many requests come.
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
+from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
 from jetcluster.replica.reads.confirm import MAX_WAITING, Call, Read, ReadConfirmations, ReadWaits
@@ -84,6 +86,20 @@ class SequenceWaits:
             refuse()
 
 
+class Age(NamedTuple):
+    """One bound of the age of what is here, by a stream that has newer messages first."""
+
+    proofs: tuple[ReadConfirmations, ...]
+    asked: ReadConfirmations
+    """The one of them that is asked for a younger proof."""
+    counts: Callable[[], bool] = lambda: True
+
+    @property
+    def proven_at(self) -> float | None:
+        """The time up to which all is here; None: unknown."""
+        return max([at for one in self.proofs if (at := one.proven_at) is not None], default=None)
+
+
 class Demands:
     """The demands at one membership, whose waits they share."""
 
@@ -94,10 +110,13 @@ class Demands:
         answers: Answers,
         waits: ReadWaits,
         confirmations: ReadConfirmations,
+        bounds: ReadConfirmations,
     ) -> None:
+        """`confirmations`: of what linearizable asks for; `bounds`: of what suffices for an age."""
         self._replica, self._asked, self._answers = replica, asked, answers
         self._waits, self._confirmations = waits, confirmations
-        self._clock = replica.runtime.clock
+        self.ages = [Age((confirmations, bounds), bounds)]
+        """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
         self.sequences = SequenceWaits(replica)
         self._questions: set[asyncio.Task[None]] = set()
         answers.demanded = self.of_body
@@ -106,21 +125,29 @@ class Demands:
         """Take a request whose body has wishes, after the wait that its stream asks for."""
         _, reply, headers, payload = request
         try:
-            wanted = freshness.of(headers, payload, surely=True)
+            wanted = self._answers.wishes(headers, payload)
         except FreshnessError as error:
             self._answers.reject(reply, error)
             return
-        self.take(wanted or freshness.ANY, answering, request, origin)
+        self.take(wanted, answering, request, origin)
 
     def take(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Answer once all wishes are met; without `consistency` the caller has waited as the stream asks for."""
         if not request[1]:
             return
+        after = functools.partial(self._as_consistent, wanted, answering, request, origin)
+        if self._replica.store.last_seq >= wanted.min_last_seq:
+            after()
+        else:
+            self._await_sequence(wanted.min_last_seq, after, request)
+
+    def _as_consistent(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+        """Go on once the answer is as consistent as is asked for."""
         bounded = functools.partial(self._bounded, wanted, answering, request, origin)
         if wanted.consistency == freshness.LINEARIZABLE:
             self._prove(request, bounded)
         elif wanted.consistency == freshness.SESSION:
-            self._session(wanted, answering, request, origin)
+            self._session(request, origin, bounded)
         else:
             bounded()
 
@@ -144,26 +171,30 @@ class Demands:
         self.sequences.clear()
 
     def age(self) -> float | None:
-        """Seconds for which newer data may be missing here; None: unknown."""
-        proven = self._confirmations.proven_at
-        return None if proven is None else self._clock.monotonic() - proven
+        """Seconds for which newer data may be missing here, at most; None: unknown."""
+        proven = [age.proven_at for age in self.ages if age.counts()]
+        known = [at for at in proven if at is not None]
+        return self._confirmations.since(min(known)) if len(known) == len(proven) else None
 
     def _refuse(self, reply: bytes, status: bytes) -> None:
         self._answers.refuse_with(reply, status, self.age(), self._asked.role)
 
     def _prove(self, request: Outgoing, go_on: Call) -> None:
         """Go on once a leader has confirmed that this replica has all that was committed by now."""
-        refuse = functools.partial(self._refuse, request[1])
-        if not self._asked.provable:
-            refuse(_NO_LEADER)
-            return
-        self._confirmations.hold(
-            go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True
-        )
+        if self._asked.provable:
+            self._ask(self._confirmations, request, go_on)
+        else:
+            self._refuse(request[1], _NO_LEADER)
 
-    def _session(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+    def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call) -> None:
+        refuse = functools.partial(self._refuse, request[1])
+        leader.hold(go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True)
+
+    def _await_sequence(self, seq: int, go_on: Call, request: Outgoing) -> None:
+        self.sequences.hold(seq, go_on, functools.partial(self._refuse, request[1], _BEHIND))
+
+    def _session(self, request: Outgoing, origin: Origin, go_on: Call) -> None:
         """Go on once this replica has all that the requester's node told it of."""
-        go_on = functools.partial(self._bounded, wanted, answering, request, origin)
         group = self._replica.group
         if self._asked.knows_all_told(origin):
             if group.told_index <= group.applied_index:
@@ -174,35 +205,42 @@ class Demands:
         if len(self._questions) >= MAX_WAITING:
             self._refuse(request[1], _LATE)
             return
-        question = asyncio.get_running_loop().create_task(self._ask_told(wanted, answering, request, origin))
+        question = asyncio.get_running_loop().create_task(self._ask_told(request, origin, go_on))
         self._questions.add(question)
         question.add_done_callback(self._questions.discard)
 
-    async def _ask_told(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
+    async def _ask_told(self, request: Outgoing, origin: Origin, go_on: Call) -> None:
         nothing: Callable[[], None] = lambda: None  # noqa: E731
         read = Read(origin, request[1], nothing, nothing, nothing)
         await self._asked.tell([read])
         if read.told is None or read.told == TOLD_ANYTHING:  # a leader knows at least as much
-            self._prove(request, functools.partial(self._bounded, wanted, answering, request, origin))
+            self._prove(request, go_on)
+        elif self._replica.store.last_seq >= read.told:
+            go_on()
         else:
-            self._bounded(wanted.stricter(Freshness(read.told)), answering, request, origin)
+            self._await_sequence(read.told, go_on, request)
 
     def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        """Go on once the newest proof is young enough."""
-        go_on = functools.partial(self._at_sequence, wanted, answering, request, origin)
+        """Answer once the newest proofs are young enough, and tell the age that was found so."""
         age = self.age()
         if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
+            self._answer(wanted, answering, request, origin, age)
+            return
+        go_on: Call = lambda: self._answer(wanted, answering, request, origin, self.age())  # noqa: E731
+        for one in self.ages:
+            go_on = functools.partial(self._within, wanted.max_staleness, one, request, go_on)
+        go_on()
+
+    def _within(self, nanoseconds: int, age: Age, request: Outgoing, go_on: Call) -> None:
+        """Go on once the newest proof of one age is young enough."""
+        proven = age.proven_at
+        if not age.counts() or (proven is not None and age.asked.since(proven) * 1e9 <= nanoseconds):
             go_on()
         else:
-            self._prove(request, go_on)
+            self._ask(age.asked, request, go_on)
 
-    def _at_sequence(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        go_on = functools.partial(self._answer, wanted, answering, request, origin)
-        if self._replica.store.last_seq >= wanted.min_last_seq:
-            go_on()
-        else:
-            self.sequences.hold(wanted.min_last_seq, go_on, functools.partial(self._refuse, request[1], _BEHIND))
-
-    def _answer(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
-        info = self._answers.info_of(self._asked.role, self.age()) if wanted.info else b""
+    def _answer(
+        self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin, age: float | None
+    ) -> None:
+        info = self._answers.info_of(self._asked.role, age) if wanted.info else b""
         answering(*request, origin, info)

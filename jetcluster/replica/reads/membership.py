@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from math import inf
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
@@ -20,6 +21,7 @@ from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream, OwnStream
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.reads.demands import Demands
+from jetcluster.replica.reads.runs import Runs, no_body, plain_body
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
@@ -33,8 +35,8 @@ LAST = "LAST"
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
-BY_LEADER = b"$JS.API.DIRECT_LEADER.GET."
-"""The forms of PREFIX follow, and the stream's leader answers, as if they asked for linearizable."""
+BY_LEADER = b"DIRECT_LEADER.GET."
+"""In the place of `DIRECT.GET.`: the stream's leader answers, as if the request asked for linearizable."""
 _LINEARIZABLE = Freshness(consistency=freshness.LINEARIZABLE)
 MAX_LAG_ENTRIES = 8192
 """Log entries that a follower may lag before it leaves the group."""
@@ -44,6 +46,8 @@ less, and a follower that was removed unawares never has one again. An isolated 
 ARRIVAL_TURNS = 8
 """Turns of the loop that a read at a mirror waits for messages that its upstream has stored on this node. A delivery
 takes three; flow control or a limit may keep it away."""
+LOOK_SECONDS = 1.0
+"""Between two questions of a mirror's replica for its upstream's last sequence; more if a node has more than 100."""
 TIMED_EVERY = 32
 """One of this many requests is timed; a power of two."""
 
@@ -55,7 +59,7 @@ class Membership:
     def __init__(
         self,
         replica: ReplicaState,
-        domain: str,
+        settings: Settings,
         asked: AskedStream,
         answers: Answers,
         links: Links,
@@ -71,8 +75,8 @@ class Membership:
         self._ingest = ingest
         self._give_way = give_way or self.leave
         self._prefixes = [PREFIX]
-        if domain:
-            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % domain.encode())
+        if settings.domain:
+            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % settings.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._aliases: list[Subscription] = []
         """Subscriptions to the alias, while this replica is joined and no stream is named LAST."""
@@ -86,12 +90,24 @@ class Membership:
         self.arrivals = ReadWaits(runtime.clock, runtime.timers)
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(
-            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None
-        )
-        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations)
-        self.queues = (
-            self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.demands.sequences.waiting
+            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
+            settings.clock_drift,
         )  # fmt: skip
+        self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
+        self.bounds = self.confirmations
+        """Proofs of the age of what is here."""
+        if asked.looks is not None:
+            self.bounds = ReadConfirmations(
+                runtime.clock, runtime.timers, asked.heard, asked.reached, clock_drift=settings.clock_drift
+            )
+        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations, self.bounds)
+        self.queues = (
+            self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.bounds.waits.waiting,
+            self.demands.sequences.waiting,
+        )  # fmt: skip
+        self._looks_at = 0.0
+        """When the next turn to look is asked for; infinite while one is awaited."""
+        self._stopped = False
         self._requests = 0
 
     # ---- joining and leaving
@@ -129,6 +145,9 @@ class Membership:
                 self.leave()
             elif not self.joined and self._replica.leading:
                 self._join()
+        if self._asked.looks is not None and self._runtime.clock.monotonic() >= self._looks_at:
+            self._looks_at = inf
+            self._asked.looks.turn(self._runtime.timers, self, self._look)
         self._take_addressed()
         group = self._replica.group
         if not self._replica.may_answer or self._leaderless:
@@ -142,6 +161,13 @@ class Membership:
             self.leave()
         elif not self.joined:
             self._join_when_current()
+
+    def _look(self) -> None:
+        """Learn how old the mirror is, so that this is known when its upstream cannot be asked."""
+        self._looks_at = self._runtime.clock.monotonic() + LOOK_SECONDS
+        rules = self._replica.machine.rules
+        if (rules.allow_direct or rules.mirror_direct) and self._asked.is_copied_whole and not self._stopped:
+            self.bounds.look()
 
     @property
     def unsettled(self) -> bool:
@@ -176,9 +202,11 @@ class Membership:
         self.arrivals.clear()
         self.waits.clear()
         self.confirmations.clear()
+        self.bounds.clear()
         self.demands.clear()
 
     def stop(self) -> None:
+        self._stopped = True
         self.abort()
         if self.joining is not None:
             self.joining.cancel()
@@ -198,8 +226,18 @@ class Membership:
             by_subject = answers.by_subject(len(whole) + 1)
             key, keys = self._when_current(by_subject), answers.by_subjects(len(whole) + 1, by_subject)
             self._subscriptions += [
-                subscribe(whole, body, QUEUE, bulk=self._when_all_current(answers.on_bodies, body)),
-                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key)),
+                subscribe(
+                    whole,
+                    body,
+                    QUEUE,
+                    bulk=self._when_all_current(answers.on_bodies, body, answers.on_body, plain_body),
+                ),
+                subscribe(
+                    whole + b".>",
+                    key,
+                    QUEUE,
+                    bulk=self._when_all_current(keys, key, by_subject, no_body),
+                ),
             ]
         self.take_alias()
 
@@ -267,12 +305,14 @@ class Membership:
                 self._replica.bus.unsubscribe(subscription)
             self._by_leader.clear()
         elif not self._by_leader:
-            whole = BY_LEADER + self._replica.assignment.name.encode()
-            by_subject, subscribe = self.answers.by_subject(len(whole) + 1), self._replica.bus.subscribe
-            self._by_leader = [
-                subscribe(whole, self._proving(self.answers.on_body)),
-                subscribe(whole + b".>", self._proving(by_subject)),
-            ]
+            subscribe = self._replica.bus.subscribe
+            for prefix in self._prefixes:
+                whole = prefix.removesuffix(b"DIRECT.GET.") + BY_LEADER + self._replica.assignment.name.encode()
+                by_subject = self.answers.by_subject(len(whole) + 1)
+                self._by_leader += [
+                    subscribe(whole, self._proving(self.answers.on_body)),
+                    subscribe(whole + b".>", self._proving(by_subject)),
+                ]
 
     def _proving(self, answering: Answering) -> Callback:
         """Return `answering` wrapped so that a request is answered as if it asked for linearizable."""
@@ -385,10 +425,13 @@ class Membership:
 
         return then
 
-    def _when_all_current(self, answer: BulkCallback, one: Callback) -> BulkCallback:
+    def _when_all_current(
+        self, answer: BulkCallback, one: Callback, alone: Callback, plain: Callable[[bytes], bool]
+    ) -> BulkCallback:
         """Return `answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
-        answered at once; `one` gets the first of all if that is none."""
-        group, ingest, asked = self._replica.group, self._ingest, self._asked
+        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none.
+        `alone`: answers one request. `plain`: see `Runs.hold`."""
+        group, ingest, asked, runs = self._replica.group, self._ingest, self._asked, self._runs
         monotonic = self._runtime.clock.monotonic
 
         def receive(messages: list[Outgoing], origin: Origin) -> int:
@@ -398,8 +441,13 @@ class Membership:
                 or (ingest is not None and ingest.copied > applied)
                 or group.told_index > applied
                 or self._arriving
-                or not (count := asked.unconfirmed(origin, messages))
             ):
+                one(*messages[0], origin)
+                return 1
+            if not (count := asked.unconfirmed(origin, messages)):
+                if held := runs.hold(messages, origin, plain, answer, alone, strict=asked.consistency == STRONG):
+                    self._requests += held
+                    return held
                 one(*messages[0], origin)
                 return 1
             start = monotonic()
@@ -482,12 +530,14 @@ class Reads:
         """Answers for the replica's own stream."""
         self._replica = replica
         self._stream = OwnStream(replica, settings.domain)
-        self.own = Membership(replica, settings.domain, self._stream, self.answers, links, ingest, self.leave)
+        self.own = Membership(replica, settings, self._stream, self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
         self.memberships = [self.own]
         if upstream is not None:
-            self.upstream = Membership(replica, settings.domain, upstream, Answers(replica, settings), links)
+            self.upstream = Membership(replica, settings, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
+            (age,) = self.upstream.demands.ages
+            self.own.demands.ages.append(age._replace(counts=lambda: upstream.is_copied_whole))
         self.queues = [queue for member in self.memberships for queue in member.queues]
         """The reads that wait; `applied` must be called while there are any."""
 
@@ -535,5 +585,7 @@ class Reads:
             member.waits.applied(index)
             if member.confirmations.waits.waiting:
                 member.confirmations.advanced()
+            if member.bounds.waits.waiting:
+                member.bounds.advanced()
             if member.demands.sequences.waiting:
                 member.demands.sequences.reached(self._replica.store.last_seq)

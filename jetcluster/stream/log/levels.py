@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LEVEL: Final = 3
-"""This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`); commands are those of level 2."""
+LEVEL: Final = 4
+"""This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`)."""
+ORDER_PER_KEY_LEVEL: Final = 4
+"""Lowest level of a server that knows the ops of consumers with order per key. Only such a consumer has them, and its
+owner delivers nothing while a member of the group is older."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 

@@ -25,7 +25,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
-from jetcluster.stream.read.freshness import ANY, FreshnessError
+from jetcluster.stream.read.freshness import ANY, Freshness, FreshnessError, of_headers
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]
@@ -71,6 +71,9 @@ _MESSAGE_HEAD: Final = b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n"
 _BATCH_END: Final = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
 
 
+_KEPT_BYTES: Final = 1024
+"""A longer request is decoded again."""
+
 PROOF: Final = b"Jc-Proof"
 """A request header (our own, docs/compatibility.md) that asks for the replica's applied sequence in the answer."""
 
@@ -88,6 +91,7 @@ class DirectGet:
         self._stream = stream.encode()
         self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % self._stream
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
+        self._decoded: tuple[bytes, GetRequest] = b"", GetRequest()
 
     def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
         """Returns the answer of `open` in one go, however fresh it is."""
@@ -107,7 +111,7 @@ class DirectGet:
         if not payload:
             return EMPTY_REQUEST
         try:
-            request = GetRequest.decode(payload)
+            request = self._decode(payload)
         except MalformedRequest:
             return MALFORMED_REQUEST
         except FreshnessError as error:
@@ -128,6 +132,24 @@ class DirectGet:
             found = _after(steps, answer, request, proof)
             return _informed_after(found, info) if info else found
         return _informed(answer(request, proof), info) if info else answer(request, proof)
+
+    def wishes(self, headers: bytes, payload: bytes) -> Freshness:
+        """All that a request asks of the age of its answer. Raises FreshnessError. A payload that is no object has
+        none."""
+        found = of_headers(headers) if headers else ANY
+        try:
+            return found.stricter(self._decode(payload).fresh)
+        except MalformedRequest:
+            return found
+
+    def _decode(self, payload: bytes) -> GetRequest:
+        """Does `GetRequest.decode`, once for a request that comes here several times. Its result is never changed."""
+        known, request = self._decoded
+        if payload is not known:
+            request = GetRequest.decode(payload)
+            if len(payload) <= _KEPT_BYTES:
+                self._decoded = payload, request
+        return request
 
     def plain(self, payload: bytes) -> Frame | None:
         """Answers a request that compiled code has read; None for any other. Raises DamagedError."""
@@ -167,7 +189,7 @@ class DirectGet:
         no_headers = False
         if payload:
             try:
-                request = GetRequest.decode(payload)
+                request = self._decode(payload)
             except MalformedRequest:
                 return MALFORMED_REQUEST
             except FreshnessError as error:

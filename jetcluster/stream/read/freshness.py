@@ -58,6 +58,8 @@ class Freshness(NamedTuple):
 
     def stricter(self, other: Freshness) -> Freshness:
         """Both at once."""
+        if self is ANY or other is ANY:
+            return other if self is ANY else self
         bounds = [bound for bound in (self.max_staleness, other.max_staleness) if bound >= 0]
         return Freshness(
             max(self.min_last_seq, other.min_last_seq),
@@ -70,11 +72,11 @@ class Freshness(NamedTuple):
 ANY: Final = Freshness()
 
 
-def of(headers: bytes, payload: bytes, *, surely: bool = False) -> Freshness | None:
+def of(headers: bytes, payload: bytes) -> Freshness | None:
     """The wishes of a request; None when it has none. Raises FreshnessError. A payload that is no object has
-    none: whoever reads the request says what is wrong with it. `surely`: its body is known to have some."""
+    none: whoever reads the request says what is wrong with it."""
     found = of_headers(headers) if headers else ANY
-    if surely or (payload and any(key in payload.lower() for key in _KEYS)):
+    if payload and any(key in payload.lower() for key in _KEYS):
         found = found.stricter(_of_body(payload))
     return None if found == ANY else found
 

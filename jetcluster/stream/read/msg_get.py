@@ -7,6 +7,7 @@ the answer linearizable; nats-server does not, and may return stale messages aft
 from __future__ import annotations
 
 import json
+import math
 from binascii import b2a_base64
 from collections.abc import Generator
 from json.encoder import encode_basestring
@@ -85,6 +86,8 @@ def subjects_page(
 STEP_LINES: Final = 500
 LONG_HEADER_BYTES: Final = 4096
 """Header lines converted to JSON per step, and bytes of headers above which it takes steps."""
+MAX_REMOVED_LOOKS: Final = 256
+"""Removed messages at a stream's end behind which the last one is looked for."""
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
 
@@ -129,10 +132,27 @@ def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:
     return json.dumps(response, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def with_freshness(response: bytes, last_seq: int, server: str) -> bytes:
-    """Adds to a JSON response what `read_info` asks for: a leader that proved its leadership lacks nothing."""
-    info = {"applied_seq": last_seq, "staleness": 0, "answered_by": server, "answered_as": "leader"}
-    return response[:-1] + b',"freshness":' + json.dumps(info, separators=(",", ":")).encode() + b"}"
+def with_freshness(response: bytes, last_seq: int, server: str, age: float) -> bytes:
+    """Adds to a JSON response what `read_info` asks for. `age`: seconds since the leader began to prove that it leads;
+    it lacks nothing of before."""
+    info = json.dumps(freshness_object(last_seq, server, age), separators=(",", ":"))
+    return response[:-1] + b',"freshness":' + info.encode() + b"}"
+
+
+def freshness_object(last_seq: int, server: str, age: float) -> dict[str, Any]:
+    """The `freshness` object of a leader that began to prove its leadership `age` seconds ago."""
+    staleness = math.ceil(age * times.SECOND)
+    return {"applied_seq": last_seq, "staleness": staleness, "answered_by": server, "answered_as": "leader"}
+
+
+def last_message(store: BlockStore) -> int:
+    """The last sequence that has a message, 0 for none: a copy that has all up to it lacks nothing. It is the last
+    sequence when very many behind it were removed."""
+    last = store.last_seq
+    if not store.messages:
+        return 0
+    lowest = max(last - MAX_REMOVED_LOOKS, 0)
+    return next((seq for seq in range(last, lowest, -1) if store.contains(seq)), last)
 
 
 def message_object(message: Msg, fields: dict[str, str | list[str]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.sim.cluster import batch, replay
+from tests.sim.cluster import batch, causes, replay
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import shrink
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
+    parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
     only = None if arguments.only is None else tuple(arguments.only)
@@ -50,11 +51,16 @@ def main() -> int:
         outcomes = batch.run_many(
             start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, drawing=drawing
         )
-    totals = batch.Totals()
+    totals, failed = batch.Totals(), []
     for outcome in outcomes:
         totals.add(outcome)
-        print(outcome, flush=True)
+        if outcome.failure:
+            failed.append(outcome)
+        if outcome.failure or not arguments.quiet:
+            print(outcome, flush=True)
     print(totals)
+    if failed:
+        print(causes.summary(failed))
     if arguments.record:
         print(f"of all time: {batch.record(totals)}")
     return 1 if totals.failed else 0
@@ -66,7 +72,7 @@ def _replay(scenario: Scenario, *, trace: bool, wire: bool) -> int:
     for line in result.lines:
         print(line)
     print(result.scenario)
-    print(batch.Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts))
+    print(batch.Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts, result.gap))
     return 1 if result.failure else 0
 
 

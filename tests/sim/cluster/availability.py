@@ -25,6 +25,46 @@ Key = tuple[str, int]
 """(cluster, group)"""
 
 
+class Majorities:
+    """Which servers are well, and which groups have a majority of such ones that are connected."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    def well(self) -> set[str]:
+        """Names."""
+        return {name for name, machine in self._deployment.machines.items() if self.is_well(machine)}
+
+    def has_one(self, found: list[Replica], well: set[str]) -> bool:
+        """True when a majority is well by what every replica knows of the members; a replica that has lost something,
+        or is not whole yet, does not count."""
+        whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
+        configs = [one.group.log.config for one in found]
+        sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
+        return all(self._is_quorum(voters, whole) for voters in sets)
+
+    def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
+        machines = [whole[voter] for voter in voters if voter in whole]
+        connected = all(self._hear(one, other) for one, other in itertools.combinations(machines, 2))
+        return 2 * len(machines) > len(voters) and connected
+
+    def _hear(self, one: Machine, other: Machine) -> bool:
+        links = self._deployment.network.link
+        return links(one.host.ip, other.host.ip).is_calm and links(other.host.ip, one.host.ip).is_calm
+
+    def is_well(self, machine: Machine) -> bool:
+        disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
+        quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
+        right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
+        return (
+            machine.ready
+            and not (machine.paused or machine.is_short)
+            and quick
+            and right
+            and now - machine.forgotten > FORGOTTEN
+        )
+
+
 class Availability:
     """`begin` has everything looked at from then on; what takes too long is raised as Violation from the scheduler."""
 
@@ -32,6 +72,7 @@ class Availability:
         self.longest = 0.0
         """Seconds that a group with a majority was without a commit that it owed."""
         self._deployment = deployment
+        self._majorities = Majorities(deployment)
         self._since: dict[Key, float] = {}
         """The time at which a group was last seen to be all right, or to have no majority that is well."""
         self._commits: dict[Key, int] = {}
@@ -45,11 +86,11 @@ class Availability:
         for replica in replicas(self._deployment):
             groups.setdefault((replica.cluster, replica.gid), []).append(replica)
         self._since = {key: since for key, since in self._since.items() if key in groups}
-        well = {name for name, machine in self._deployment.machines.items() if self._is_well(machine)}
+        well = self._majorities.well()
         now = self._deployment.scheduler.now
         for key, found in groups.items():
             since = self._since.setdefault(key, now)
-            if self._commits_what_it_has(key, found) or not self._has_majority(found, well):
+            if self._commits_what_it_has(key, found) or not self._majorities.has_one(found, well):
                 self._since[key] = now
                 continue
             self.longest = max(self.longest, now - since)
@@ -69,29 +110,6 @@ class Availability:
             return False
         leader = max(leaders, key=lambda one: int(one.group.term))
         return bool(leader.group.commit_index >= leader.group.log.last_index)
-
-    def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
-        """True when a majority is well by what every replica knows of the members; a replica that has lost something,
-        or is not whole yet, does not count."""
-        whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
-        configs = [one.group.log.config for one in found]
-        sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
-        return all(self._is_quorum(voters, whole) for voters in sets)
-
-    def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
-        machines = [whole[voter] for voter in voters if voter in whole]
-        connected = all(self._hear(one, other) for one, other in itertools.combinations(machines, 2))
-        return 2 * len(machines) > len(voters) and connected
-
-    def _hear(self, one: Machine, other: Machine) -> bool:
-        links = self._deployment.network.link
-        return links(one.host.ip, other.host.ip).is_calm and links(other.host.ip, one.host.ip).is_calm
-
-    def _is_well(self, machine: Machine) -> bool:
-        disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
-        quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
-        right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
-        return machine.ready and not machine.paused and quick and right and now - machine.forgotten > FORGOTTEN
 
 
 def _counts(replica: Replica) -> bool:

@@ -31,11 +31,14 @@ class Outcome:
     seconds: float
     cpu: float
     counts: dict[str, int] = field(default_factory=dict)
+    gap: float = 0.0
+    """Seconds: see `run.Result`."""
 
     def __str__(self) -> str:
         """The summary of a seed: one line, and what failed with the command that replays it."""
         done = ", ".join(f"{what} {number}" for what, number in sorted(self.counts.items()))
-        line = f"seed {self.seed}: {self.seconds:.1f} s in {self.cpu:.2f} s of CPU, {self.digest}; {done}"
+        times = f"{self.seconds:.1f} s in {self.cpu:.2f} s of CPU, {self.digest}; longest gap {self.gap:.2f} s"
+        line = f"seed {self.seed}: {times}; {done}"
         if not self.failure:
             return line
         return f"{line}\n    {self.failure.strip()}\n    replay: python -m tests.sim.cluster --seed {self.seed} --trace"
@@ -51,18 +54,21 @@ class Totals:
     """Hours of simulated time."""
     cpu: float = 0.0
     """Seconds."""
+    gap: float = 0.0
+    """The longest of any seed, in seconds; not recorded."""
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.failed += bool(outcome.failure)
         self.hours += outcome.seconds / 3_600
         self.cpu += outcome.cpu
+        self.gap = max(self.gap, outcome.gap)
 
     def __str__(self) -> str:
         rate = 60 * self.seeds / self.cpu if self.cpu else 0.0
         return (
             f"{self.seeds} seeds, {self.failed} failed, {self.hours:.2f} simulated hours "
-            f"in {self.cpu:.0f} s of CPU ({rate:.0f} seeds per minute)"
+            f"in {self.cpu:.0f} s of CPU ({rate:.0f} seeds per minute), longest gap {self.gap:.2f} s"
         )
 
 
@@ -70,7 +76,7 @@ def run_one(what: int | Scenario) -> Outcome:
     """A seed, or a scenario, in this process."""
     scenario = Scenario.of(what) if isinstance(what, int) else what
     result = run_seed(scenario.seed, scenario=scenario)
-    return Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
+    return Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts, result.gap)
 
 
 @dataclass(slots=True, frozen=True)

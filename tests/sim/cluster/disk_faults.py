@@ -48,7 +48,7 @@ async def full_disk(deployment: Deployment, rng: Random) -> None:
     machine = rng.choice(list(deployment.machines.values()))
     disk = machine.disk
     disk.ballast = max(0, disk.free - rng.choice([0, 64 << 10, 2 << 20]))
-    machine.filled = True
+    machine.fills += 1
     deployment.trace.add("nemesis", f"the disk of {machine.name} is full")
     await asyncio.sleep(rng.uniform(1.0, 8.0))
     disk.ballast = 0
@@ -60,7 +60,7 @@ async def full_disks(deployment: Deployment, rng: Random) -> None:
     machines = _some(deployment, rng)
     for machine in machines:
         machine.disk.ballast = max(0, machine.disk.free - rng.choice([0, 64 << 10, 2 << 20]))
-        machine.filled = True
+        machine.fills += 1
     await asyncio.sleep(rng.uniform(1.0, 8.0))
     for machine in machines:
         machine.disk.ballast = 0

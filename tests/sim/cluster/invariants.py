@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.replica.proposals import MAX_WAITING
-from jetcluster.store.kv import KvFullError
 from testkit.sim.deployment import Deployment, Violation
-from testkit.sim.machine import Machine
+from testkit.sim.machine import DATA, Machine
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -188,7 +187,7 @@ class Invariants:
         for state in stream.consumers.table.by_cid.values():
             most = state.rules.max_ack_pending
             if state.rules.acks and most:
-                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked.entries), most)
+                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked), most)
 
     def _node_bounds(self, machine: Machine) -> None:
         jetstream = jetstream_of(machine)
@@ -225,6 +224,4 @@ class Invariants:
 def _of_the_disk(replica: Replica) -> bool:
     """A replica may stop whose disk fails under a command: its server starts again once the disk takes writes
     (docs/health/disks.md, `cluster/store_care.py`). That it does is judged when all is over (`liveness`)."""
-    fault, disk = replica.group.fault, replica.machine.disk
-    failed = disk.errors > 0 or disk.tampered > 0 or isinstance(fault, KvFullError)
-    return failed and isinstance(fault, PASSING)
+    return isinstance(replica.group.fault, PASSING) and replica.machine.disk_troubled(DATA)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
 
 ON_ITS_WAY = 1.0
@@ -192,6 +193,33 @@ class Registers:
             require(found == text, f"{where}: {key}@{revision} is {found}, it was {text}")
 
 
+class Fresh:
+    """Reads of every strength from one stream of which nothing is removed, by the rules of `checkers.fresh`."""
+
+    def __init__(self) -> None:
+        self.acked: dict[int, str] = {}
+        """Texts by sequence."""
+        self.looks: list[fresh.Look] = []
+        self._sent: dict[str, float] = {}
+        self._acks: list[tuple[float, int]] = []
+
+    def send(self, text: str, at: float) -> None:
+        self._sent.setdefault(text, at)
+
+    def ack(self, seq: int, text: str, at: float) -> None:
+        known = self.acked.setdefault(seq, text)
+        require(known == text, f"{text} and {known} were both acknowledged as {seq}")
+        self._acks.append((at, seq))
+
+    def complete(self, contents: Mapping[int, fresh.FinalMessage]) -> None:
+        """`contents`: all that the stream has in the end."""
+        for seq, text in self.acked.items():
+            found = contents.get(seq)
+            require(found is not None and found.text == text, f"{seq} is {found}, {text} was acknowledged")
+        for look, kind, text in fresh.judged(self.looks, contents, self._sent, self._acks):
+            require(False, f"{kind}: {text}: {look}")
+
+
 class Deliveries:
     """Deliveries of one consumer, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit. `failures` and
     `window`: see `Failures`; a consumer that has lost something goes on from what it was before."""
@@ -296,6 +324,35 @@ class Deliveries:
     def complete(self, seqs: Iterable[int]) -> None:
         missing = self.missing(seqs)
         require(not missing, f"never delivered: {missing[:10]}")
+
+
+class InTurn:
+    """Deliveries of a consumer with order per key: a message comes only when less than `limit` earlier ones of its key,
+    or others of it that are out, have yet to be settled. A client settles a message when it sends the word, which may
+    count from then on. What was delivered may come again, or late, at any time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._keys: dict[int, str] = {}
+        """The key of each message that is known to be stored."""
+        self._out: set[int] = set()
+        """Messages that somebody was sent."""
+        self._settled: set[int] = set()
+
+    def stored(self, seq: int, key: str) -> None:
+        self._keys[seq] = key
+
+    def settling(self, seq: int) -> None:
+        """An ack or a term goes out, or the message is being removed: it may count or not."""
+        self._settled.add(seq)
+
+    def take(self, seq: int, key: str) -> None:
+        require(self._keys.setdefault(seq, key) == key, f"{seq} is of key {key}, and was stored as {self._keys[seq]}")
+        if seq not in self._out and seq not in self._settled:
+            open_ones = [one for one, of in self._keys.items() if of == key and one not in self._settled]
+            before = sorted(one for one in open_ones if one < seq or one in self._out)
+            require(len(before) < self._limit, f"{seq} was delivered while {before} of {key} were not settled")
+        self._out.add(seq)
 
 
 class Ordered:

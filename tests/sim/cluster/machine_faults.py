@@ -7,9 +7,10 @@ import re
 import signal
 from random import Random
 
+from jetcluster.health.descriptors import MAX_RESERVE
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment
-from testkit.sim.machine import Machine
+from testkit.sim.machine import DESCRIPTORS, FEW, Machine
 from testkit.sim.network import Link
 from testkit.sim.protocol import raft_of
 from tests.sim.cluster.invariants import replicas
@@ -334,6 +335,27 @@ async def busy(deployment: Deployment, rng: Random) -> None:
     machine.clock.slowness = rng.choice([5.0, 20.0, 60.0])
     await asyncio.sleep(rng.uniform(1.0, 8.0))
     machine.clock.slowness = machine.usual_slowness
+
+
+async def little_memory(deployment: Deployment, rng: Random) -> None:
+    """The kernel would end the node of one machine, or of two, if it took much more memory; some of it is free again
+    later."""
+    machines = rng.sample(list(deployment.machines.values()), rng.choice([1, 1, 2]))
+    for machine in machines:
+        deployment.trace.add("nemesis", f"{machine.name} has hardly any memory left")
+        machine.memory_trouble = "31 GiB are used of the 32 GiB that the control group allows"
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for machine in machines:
+        machine.memory_trouble = ""
+
+
+async def few_descriptors(deployment: Deployment, rng: Random) -> None:
+    """Clients take nearly all descriptors of one process, or all."""
+    machine = rng.choice(list(deployment.machines.values()))
+    deployment.trace.add("nemesis", f"{machine.name} has few descriptors left")
+    machine.descriptors = rng.choice([DESCRIPTORS - MAX_RESERVE, DESCRIPTORS - MAX_RESERVE // 4, None])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    machine.descriptors = FEW
 
 
 async def clock_jump(deployment: Deployment, rng: Random) -> None:

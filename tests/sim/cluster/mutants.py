@@ -46,6 +46,17 @@ class Mutant:
     """Why nothing notices it."""
     only: tuple[str, ...] | list[str] = ()
     """Workloads of which its seeds are drawn, where most seeds do nothing that it changes; all by default."""
+    faults: tuple[str, ...] | list[str] = ()
+    """Faults that its seeds have as well, for the same reason."""
+
+    @property
+    def drawn(self) -> list[str]:
+        """Options of what its seeds are drawn from."""
+        only, faults = (
+            (["--only", *self.only] if self.only else []),
+            (["--faults", *self.faults] if self.faults else []),
+        )
+        return only + faults
 
     @property
     def path(self) -> Path:
@@ -104,17 +115,17 @@ def try_one(mutant: Mutant, tree: Path, seconds: float, start: int = FIRST) -> V
         mutant.apply(root)
         seeds, cpu = 0, 0.0
         while True:
-            verdict = _simulate(root, seconds - cpu, start + seeds, mutant.only)
+            verdict = _simulate(root, seconds - cpu, start + seeds, mutant.drawn)
             seeds, cpu = seeds + verdict.seeds, cpu + verdict.cpu
-            if not verdict.killed or not _fails(tree, start + seeds - 1, mutant.only):
+            if not verdict.killed or not _fails(tree, start + seeds - 1, mutant.drawn):
                 return Verdict(verdict.killed, seeds, cpu, verdict.said)
             if cpu >= seconds:
                 return Verdict(False, seeds, cpu, "")
 
 
-def _fails(tree: Path, seed: int, only: Sequence[str]) -> bool:
+def _fails(tree: Path, seed: int, drawn: Sequence[str]) -> bool:
     """True when the seed fails without the change."""
-    command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed), *_drawn_of(only)]
+    command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed), *drawn]
     return (
         subprocess.run(command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, check=False).returncode
         != 0
@@ -125,11 +136,7 @@ def _environment(root: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _drawn_of(only: Sequence[str]) -> list[str]:
-    return ["--only", *only] if only else []
-
-
-def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Verdict:
+def _simulate(root: Path, seconds: float, start: int, drawn: Sequence[str]) -> Verdict:
     """Simulates in a process of its own, which ends with the first seed that fails; a loop that never ends is a failure
     too."""
 
@@ -146,7 +153,7 @@ def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Ve
             str(seconds),
             "--start",
             str(start),
-            *_drawn_of(only),
+            *drawn,
         ],
         cwd=root,
         env=_environment(root),
@@ -166,14 +173,14 @@ def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Ve
     return Verdict(process.returncode == 1, int(found.group(1)), cpu, lines[-2][:300] if len(lines) > 1 else "")
 
 
-def _simulating(seconds: float, start: int, only: Sequence[str] | None) -> int:
+def _simulating(seconds: float, start: int, only: Sequence[str] | None, faults: Sequence[str]) -> int:
     """Simulates, in the copy; returns 1 when a seed failed."""
     from tests.sim.cluster.batch import run_one
     from tests.sim.cluster.scenario import Scenario
 
     cpu, seed = 0.0, start
     while cpu < seconds:
-        outcome = run_one(Scenario.of(seed, only))
+        outcome = run_one(Scenario.of(seed, only, faults=faults))
         cpu += outcome.cpu
         seed += 1
         if outcome.failure:
@@ -192,10 +199,11 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write what came of it into mutants.toml")
     parser.add_argument("--survivors", action="store_true", help="only those that were not killed yet")
     parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--faults", nargs="+", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--simulate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.simulate is not None:
-        return _simulating(arguments.simulate, arguments.start, arguments.only)
+        return _simulating(arguments.simulate, arguments.start, arguments.only, arguments.faults)
     survived = []
     wanted = set(arguments.names)
     with tempfile.TemporaryDirectory(prefix="tree-") as folder:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from testkit.sim.deployment import Deployment
+from testkit.sim.machine import FEW
 from tests.sim.cluster import disk_faults, machine_faults, member_changes, server_changes
 
 AGREED = 0.5
@@ -40,6 +41,8 @@ FAULTS: dict[str, Fault] = {
         machine_faults.narrow,
         machine_faults.half_open,
         machine_faults.busy,
+        machine_faults.little_memory,
+        machine_faults.few_descriptors,
         machine_faults.clock_jump,
         machine_faults.clock_drift,
         disk_faults.slow_disk,
@@ -123,6 +126,8 @@ def calm(deployment: Deployment) -> None:
         machine.disk.slowness = 0.0
         if machine.disk.hung:
             machine.disk.release()
+        machine.memory_trouble = ""
+        machine.descriptors = FEW
         machine.clock.slowness = machine.usual_slowness
         machine.clock.wall_ahead = min(max(machine.clock.wall_ahead, -AGREED), AGREED)
         machine.resume()

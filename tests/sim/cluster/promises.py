@@ -36,6 +36,18 @@ ALWAYS = (
         ("Availability",),
     ),
     Promise(
+        "while a majority of a stream's servers is well and connected, a publish is acknowledged within 3 s, or 10 s "
+        "on slowed disks and processors",
+        "all",
+        ("Pulse",),
+    ),
+    Promise(
+        "no replica answers Direct Gets that has not what its stream had, or has heard of no commit for 20 s while "
+        "another one leads",
+        "all",
+        ("Readers",),
+    ),
+    Promise(
         "no server ends by itself, and none meets an error that it did not expect, but for those of its disk",
         "all",
         ("Machine",),

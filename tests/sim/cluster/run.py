@@ -19,6 +19,8 @@ from testkit.sim.layout import LAYOUTS, Server
 from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
+from tests.sim.cluster.pulse import Pulse
+from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
@@ -39,6 +41,8 @@ class Result:
     seconds: float = 0.0
     """Simulated time."""
     cpu: float = 0.0
+    gap: float = 0.0
+    """Longest time without a commit that was owed, or without an ack of a publish, while a majority was well."""
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     """The trace, where one was asked for."""
@@ -149,13 +153,17 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     for name in deployment.servers:
         deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
+    pulse = Pulse(deployment, Random(rng.getrandbits(64))) if scenario.pulse else None
+    running += [pulse] if pulse is not None else []
+    availability = Availability(deployment)
     try:
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
         Invariants(deployment).begin()
-        Availability(deployment).begin()
+        availability.begin()
+        Readers(deployment).begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
@@ -184,6 +192,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             again = second_look.look_again(deployment, Random(rng.getrandbits(64)))
             deployment.run_until_done(deployment.spawn(control, again, "the second look"), 4 * replicas.SETTLE)
     finally:
+        result.gap = max(availability.longest, 0.0 if pulse is None else pulse.longest)
         for workload in running:
             for what, number in workload.counts.items():
                 result.counts[f"{workload.name}: {what}"] = number

@@ -38,6 +38,8 @@ class Scenario:
     """Entries that a leader sends at a time; 0: as usual."""
     again: bool = True
     """All servers start again in the end, and are looked at once more."""
+    pulse: bool = False
+    """A client of each server publishes all the time (`pulse.py`)."""
 
     @classmethod
     def of(
@@ -82,6 +84,7 @@ class Scenario:
             segment=rng.choice([0, 64 << 10, 512 << 10]),
             batch=rng.choice([0, 0, 2, 16]),
             again=rng.random() < 0.5,
+            pulse=rng.random() < 1 / 3,
         )
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")

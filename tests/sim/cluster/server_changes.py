@@ -85,6 +85,8 @@ async def decommission(deployment: Deployment, rng: Random) -> None:
             return  # what is there once goes to others, where no damage may hide
         if await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer}, SYSTEM) is None:
             raise TimeoutError
+    if rng.random() < 0.3:  # too early: refused, or of a server with nothing
+        await ask(deployment, rng, "SERVER.REMOVE", {"peer_id": peer}, SYSTEM)
     await _empty(deployment, rng, peer)
     if is_removed(deployment, peer):
         require_nothing_there(deployment, machine.name, peer)

@@ -15,7 +15,7 @@ from jetcluster.raft.api import Role
 from jetcluster.store.kv import KvError
 from testkit.sim.deployment import SHRINKS, Deployment, Violation
 from testkit.sim.layout import LAYOUTS
-from testkit.sim.machine import DATA, JOURNAL
+from testkit.sim.machine import DATA, DESCRIPTORS, JOURNAL
 from tests.sim.cluster import batch, liveness, nemesis
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
@@ -132,7 +132,10 @@ def test_a_replica_stops_for_its_disk_and_for_nothing_else(deployment: Deploymen
     one.group.fault = KvError("EIO")
     with pytest.raises(Violation, match="apply raised KvError"):
         Invariants(deployment).look()
-    one.machine.disk.errors += 1
+    one.machine.disk.incidents[f"{JOURNAL}1"] = 1
+    with pytest.raises(Violation, match="apply raised KvError"):
+        Invariants(deployment).look()
+    one.machine.disk.incidents[f"{DATA}1"] = 1
     Invariants(deployment).look()
     one.group.fault = AssertionError()
     with pytest.raises(Violation, match="apply raised AssertionError"):
@@ -199,7 +202,7 @@ def test_an_error_that_a_node_swallows_is_a_failure_unless_its_disk_fails(deploy
 
     assert fail(KeyError("x")) == ["n1: Mesh: reading failed KeyError('x')"]
     assert len(fail(KvError("EIO"))) == 1
-    machine.disk.errors += 1
+    machine.disk.incidents[f"{DATA}1"] = 1
     assert fail(KvError("EIO")) == []
     assert len(fail(KeyError("x"))) == 1
     log.error("a consumer's owner failed", error="KeyError('x')")
@@ -210,7 +213,7 @@ def test_an_error_that_a_node_swallows_is_a_failure_unless_its_disk_fails(deploy
 def test_a_node_that_ends_by_itself_is_a_failure_unless_its_disk_fails(deployment: Deployment, excused: bool) -> None:
     machine = deployment.machines["n1"]
     assert machine.loop is not None and machine.node is not None
-    machine.disk.errors += excused
+    machine.disk.incidents = {f"{DATA}1": 1} if excused else {}
     machine.loop.from_outside(machine.node.give_up, "nobody knows why")
     deployment.run(10.0)
     text = "n1 ends by itself with 1, and nothing has happened to its disk: nobody knows why"
@@ -423,3 +426,44 @@ def test_totals_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch.record(totals)
     assert batch.recorded() == batch.Totals(2, 1, 2.0, 5.0)
     assert "replay: python -m tests.sim.cluster --seed 7" in str(batch.Outcome(7, "lost", "", 1.0, 1.0))
+
+
+def test_what_happened_to_a_disk_excuses_two_processes_and_what_still_hides(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    path, _ = next(machine.disk.tree(JOURNAL))
+    assert not machine.disk_troubled()
+    machine.kill()
+    machine.disk.rot(path, 0)
+    machine.start()
+    deployment.run(5.0)
+    assert machine.disk_troubled() and machine.disk_troubled(JOURNAL) and not machine.disk_troubled(DATA)
+    machine.kill()
+    machine.start()
+    deployment.run(5.0)
+    assert not machine.disk_troubled()
+    machine.harm(next(machine.disk.tree(DATA))[0])
+    assert machine.disk_troubled(DATA) and not machine.disk_troubled(JOURNAL)
+    machine.kill()
+    machine.new_disk()
+    machine.start()
+    deployment.run(5.0)
+    assert not machine.disk_troubled()
+    machine.fills += 1
+    assert machine.disk_troubled(DATA)
+
+
+@pytest.mark.parametrize("shortage", ["memory", "descriptors", "no descriptors"])
+def test_who_runs_short_says_so_and_leads_no_more(deployment: Deployment, shortage: str) -> None:
+    leader, _ = meta(deployment)
+    machine = leader.machine
+    if shortage == "memory":
+        machine.memory_trouble = "31 GiB are used of 32 GiB"
+    else:
+        machine.descriptors = None if shortage == "no descriptors" else DESCRIPTORS - 100
+    assert machine.is_short
+    deployment.run(10.0)
+    assert any(machine.name in text for text in liveness.ailing(deployment))
+    assert meta(deployment)[0].machine is not machine
+    nemesis.calm(deployment)
+    deployment.run(10.0)
+    assert not machine.is_short and list(liveness.ailing(deployment)) == []

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.budget import LoopBudget, Steps
 from testkit.sim.deployment import Deployment
-from testkit.sim.machine import Machine
+from testkit.sim.machine import CALL, LATE, Machine
 
 
 @pytest.fixture
@@ -111,3 +111,26 @@ def test_a_callback_that_raises_is_a_failure_of_the_run(deployment: Deployment, 
     machine.loop.call_soon(lambda: 1 // 0)
     deployment.run(1.0)
     assert len(deployment.failures) == 1 and "ZeroDivisionError" in deployment.failures[0]
+
+
+def test_a_thread_begins_soon_or_after_others_and_the_loop_goes_on_meanwhile(
+    deployment: Deployment, machine: Machine
+) -> None:
+    loop = machine.loop
+    assert loop is not None
+    late: list[float] = []
+
+    async def one(at: int) -> None:
+        await asyncio.sleep(float(at))
+        asked = deployment.scheduler.now
+        turns = loop.turns
+        loop.call_later(0.001, lambda: None)
+        await asyncio.to_thread(lambda: late.append(deployment.scheduler.now - asked))
+        assert loop.turns > turns
+
+    async def work() -> None:
+        await asyncio.gather(*map(one, range(60)))
+
+    deployment.run_until_done(deployment.spawn(loop, work()), 120.0)
+    slow = [seconds for seconds in late if seconds > 2 * CALL]
+    assert len(late) == 60 and 1 <= len(slow) <= 20 and max(late) <= LATE

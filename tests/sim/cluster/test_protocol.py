@@ -28,7 +28,7 @@ class Rig:
         for peer in PEERS:
             raft = SimpleNamespace(me=peer, groups={GROUP: self.groups[peer]})
             node = SimpleNamespace(jetstream=SimpleNamespace(_raft=raft))
-            machines[peer] = SimpleNamespace(node=node, disk=SimpleNamespace(errors=0, tampered=0))
+            machines[peer] = SimpleNamespace(node=node)
         deployment: Any = SimpleNamespace(
             machines=machines,
             servers={peer: SimpleNamespace(cluster="sim") for peer in PEERS},

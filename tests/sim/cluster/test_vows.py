@@ -11,6 +11,7 @@ from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import ROUTE_PORT
+from testkit.sim.machine import DATA, JOURNAL
 from testkit.sim.vows import Vow, Vows
 
 pytestmark = pytest.mark.sim
@@ -51,6 +52,33 @@ def test_a_vow_that_a_server_forgot_is_noticed(deployment: Deployment, told: Any
     assert f"n1, group {gid}" in deployment.failures[0]
 
 
+def test_damage_elsewhere_on_its_disk_excuses_no_server(deployment: Deployment) -> None:
+    machine, vows = deployment.machines["n1"], deployment.vows
+    key = next(key for key in vows.vows if key[0] == "n1")
+    machine.lose_power()
+    path, file = next(one for one in machine.disk.tree(DATA) if one[1].sectors)
+    machine.disk.rot(path, file.size)
+    vows.vows[key] = vows.vows[key]._replace(vote_term=1000, vote="another")
+    machine.start()
+    deployment.run(8.0)
+    assert "and acknowledged" in deployment.failures[0]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_damaged_journal_is_an_excuse_where_something_was_done_to_it(deployment: Deployment, known: bool) -> None:
+    machine = deployment.machines["n1"]
+    machine.lose_power()
+    for path, file in machine.disk.tree(JOURNAL):
+        if file.sectors:
+            machine.disk.rot(path, 100, 200)
+    if not known:
+        machine.disk.incidents.clear()
+    machine.start()
+    deployment.run(8.0)
+    told = [text for text in deployment.failures if "damaged journal, and nothing has happened" in text]
+    assert bool(told) is not known
+
+
 def test_what_was_committed_and_counted_is_there(deployment: Deployment) -> None:
     machine, vows = deployment.machines["n1"], deployment.vows
     machine.kill()
@@ -88,7 +116,7 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
     vows.overhear(N1, N3, encode_raft(GROUP, encode(VoteReply(4, True))))
     assert "voted for id of n2" in deployment.failures[0]
     vows.overhear(N1, N2, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
-    assert vows.vows["n1", GROUP][:2] == (0, 0)
+    assert vows.vows["n1", GROUP] == Vow()
 
 
 def _node(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
 from testkit.sim.deployment import Violation
 from tests.sim.cluster import judges, promises, replicas
@@ -69,6 +70,34 @@ def registers() -> judges.Registers:
     return history
 
 
+FRESH = {seq: fresh.FinalMessage(f"f.{seq % 2}", f"t{seq}") for seq in range(1, 7)}
+
+
+def looked(**fields: object) -> judges.Fresh:
+    """Six messages that were sent and acknowledged a second apart, and one read, from 10 s to 11 s."""
+    history = judges.Fresh()
+    for seq in FRESH:
+        history.send(f"t{seq}", seq - 0.5)
+        history.ack(seq, f"t{seq}", float(seq))
+    history.send("t7", 10.5)
+    history.looks.append(fresh.Look(**{"client": "c", "began": 10.0, "ended": 11.0} | fields))  # type: ignore[arg-type]
+    return history
+
+
+def read(wish: fresh.Demand, *seqs: int, contents: dict[int, fresh.FinalMessage] = FRESH, **fields: object) -> None:
+    """A read of the last message of `f.0`, unless `fields` say otherwise, that found these."""
+    shape = {} if "start" in fields else {"lasts": ("f.0",)}
+    found = tuple((seq, f"t{seq}") for seq in seqs)
+    looked(**{"wish": wish, "found": found} | shape | fields).complete(contents)
+
+
+LINEARIZABLE, SESSION, EVENTUAL = fresh.Demand(fresh.LINEARIZABLE), fresh.Demand(fresh.SESSION), fresh.Demand()
+YOUNG = fresh.Demand(max_staleness=5.5)
+"""What was known by 4.5 s is there, up to 4."""
+REFUSED = {"refused": fresh.BEHIND, "applied": 3}
+BOTH = ("f.0", "f.1")
+
+
 def batches() -> judges.Batches:
     history = judges.Batches()
     history.send("one", ["a", "b"])
@@ -119,6 +148,17 @@ def ordered() -> judges.Ordered:
     history = judges.Ordered()
     history.take(1, "a")
     history.take(3, "c")
+    return history
+
+
+def in_turn(limit: int = 1) -> judges.InTurn:
+    """1 and 4 are of key a, and 1 is settled; 2 is of key b and is out, 3 of b was not delivered."""
+    history = judges.InTurn(limit)
+    for seq, key in ((1, "a"), (2, "b"), (3, "b"), (4, "a")):
+        history.stored(seq, key)
+    history.take(1, "a")
+    history.settling(1)
+    history.take(2, "b")
     return history
 
 
@@ -188,6 +228,25 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: judges.Exact.between("seconds", 2.0, 1.9, 2.0),
     ],
     judges.Registers: [lambda: registers().stored("n1", "k", {1: "a", 4: "b"})],
+    judges.Fresh: [
+        lambda: read(LINEARIZABLE, 6),
+        lambda: read(EVENTUAL),
+        lambda: read(EVENTUAL, 2, applied=3, age=7.0),
+        lambda: read(SESSION, 4, own=5),
+        lambda: read(YOUNG, 4),
+        lambda: read(YOUNG, 4, age=5.5),
+        lambda: read(fresh.Demand(max_staleness=0.0), 6, age=1.05),  # it took as long to ask the leader
+        lambda: read(fresh.Demand(min_last_seq=4), 4),
+        lambda: read(fresh.Demand(min_last_seq=4), **REFUSED),
+        lambda: read(SESSION, own=4, **REFUSED),
+        lambda: read(LINEARIZABLE, refused=fresh.NO_LEADER),
+        lambda: read(EVENTUAL, 5, 4, lasts=BOTH),
+        lambda: read(EVENTUAL, 3, 4, 5, start=3, most=9),
+        lambda: read(LINEARIZABLE, 3, 4, start=3, most=2),
+        lambda: read(SESSION, 1, own=6, start=1, applied=5),  # what is stored there never changes
+        lambda: read(EVENTUAL, 4, start=3, subject="f.0"),
+        lambda: read(LINEARIZABLE, start=7),
+    ],
     judges.Batches: [
         lambda: batches().stored("n1", {1: "a", 2: "b"}),
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
@@ -209,6 +268,12 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
+    judges.InTurn: [
+        lambda: in_turn().take(4, "a"),
+        lambda: in_turn().take(2, "b"),
+        lambda: in_turn(2).take(3, "b"),
+        lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
+    ],
     judges.Firings: [lambda: firings().fired("n1", FIRED)],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     judges.Repeats: [lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
@@ -260,6 +325,40 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "two values of one revision": lambda: registers().learn("k", 4, "x"),
         "one value twice": lambda: registers().learn("k", 9, "b"),
         "lost": lambda: registers().stored("n1", "k", {1: "a"}),
+    },
+    judges.Fresh: {
+        "linearizable and stale": lambda: read(LINEARIZABLE, 4),
+        "linearizable and nothing": lambda: read(LINEARIZABLE),
+        "linearizable, and behind what was read before": lambda: (
+            history := looked(wish=LINEARIZABLE, lasts=("f.0",), found=((6, "t6"),), began=11.0, ended=11.5),
+            history.send("t8", 9.0),  # nobody was told of it
+            history.looks.append(fresh.Look("d", 10.0, 10.5, EVENTUAL, 0, ("f.0",), found=((8, "t8"),))),
+            history.complete(FRESH | {8: fresh.FinalMessage("f.0", "t8")}),
+        ),
+        "an own write is missing": lambda: read(SESSION, 4, own=6),
+        "an own write is missing in a batch": lambda: read(SESSION, 3, 4, own=5, start=3, most=9),
+        "less than the token": lambda: read(fresh.Demand(min_last_seq=4), 2),
+        "older than was asked for": lambda: read(YOUNG, 2),
+        "older than it tells": lambda: read(EVENTUAL, 2, age=5.5),
+        "less than it tells": lambda: read(EVENTUAL, 2, applied=4),
+        "it tells less than the token": lambda: read(fresh.Demand(min_last_seq=6), 6, applied=5),
+        "it tells an age beyond the wish": lambda: read(YOUNG, 4, age=5.6),
+        "never written": lambda: read(EVENTUAL, 9),
+        "another text": lambda: read(EVENTUAL, found=((6, "t5"),)),
+        "before it was sent": lambda: read(
+            EVENTUAL, 7, ended=10.2, contents=FRESH | {7: fresh.FinalMessage("f.0", "t7")}, lasts=("f.0",)
+        ),
+        "of another subject": lambda: read(EVENTUAL, 5),
+        "two moments": lambda: read(EVENTUAL, 2, 5, lasts=BOTH),
+        "the same twice": lambda: read(EVENTUAL, 4, 6),
+        "a hole": lambda: read(EVENTUAL, 3, 5, start=3, most=9),
+        "not the next one": lambda: read(EVENTUAL, 6, start=3, subject="f.0"),
+        "a batch that ends too early": lambda: read(LINEARIZABLE, 3, 4, start=3, most=9),
+        "refused with a token that it has": lambda: read(fresh.Demand(min_last_seq=3), **REFUSED),
+        "refused without a token": lambda: read(EVENTUAL, **REFUSED),
+        "refused for no leader, which it does not need": lambda: read(EVENTUAL, refused=fresh.NO_LEADER),
+        "refused as not caught up, which it does not ask for": lambda: read(EVENTUAL, refused=fresh.LATE),
+        "lost": lambda: read(EVENTUAL, contents={seq: FRESH[seq] for seq in range(1, 6)}),
     },
     judges.Batches: {
         "half": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "c"}),
@@ -336,6 +435,17 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
         "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
         "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
+    },
+    judges.InTurn: {
+        "out at a time": lambda: in_turn().take(3, "b"),
+        "out at a time, of unknown age": lambda: in_turn().take(9, "b"),
+        "more than the limit": lambda: (history := in_turn(2), history.take(3, "b"), history.take(5, "b")),
+        "before an earlier one": lambda: (
+            history := judges.InTurn(1),
+            history.stored(1, "a"),
+            history.take(2, "a"),
+        ),
+        "of another key": lambda: in_turn().take(1, "b"),
     },
     judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),

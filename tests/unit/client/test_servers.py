@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from jetcluster.client.reply import ConnectionLostError
@@ -28,3 +30,14 @@ def test_a_server_that_is_paused_is_waited_for_once_not_every_time() -> None:
         for _ in range(3):
             ask(server, lambda link: link.api("X"))
         assert len(good.connects) == 3 and paused.accepted == 1
+
+
+def test_a_server_that_never_was_there_is_given_up_soon_and_one_that_was_is_waited_for() -> None:
+    answers = [b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}'] * 3 + [b'{"ok":true}']
+    with Peer(lambda _s, r, _h, _p: msg(r, answers.pop(0))) as peer:
+        server = ServerOptions((peer.url,))
+        assert ask(server, lambda link: link.api("X"), reach=0.1) == {"ok": True}, "three pauses of 0.35 s together"
+    begun = time.monotonic()
+    with pytest.raises(ConnectionLostError, match="no server could be reached"):
+        ask(server, lambda link: link.api("X"), reach=0.3)
+    assert time.monotonic() - begun < 10.0

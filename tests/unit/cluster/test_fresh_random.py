@@ -172,9 +172,7 @@ async def test_every_read_finds_what_it_asked_for(seed: int) -> None:
 PLANTS: dict[str, tuple[type, str, object]] = {
     "nobody is asked for a proof": (Demands, "_prove", lambda self, request, go_on: go_on()),
     "every proof is young": (Demands, "age", lambda self: 0.0),
-    "sequences are not waited for": (
-        Demands, "_at_sequence", lambda self, wanted, answering, request, origin: answering(*request, origin, b"")
-    ),
+    "sequences are not waited for": (Demands, "_await_sequence", lambda self, seq, go_on, request: go_on()),
 }  # fmt: skip
 
 

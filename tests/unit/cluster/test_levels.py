@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from jetcluster.cluster import meta_members
+from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LEVEL, MANY_MEMBERS_LEVEL
+from jetcluster.stream.log.levels import LEVEL, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
+from tests.unit.cluster.consumers import Puller, consumer, filled, owner
 
 
 @virtual_time
@@ -48,6 +50,31 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         asked.clear()
         await leader.propose(commands.encode_purge(1), 5)
         assert asked == []
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_order_per_key_waits_until_the_last_replica_is_upgraded() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        one = {"max_ack_pending_per_subject": 1}
+        await consumer(cluster["A"], "before", **one)
+        old = cluster.followers("S")[0]
+        old.raft.levels.own = ORDER_PER_KEY_LEVEL - 1
+        others = [node for node in cluster if node is not old]
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == old.raft.levels.own for n in others))
+        with pytest.raises(ApiError, match="a newer version on each server"):
+            await consumer(cluster["A"], "c", **one)
+        pullers = {node.name: Puller(node, "S", "before") for node in others}
+        for puller in pullers.values():
+            assert puller.pull()
+        assert owner(cluster, "before") in others, "the seed has it at a newer one"
+        await asyncio.sleep(3)
+        assert not any(puller.got for puller in pullers.values()), "the older one could not apply it"
+        old.raft.levels.own = ORDER_PER_KEY_LEVEL
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == ORDER_PER_KEY_LEVEL for n in others))
+        await consumer(cluster["A"], "c", **one)
+        await cluster.until(lambda: sum(len(puller.got) for puller in pullers.values()) == 1, 5, "it goes on")
         await cluster.equal("S")
 
 

@@ -106,6 +106,33 @@ async def test_a_cancelled_move_goes_back() -> None:
 
 
 @virtual_time
+async def test_a_move_that_is_cancelled_does_not_go_back_to_a_server_that_was_removed() -> None:
+    async with Cluster("ABCDEF") as cluster:
+        await tag(cluster)
+        await cluster.create("S", placement={"tags": ["old"]})
+        await cluster["A"].publish(b"s", b"0")
+        cluster.isolate("F")
+        await cluster.update("S", placement={"tags": ["new"]}, ask="A")
+        await cluster.until(lambda: len(holders(cluster, "S")) > 3)
+        gone = cluster["C"].me
+        cluster.crash("C")
+        cluster.heal()
+        cluster.isolate("F")  # it does not end now either
+        await cluster.led("S")
+        await asyncio.sleep(1)
+        await cluster["A"].js.meta_request("server_remove", {"request": "r", "peer": "C"})
+        await cancel(cluster, "S")
+        rest = {cluster["A"].me, cluster["B"].me}
+        await cluster.until(lambda: set(assigned(cluster, "S").peers) == rest, 30, "it belongs to who is left")
+        assert gone not in cluster["A"].js.meta.machine.nodes
+        cluster.heal()
+        await cluster.until(lambda: holders(cluster, "S") == "AB", what="nobody else has it")
+        leader = await cluster.led("S")
+        await cluster.until(lambda: set(leader.replica("S").group.peers) == rest, 30, "its voters")
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 2
+
+
+@virtual_time
 async def test_a_placement_that_the_places_have_moves_nothing() -> None:
     async with Cluster("ABCDEF") as cluster:
         await tag(cluster)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jetcluster.consumer.state import archived, ops
-from jetcluster.consumer.state.turn import NAK, REDELIVER
+from jetcluster.consumer.state.turn import DELIVER_SOME, NAK, REDELIVER, RELEASE
 from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, Node, consumer
 
@@ -44,6 +44,30 @@ def test_a_consumer_comes_back_as_it_was() -> None:
     assert after.state().pending == before.state().pending
     after.ack(3, 5)
     assert after.floors() == (6, 5, 6, 5)
+
+
+def test_what_waits_for_others_of_its_key_is_in_the_archive_and_nats_server_begins_at_the_floor() -> None:
+    before, after = Node(), Node()
+    before.publish(*[b"s.%d" % i for i in range(10)])
+    before.create(max_ack_pending_per_subject=1)
+    before.op(DELIVER_SOME, ([1, 3, 6], [2, 4, 5]))
+    before.op(RELEASE, [4])
+    before.op(REDELIVER, [3])
+    before.ack(1)
+    found = archived.encode(before.state())
+    assert found["delivered"] == found["ack_floor"] == {"consumer_seq": 1, "stream_seq": 1} and "pending" not in found
+    restored(after, found, max_ack_pending_per_subject=1)
+    assert after.floors() == before.floors() == (5, 6, 1, 1)
+    assert after.state().pending == before.state().pending
+    assert after.state().unacked.held == 2 and after.state().by_key
+    after.restart()
+    assert after.state().pending == before.state().pending and after.state().unacked.held == 2
+    assert list(after.state().pending) == [2, 3, 4, 5, 6]
+    for node in (before, after):
+        node.ack(3, 6)
+        assert node.op(RELEASE, [2, 5]).cseq == 6
+        node.ack(2, 5)
+    assert after.floors() == before.floors() == (7, 6, 3, 3)
 
 
 def test_what_is_not_in_the_stream_any_more_is_not_pending() -> None:

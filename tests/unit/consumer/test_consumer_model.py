@@ -13,7 +13,7 @@ import pytest
 from jetcluster.consumer.info import num_pending
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.ops import OPS
-from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.pending import HELD, NEVER
 from jetcluster.consumer.state.turn import Op, SentMessages, SettledMessages, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import matches
@@ -44,6 +44,9 @@ class Consumer:
         self.pending: dict[int, tuple[int, int, int]] = {}
         self.waiting: set[bytes] = set()
         self.exhausted: set[int] = set()
+        self.parked: set[int] = set()
+        """Passed messages that wait for others of their keys."""
+        self.by_key = False
         self.upto = 0
         self.purged = 0
 
@@ -55,7 +58,7 @@ class Consumer:
         filter = self.config.get("filter_subject")
         if filter and not matches(subject, filter.encode()):
             return False
-        return seq > self.sseq or seq in self.pending or seq in self.exhausted
+        return seq > self.sseq or seq in self.pending or seq in self.exhausted or seq in self.parked
 
     def matching(self, messages: dict[int, bytes]) -> list[int]:
         filter = (self.config.get("filter_subject") or ">").encode()
@@ -63,7 +66,7 @@ class Consumer:
 
     def held(self, messages: dict[int, bytes]) -> list[int]:
         """Sequences that have to be looked at when the consumer does not want them any more."""
-        low = min([self.sseq + 1, *self.pending, *self.exhausted])
+        low = min([self.sseq + 1, *self.pending, *self.exhausted, *self.parked])
         return [seq for seq in self.matching(messages) if seq >= low]
 
     def wait(self, deliveries: int) -> int:
@@ -72,15 +75,21 @@ class Consumer:
 
     def move_floor(self) -> None:
         """Right below the lowest pending entry; at the cursor when there is none."""
-        if not self.pending:
+        if not self.pending and not self.parked:
             self.floor = (self.cseq, max(self.sseq, self.floor[1]))
+            return
+        if self.by_key:
+            first = min((cseq for cseq, _, _ in self.pending.values()), default=self.cseq + 1)
+            lowest = min([*self.pending, *self.parked])
+            self.floor = (max(first - 1, self.floor[0]), max(lowest - 1, self.floor[1]))
             return
         lowest = min(self.pending)
         if self.pending[lowest][0] - 1 > self.floor[0]:
             self.floor = (self.pending[lowest][0] - 1, max(lowest - 1, self.floor[1]))
 
     def drop(self, seqs: list[int]) -> list[int]:
-        dropped = [seq for seq in dict.fromkeys(seqs) if self.pending.pop(seq, None) is not None]
+        dropped = [seq for seq in dict.fromkeys(seqs) if self.pending.pop(seq, None) is not None or seq in self.parked]
+        self.parked -= set(dropped)
         if dropped:
             self.move_floor()
         return dropped
@@ -97,6 +106,15 @@ class Consumer:
                 self.pending[seq] = (self.cseq, ts + self.wait(1), 1)
                 self.sseq = seq
             return value
+        if kind == turn.DELIVER_SOME:
+            return self.deliver_some(*value, ts, last)
+        if kind == turn.RELEASE:
+            free = [seq for seq in dict.fromkeys(value) if seq in self.parked]
+            for seq in free:
+                self.cseq += 1
+                self.pending[seq] = (self.cseq, ts + self.wait(1), 1)
+                self.parked.discard(seq)
+            return free
         if kind == turn.REDELIVER:
             again = [seq for seq in value if seq in self.pending]
             for seq in again:
@@ -146,7 +164,7 @@ class Consumer:
         if not self.acks:
             return None
         if self.config.get("ack_policy") != "all":
-            return self.drop(seqs)
+            return self.drop([seq for seq in seqs if seq in self.pending])
         highest = max((seq for seq in seqs if seq <= self.sseq), default=0)
         if highest <= self.floor[1]:
             return []
@@ -156,6 +174,20 @@ class Consumer:
         if taken:
             self.floor = (min((cseq for cseq, _, _ in self.pending.values()), default=self.cseq + 1) - 1, highest)
         return taken
+
+    def deliver_some(self, seqs: list[int], parked: list[int], ts: int, last: int) -> list[int] | None:
+        both = seqs + parked
+        if self.config.get("ack_policy", "explicit") != "explicit" or not both or len(set(both)) < len(both):
+            return None
+        if seqs != sorted(seqs) or parked != sorted(parked) or min(both) <= self.sseq or max(both) > last:
+            return None
+        self.by_key = True
+        for seq in seqs:
+            self.cseq += 1
+            self.pending[seq] = (self.cseq, ts + self.wait(1), 1)
+        self.parked |= set(parked)
+        self.sseq = max(both)
+        return seqs
 
     def advance(self, seq: int, count: int, last: int) -> int | None:
         if self.acks:
@@ -206,7 +238,7 @@ class Model:
     def trim(self) -> None:
         """Trims the consumers, after every command."""
         for consumer in self.consumers.values():
-            consumer.drop([seq for seq in consumer.pending if seq < self.first])
+            consumer.drop([seq for seq in (*consumer.pending, *consumer.parked) if seq < self.first])
 
     def delete_msg(self, seq: int) -> bool:
         if seq not in self.messages:
@@ -271,8 +303,8 @@ class Model:
         consumer = self.consumers[name]
         cursor = consumer.sseq
         outcome = consumer.op(kind, value, ts, self.last)
-        if kind == turn.DELIVER and outcome:
-            consumer.drop([seq for seq in consumer.pending if seq < self.first])
+        if kind in (turn.DELIVER, turn.DELIVER_SOME) and outcome is not None:
+            consumer.drop([seq for seq in (*consumer.pending, *consumer.parked) if seq < self.first])
         if kind in (turn.ACK, turn.TERM) and outcome:
             if self.retention == "workqueue":
                 for seq in outcome:
@@ -280,7 +312,7 @@ class Model:
             self.sift(outcome)
         elif kind == turn.EXHAUSTED and self.retention == "interest":
             consumer.exhausted |= set(outcome)
-        elif consumer.sseq > cursor and (kind != turn.DELIVER or cursor < consumer.upto):
+        elif consumer.sseq > cursor and (kind not in turn.FIRST or cursor < consumer.upto):
             self.sift([seq for seq in consumer.matching(self.messages) if cursor < seq <= consumer.sseq])
         return outcome
 
@@ -298,6 +330,7 @@ class Model:
         start = seq or consumer.shown()[3] + 1
         held = consumer.held(self.messages)
         consumer.pending.clear()
+        consumer.parked.clear()
         consumer.exhausted.clear()
         consumer.purged = 0
         consumer.cseq, consumer.sseq, consumer.floor = 0, start - 1, (0, start - 1)
@@ -352,6 +385,11 @@ class Steps:
         seqs = [self.seq() for _ in range(rng.randint(0, 8))]
         if kind == turn.DELIVER:
             return kind, rng.choice([seqs, sorted(set(seqs))])
+        if kind == turn.DELIVER_SOME:
+            chosen = [seq for seq in sorted(set(seqs)) if rng.random() < 0.9]
+            cut = rng.randint(0, len(chosen))
+            delivered = set(rng.sample(chosen, cut))
+            return kind, (sorted(delivered), [seq for seq in chosen if seq not in delivered or rng.random() < 0.05])
         if kind == turn.NAK:
             return kind, [(seq, rng.choice([0, 5, 2**64 - 1])) for seq in seqs]
         if kind == turn.ADVANCE:
@@ -428,7 +466,12 @@ class History:
             ahead = [
                 s for s, subject in self.model.messages.items() if s > consumer.sseq and consumer.wants(s, subject)
             ]
-            if ahead and consumer.acks:
+            parked = sorted(consumer.parked)
+            if parked and count % 2:
+                self.turn([(name, (turn.RELEASE, parked[:count]))])
+            elif ahead and consumer.config.get("ack_policy", "explicit") == "explicit" and count > 2:
+                self.turn([(name, (turn.DELIVER_SOME, (ahead[:count:2], ahead[1:count:2])))])
+            elif ahead and consumer.acks:
                 self.turn([(name, (turn.DELIVER, ahead[:count]))])
             elif ahead:
                 self.turn([(name, (turn.ADVANCE, (ahead[:count][-1], len(ahead[:count]))))])
@@ -473,13 +516,18 @@ class History:
             state = n.state(name)
             assert n.floors(name) == (consumer.cseq, consumer.sseq, *consumer.floor)
             assert tuple(state.view()) == consumer.shown()
-            assert {seq: tuple(entry) for seq, entry in state.pending.items()} == consumer.pending
+            held = dict.fromkeys(consumer.parked, tuple(HELD))
+            assert {seq: tuple(entry) for seq, entry in state.pending.items()} == consumer.pending | held
+            assert state.unacked.held == len(held)
+            assert (state.unacked.first_unacked() or NEVER) == min(
+                (c for c, _, _ in consumer.pending.values()), default=NEVER
+            )
             assert list(state.pending) == sorted(state.pending)
             assert state.unacked.redelivered == sum(count > 1 for _, _, count in consumer.pending.values())
             assert set(state.waiting) == consumer.waiting
             if consumer.config.get("deliver_policy") != "last_per_subject":
                 ahead = [s for s, sub in model.messages.items() if s > consumer.sseq and consumer.wants(s, sub)]
-                assert num_pending(state, n.store) == len(ahead)
+                assert num_pending(state, n.store) == len(ahead) + len(consumer.parked)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -90,6 +90,22 @@ def test_a_filtered_purge_moves_nothing(n: Node) -> None:
     assert n.floors() == (0, 0, 0, 0) and info(n)["num_pending"] == 2
 
 
+def test_what_waits_for_its_key_is_pending_and_counted_apart(n: Node) -> None:
+    n.create(max_ack_pending_per_subject=1)
+    n.publish(b"a", b"a", b"b", b"a")
+    assert info(n)["order_per_key"] == {"messages_waiting": 0, "keys_waiting": 0}
+    n.op(turn.DELIVER_SOME, ([1, 3], [2]))
+    n.ack(1)
+    found = consumer_info("S", n.state(), n.store, n.now, n.machine.rules, keys_waiting=1)
+    assert found["order_per_key"] == {"messages_waiting": 1, "keys_waiting": 1}
+    assert found["num_ack_pending"] == 1 and found["num_pending"] == 2
+    assert (found["ack_floor"]["consumer_seq"], found["ack_floor"]["stream_seq"]) == (1, 1)
+    n.create()
+    assert "order_per_key" in info(n)
+    n.op(turn.RELEASE, [2])
+    assert "order_per_key" not in info(n)
+
+
 def test_pause(n: Node) -> None:
     n.create(pause_until="2099-01-01T00:00:00Z", pause_until_ns=n.now + 5)
     found = info(n)

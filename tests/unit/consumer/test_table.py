@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -52,8 +53,8 @@ class Notes:
     def reset(self, state: ConsumerState) -> None:
         self.told.append(("reset", state.name, state.epoch, state.delivered_sseq))
 
-    def freed(self, state: ConsumerState) -> None:
-        self.told.append(("freed", state.name, list(state.pending)))
+    def freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
+        self.told.append(("freed", state.name, list(state.pending), list(seqs)))
 
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         self.told.append(("turn", turn.serial, result.accepted, len(result.outcomes)))
@@ -224,12 +225,12 @@ def test_what_pends_on_messages_that_are_removed_is_given_up(n: Node) -> None:
     n.apply(commands.encode_delete_msg(n.now, 2))
     n.apply(commands.encode_delete_msg(n.now, 1))
     n.apply(commands.encode_delete_msg(n.now, 7))
-    assert notes.told == [("freed", "A", [1, 3, 4, 5, 6]), ("freed", "A", [3, 4, 5, 6])]
+    assert notes.told == [("freed", "A", [1, 3, 4, 5, 6], [2]), ("freed", "A", [3, 4, 5, 6], [1])]
     assert n.floors("A") == (6, 6, 2, 2)
     n.apply(commands.encode_purge(n.now, filter=b"b"))
-    assert notes.told[2:] == [("freed", "A", [3, 5, 6])]
+    assert notes.told[2:] == [("freed", "A", [3, 5, 6], [4])]
     n.configure({"max_msgs": 1})
-    assert notes.told[3:] == [("freed", "A", [6]), ("freed", "B", [])]
+    assert notes.told[3:] == [("freed", "A", [6], [3, 5]), ("freed", "B", [], [5])]
     n.restart()
     assert n.floors("A") == (6, 6, 5, 5) and n.floors("B") == (1, 5, 1, 5)
 

@@ -24,6 +24,9 @@ OPS = [
     Op(1, 1, turn.PIN, (b"group", b"pinned")),
     Op(1, 1, turn.PIN, (b"", b"")),
     Op(1, 1, turn.ACK, []),
+    Op(1, 1, turn.DELIVER_SOME, ([1, 4], [2, 3])),
+    Op(1, 1, turn.DELIVER_SOME, ([], [7])),
+    Op(1, 1, turn.RELEASE, [2, 3]),
 ]
 
 

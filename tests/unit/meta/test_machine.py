@@ -535,7 +535,7 @@ def looked_through(machine: MetaMachine) -> tuple[object, ...]:
     """The answers of the indexes, by a walk over all streams."""
     every, nodes = machine.all_assignments(), machine.nodes.keys()
     by_peer = {peer: [a for a in every if peer in a.peers] for peer in ("n1", "n2", "n3", "n4")}
-    misplaced = [a for a in every if len(a.peers) < a.replicas or nodes.isdisjoint(a.peers)]
+    misplaced = [a for a in every if len(a.peers) < a.replicas or not nodes >= set(a.peers)]
     return by_peer, misplaced, [a for a in every if a.config.get(RESTORING)]
 
 

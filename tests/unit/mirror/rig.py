@@ -140,7 +140,7 @@ class Rig:
         self.answer(part, {"error": {"code": 404, "err_code": err_code, "description": "stream not found"}})
 
     def inform(self, last_seq: int = 0, **more: Any) -> None:
-        self.upstream = {**self.upstream, **more, "state": {"last_seq": last_seq}}
+        self.upstream = {**self.upstream, **more, "state": {"last_seq": last_seq, "messages": last_seq}}
         self.answer("STREAM.INFO", self.upstream)
 
     def accept(self, delivered: int = 0, pending: int = 0, consumer_seq: int = 0) -> dict[str, Any]:

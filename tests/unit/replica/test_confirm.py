@@ -181,6 +181,43 @@ async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> N
 
 
 @virtual_time
+async def test_an_age_goes_by_the_newest_proof_that_is_reached() -> None:
+    """Also while newer ones come all the time, of a leader that is always ahead."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    asked: list[float] = []
+    index = reached = 0
+
+    async def ask() -> int | None:
+        asked.append(loop.time())
+        await asyncio.sleep(0.1)
+        return index
+
+    reads = ReadConfirmations(loop, loop, ask, lambda: reached)
+    for last in (10, 20, 20, 30, *range(31, 200)):
+        index = last
+        reads.look()
+        reads.look()  # one question at a time
+        await asyncio.sleep(0.2)
+        assert reads.proven_at is None
+    assert len(asked) == 173
+    reached = 9
+    assert reads.proven_at is None
+    reached = 10
+    assert reads.proven_at == asked[0]
+    reached = 29
+    assert reads.proven_at == asked[2], "the later one of two about the same"
+    reached = 199
+    assert reads.proven_at == asked[-1], "the newest counts whatever was dropped"
+    index = 5
+    reads.look()
+    await asyncio.sleep(0.2)
+    assert reads.proven_at == asked[-1]
+    reads.clear()
+    assert reads.proven_at is None
+
+
+@virtual_time
 async def test_all_that_wait_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster("ABCD") as cluster:
         _, _, _, client = await led(cluster, "S")
@@ -258,3 +295,66 @@ def test_bounded_and_cleared() -> None:
     assert log.count("gave up") == MAX_WAITING
     held.applied(9)
     assert "answer" not in log
+
+
+class SuspendedClock(ManualTime):
+    """Its machine was suspended for `away` seconds, which only `uptime` counts."""
+
+    away = 0.0
+
+    def uptime(self) -> float:
+        return self.monotonic() + self.away
+
+
+async def proofs(clock: ManualTime, wanted: list[int], reached: list[int], seconds: float = 0.0) -> ReadConfirmations:
+    """After questions to a leader, which answered each with one of `wanted` after `seconds`, a second before the next
+    one."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    answers = iter(wanted)
+
+    async def ask() -> int | None:
+        clock.advance(seconds)
+        return next(answers)
+
+    reads = ReadConfirmations(clock, loop, ask, lambda: reached[0], clock_drift=0.2)
+    nothing = lambda: None  # noqa: E731
+    for _ in wanted:
+        reads.hold(nothing, nothing, nothing)
+        await asyncio.sleep(0.01)
+        clock.advance(1.0)
+    return reads
+
+
+def age_of(reads: ReadConfirmations) -> float | None:
+    return None if reads.proven_at is None else reads.since(reads.proven_at)
+
+
+@virtual_time
+async def test_a_proof_counts_once_its_index_is_reached_though_later_ones_are_not() -> None:
+    """A stream that grows all the time is never where its newest proof is."""
+    reached = [0]
+    reads = await proofs(ManualTime(), [5, 8, 12], reached)
+    assert age_of(reads) is None
+    reached[0] = 5
+    assert age_of(reads) == pytest.approx(3.0 / 0.8)
+    reached[0] = 11
+    assert age_of(reads) == pytest.approx(2.0 / 0.8)
+    reads.clear()
+    assert age_of(reads) is None
+
+
+@virtual_time
+async def test_an_age_is_a_bound_for_slow_clocks_and_for_machines_that_were_suspended() -> None:
+    clock = SuspendedClock()
+    reads = await proofs(clock, [5], [5])
+    assert age_of(reads) == pytest.approx(1.0 / 0.8), "the clock may have shown 1 s for what was 1.25 s"
+    clock.away = 60.0
+    assert age_of(reads) == pytest.approx(61.0 / 0.8)
+
+
+@virtual_time
+async def test_an_age_counts_from_the_question() -> None:
+    """What was committed while the answer was on its way may be missing."""
+    reads = await proofs(ManualTime(), [5], [5], seconds=0.4)
+    assert age_of(reads) == pytest.approx(1.4 / 0.8)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from jetcluster.model import durations
 from jetcluster.replica.reads import confirm, demands
+from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
@@ -102,6 +105,34 @@ async def test_a_bound_of_the_age_asks_a_leader_only_when_the_last_proof_is_olde
 
 
 @virtual_time
+async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_for_a_sequence() -> None:
+    async with Cluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        await timed(cluster, follower, GET, b'{"last_by_subj":"s","consistency":"linearizable"}')
+        body = b'{"last_by_subj":"s","max_staleness":300000000,"min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, GET, body))
+        await asyncio.sleep(0.8)
+        await leader.publish(b"s", b"later")
+        head, payload, _ = await waiting
+        assert payload == b"later"
+        age = durations.parse(fields(head)["Nats-Staleness"].encode())
+        assert age is not None and age < 300_000_000, "no older than was asked for"
+
+
+@virtual_time
+async def test_msg_get_proves_that_its_leader_leads_after_it_has_waited_for_a_sequence() -> None:
+    async with ApiCluster() as cluster:
+        leader, follower, _ = await stream(cluster)
+        body = b'{"last_by_subj":"s","min_last_seq":4,"read_info":true}'
+        waiting = asyncio.create_task(timed(cluster, follower, b"$JS.API.STREAM.MSG.GET.S", body))
+        await asyncio.sleep(0.6)
+        await leader.publish(b"s", b"later")
+        answer = json.loads((await waiting)[1])
+        assert (answer["message"]["seq"], answer["freshness"]["applied_seq"]) == (4, 4)
+        assert 0 < answer["freshness"]["staleness"] < 300_000_000, "of the proof, which came after the wait"
+
+
+@virtual_time
 async def test_the_leaders_own_subject() -> None:
     async with Cluster("ABCD") as cluster:
         leader, _, _ = await stream(cluster)
@@ -150,6 +181,51 @@ async def test_a_mirror_keeps_wishes_for_its_upstream() -> None:
             head, payload, seconds = await timed(cluster, reader, up + b".up", body)
             assert head.startswith(b"NATS/1.0 " + status) and fields(head)["Nats-Applied-Sequence"] == "5", (body, head)
             assert seconds < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
+    """In the same cluster, and although nobody had asked for an age."""
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        home = cluster.leader("UP")
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        await asyncio.sleep(3.0)
+        cluster.crash(home.name)
+        await asyncio.sleep(1.0)
+        up = b"$JS.API.DIRECT.GET.UP.up"
+        for reader in readers:
+            wanted = b'{"max_staleness":60000000000,"read_info":true}'
+            head, payload, seconds = await timed(cluster, reader, up, wanted)
+            assert payload == b"4" and seconds < 0.01
+            assert fields(head)["Nats-Staleness"] != "unknown"
+            head, _, seconds = await timed(cluster, reader, up, b'{"max_staleness":900000000}')
+            assert head.startswith(b"NATS/1.0 503 No Leader") and seconds < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_mirror_does_not_wait_for_messages_that_its_upstream_removed_again() -> None:
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        readers = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in readers), what="all answer")
+        cluster.leader("M").replica("M").mirrors.links.end()
+        home = cluster.leader("UP")
+        for _ in range(2):
+            ack = await home.publish(b"up", b"removed")
+            await home.request(b"$JS.API.STREAM.MSG.DELETE.UP", b'{"seq":%d}' % ack["seq"])
+        assert ack["seq"] == 7
+        for reader in readers:
+            for body in (b'{"read_info":true}', b'{"consistency":"linearizable","read_info":true}'):
+                head, payload, seconds = await timed(cluster, reader, b"$JS.API.DIRECT.GET.UP.up", body)
+                assert payload == b"4" and seconds < 0.1, head
+                assert fields(head)["Nats-Answered-By"] == reader.name and answers(reader)
+        assert (await home.publish(b"up", b"kept"))["seq"] == 8
+        head, payload, _ = await timed(cluster, readers[0], b"$JS.API.DIRECT.GET.UP.up", b'{"read_info":true}')
+        assert payload == b"kept", "by another member: the mirror lacks it"
 
 
 @virtual_time
@@ -216,3 +292,22 @@ async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() ->
             _, head, payload = await client.request(GET, b'{"seq":%d,"consistency":"session"}' % ack["seq"], 5.0)
             assert payload == b"%d" % number, head
         assert late.replica("S").reads.answers.answered or other.replica("S").reads.answers.answered
+
+
+@virtual_time
+@pytest.mark.parametrize(("padding", "times"), [(0, 1), (2000, 3)])
+async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is so long that it is not kept."""
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        decoded, inner = 0, GetRequest.decode
+
+        def decode(payload: bytes) -> GetRequest:
+            nonlocal decoded
+            decoded += 1
+            return inner(payload)
+
+        monkeypatch.setattr(GetRequest, "decode", decode)
+        body = b'{"seq":3,"min_last_seq":2,"consistency":"session","read_info":true}'
+        assert (await follower.request(GET, body + b" " * padding))[2] == b"2"
+        assert decoded == times

@@ -70,6 +70,8 @@ class StreamPeer(Peer):
             return msg(reply, b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}')
         if name == "$JS.API.STREAM.INFO.S":
             return msg(reply, json.dumps(self.info(json.loads(payload or b"{}"))).encode())
+        if name == "$JS.API.STREAM.NAMES":
+            return msg(reply, b'{"total":2,"offset":0,"limit":1024,"streams":["OTHER","S"]}')
         if name == "$JS.API.STREAM.MSG.GET.S":
             self.leader_asked += 1
             try:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jetcluster.client.reply import NoRespondersError, ServerError
+from jetcluster.spark import fetch
 from jetcluster.spark.fetch import RangeFetch, ReplicaLagError, merged
 from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
@@ -90,6 +91,23 @@ def test_a_replica_that_lags_is_not_the_end(ours: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RangeFetch, "_is_covered", lambda *_: True)
         assert read() == list(range(1, 11)), "the test would not notice a missing proof"
+
+
+def test_a_filter_costs_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has no upper bound: what lies beyond the range would be sent to no purpose."""
+    monkeypatch.setattr(fetch, "FIRST_FILTERED", 16)
+    sent: list[int] = []
+
+    def count(_: int, frames: list[Frame]) -> list[Frame]:
+        sent.append(len(frames) - 1)
+        return frames
+
+    store = store_of(numbered(9000, tuple(f"s.{n}" for n in range(20))))
+    with StreamPeer(store, spoil=count) as peer:
+        one = fetch_of(options_for(peer, prefetch="false"), 1, 3001, "s.7")
+        assert seqs(one) == list(range(8, 3001, 20)) and one.retries == 0
+    assert sum(sent) < 150 * 1.3, "of 450 that match, 150 are in the range"
+    assert len(sent) <= 3
 
 
 def test_a_replica_that_lags_is_told_what_to_wait_for() -> None:

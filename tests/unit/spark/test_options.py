@@ -48,6 +48,15 @@ def test_values() -> None:
     assert (fresh.min_last, fresh.max_staleness) == ({"ORDERS": 7}, 500_000_000)
     assert fresh.consistent and fresh.cut_timeout == 60.0
     assert options(maxStaleness="0s").max_staleness == 0 and options().max_staleness is None
+    kafka = options(
+        startingOffsets='{"ORDERS": {"0": 23}}', startingOffsetsByTimestamp='{"ORDERS": {"0": 1000}}',
+        endingOffsetsByTimestamp='{"ORDERS": 2000}', minOffsetsPerTrigger="5", maxTriggerDelay="1m",
+    )  # fmt: skip
+    assert kafka.starting == {"ORDERS": 23}
+    assert (kafka.starting_times, kafka.ending_times) == ({"ORDERS": 10**9}, {"ORDERS": 2 * 10**9})
+    assert (kafka.min_rows, kafka.max_delay, options().max_delay) == (5, 60.0, 900.0)
+    several = source_options({"servers": "a", "subscribePattern": "ORDERS_.*", "startingOffsets": '{"ORDERS_1": 5}'})
+    assert (several.streams, several.pattern) == ((), "ORDERS_.*")
     both = source_options({"servers": "a", "subscribe": "A,B,A"})
     some = source_options({"servers": "a", "subscribe": "A,B", "minLastSeq": '{"B": 9}'})
     assert some.min_last == {"B": 9}
@@ -76,6 +85,8 @@ def test_values() -> None:
         ({"replicaWait": "soon"}, "a duration"),
         ({"maxBytesPerTrigger": "big"}, "bytes, like"),
         ({"startingOffsets": "first"}, "earliest, latest"),
+        ({"startingOffsets": "earliest-5"}, "earliest, latest"),
+        ({"startingOffsets": '{"ORDERS": -3}'}, "earliest, latest"),
         ({"startingOffsets": '{"ORDERS": "x"}'}, "earliest, latest"),
         ({"startingOffsets": '{"OTHER": 1}'}, "names OTHER, which is not read"),
         ({"startingTimestamp": "yesterday"}, "a time like"),
@@ -87,6 +98,16 @@ def test_values() -> None:
         ({"mode": "first"}, "mode is one of scan, last"),
         ({"mode": "last", "startingOffsets": "1"}, "means nothing there"),
         ({"columns": "headers", "includeHeaders": "false"}, "includeHeaders=false"),
+        ({"subscribePattern": "O.*"}, "give stream=NAME"),
+        ({"stream": "", "subscribePattern": "("}, "is no regular expression"),
+        ({"stream": "", "subscribePattern": "O.*", "startingOffsets": "5"}, "is of one stream"),
+        ({"stream": "", "subscribePattern": "O.*", "minLastSeq": "5"}, "is of one stream"),
+        ({"stream": "", "subscribePattern": "O.*", "readPreference": "mirror:M"}, "is of one stream"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than maxOffsetsPerTrigger"),
+        ({"startingOffsetsByTimestamp": "1000"}, "JSON with milliseconds"),
+        ({"startingOffsetsByTimestamp": '{"OTHER": 1}'}, "names OTHER, which is not read"),
+        ({"startingOffsets": '{"ORDERS": {"1": 23}}'}, "earliest, latest"),
+        ({"asOfSeq": "1", "endingOffsetsByTimestamp": '{"ORDERS": 1}'}, "are an end already"),
         ({"minLastSeq": "0"}, "a sequence, or JSON"),
         ({"minLastSeq": '{"ORDERS": "x"}'}, "a sequence, or JSON"),
         ({"minLastSeq": '{"OTHER": 1}'}, "minLastSeq names OTHER, which is not read"),
@@ -127,3 +148,13 @@ def test_a_micro_batch_with_a_limit_ends_anywhere() -> None:
     for limit in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
         with pytest.raises(OptionError, match="go without it"):
             check_streaming(options(consistent="true", **{limit: "5"}))
+
+
+def test_what_a_catalog_adds_is_left_out() -> None:
+    """What CREATE TABLE t USING jetstream OPTIONS (...) hands over; reading the table hands over nothing."""
+    added = {"provider": "jetstream", "owner": "root", "option.stream": "ORDERS", "option.servers": "a"}
+    assert source_options(BASE | added).streams == ("ORDERS",)
+    with pytest.raises(OptionError, match="unknown option 'owner'"):
+        source_options(BASE | {"owner": "root"})
+    with pytest.raises(OptionError, match=r"SELECT \* FROM t WITH"):
+        source_options({})

@@ -33,6 +33,10 @@ def test_where_reading_begins_and_ends() -> None:
     assert planner.starting_offset(LATEST, stream, fail=True) == Offset(101, "c1")
     assert planner.starting_offset({"S": 50}, stream, fail=True) == Offset(50, "c1")
     assert planner.starting_offset({"T": 50}, stream, fail=True) == Offset(11, "c1")
+    for text, seq in (("latest-1", 100), ("latest-0", 101), ("Latest-90", 11), ("latest-91", 11)):
+        place = options(startingOffsets=text, endingOffsets=f'{{"S": "{text}"}}')
+        assert planner.starting_offset(place.starting, stream, fail=True) == Offset(seq, "c1")
+        assert planner.ending_offset(place.ending, stream, fail=True) == seq
     assert (
         planner.ending_offset(LATEST, stream, fail=True) == 101 and planner.ending_offset(20, stream, fail=True) == 20
     )

@@ -3,6 +3,7 @@ last.py, link.py)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.client.stream_state import StreamError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark import resolve
+from jetcluster.spark import planner, resolve
 from jetcluster.spark.fetch import ReplicaLagError
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
@@ -41,6 +42,9 @@ def scan(options: SourceOptions) -> list[int]:
         ({"startingTimestamp": rfc3339(T0 + 10_000), "asOfSeq": 20}, range(11, 21)),
         ({"asOfTime": rfc3339(T0 + 10_000)}, range(5, 12)),
         ({"endingTimestamp": rfc3339(T0 + 10_000)}, range(5, 11)),
+        ({"startingOffsetsByTimestamp": json.dumps({"S": T0 // 10**6 - 1})}, range(5, 31)),
+        ({"endingOffsetsByTimestamp": json.dumps({"S": {"0": T0 // 10**6}})}, []),
+        ({"stream": "", "subscribePattern": "S|T", "endingOffsets": '{"S": 8}'}, range(5, 8)),
         ({"startingTimestamp": rfc3339(T0 + 10**12)}, []),
         ({"subjects": "b.>", "minPartitions": 3}, range(6, 31, 3)),
         ({"startingOffsets": 1, "failOnDataLoss": "false"}, range(5, 31)),
@@ -138,3 +142,22 @@ def test_without_a_leader_what_is_complete_is_enough() -> None:
         peer.silent_info = True
         options = options_for(peer)
         assert len(rows_of(options, [RangeTask(TARGET, 8, 31, 0)])) == 23
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    peer = StreamPeer(store_of(numbered(3)))
+    with peer, pytest.raises(StreamError, match="subscribePattern=THER matches none of 2 streams"):
+        resolve.batch_extents(options_for(peer, stream="", subscribePattern="THER"))
+
+
+def test_tasks_of_a_filter_are_as_many_as_its_messages_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as many as the sequences among which they are: a task costs more to start than they do to read."""
+    monkeypatch.setattr(planner, "SMALL_TASK_SEQUENCES", 500)
+    with StreamPeer(store_of(numbered(3000, tuple(f"s.{n}" for n in range(100))))) as peer:
+        options = options_for(peer, subjects="s.7,s.8,s.999", maxRecordsPerPartition=20, startingOffsets=1001)
+        tasks = resolve.tasks_of(resolve.batch_extents(options), options)
+        assert len(tasks) == 2, "40 of 2000"
+        rows = rows_of(options, tasks)
+        assert sorted(row["seq"] for row in rows) == [n for n in range(1001, 3001) if n % 100 in (8, 9)]
+        end = {"S": Offset(2001, CREATED)}
+        assert len(resolve.range_between(options, {"S": Offset(1001, CREATED)}, end)) == 1

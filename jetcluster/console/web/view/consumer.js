@@ -99,6 +99,8 @@ function stateRows(info, of) {
     ["Delivered", position(info.delivered)],
     ["Ack floor", position(info.ack_floor)],
     ["Stream", html`<a href=${to("streams", info.stream_name)}>${info.stream_name}</a>, ${exact(of.messages)} messages`],
+    ["Wait for others of their keys", info.order_per_key && exact(info.order_per_key.messages_waiting)],
+    ["Keys that wait", info.order_per_key && exact(info.order_per_key.keys_waiting)],
     ...(info.priority_groups ?? []).map((one) => [`Group ${one.group}`, one.pinned_client_id ? `pinned to ${one.pinned_client_id} since ${time(one.pinned_ts)}` : "nobody is pinned"]),
   ];
 }
@@ -113,6 +115,8 @@ function configRows(config) {
     ["Backoff", config.backoff?.map(nanoseconds).join(", ")],
     ["Deliveries at most", limit(config.max_deliver)],
     ["Unacknowledged at most", limit(config.max_ack_pending)],
+    ["Unacknowledged of a key at most", config.max_ack_pending_per_subject && exact(config.max_ack_pending_per_subject)],
+    ["Key", config.key],
     ["Waiting pulls at most", config.max_waiting ? exact(config.max_waiting) : undefined],
     ["Messages of a pull at most", config.max_batch ? exact(config.max_batch) : undefined],
     ["Wait of a pull at most", duration(config.max_expires)],

@@ -45,6 +45,7 @@ class MetaRescue(Workload):
         await self.store_logged(self.log, self.admin, "saved", str(len(self.log.sent)))
 
     async def check(self) -> None:
+        await self.insist("deleting what exams have made", self._delete_others)
         left = await self._left()
         self.equal("too early", await self._rescue(left), REFUSED)
         lost = [name for name in self.members if name not in left]
@@ -73,6 +74,12 @@ class MetaRescue(Workload):
         self.require(len(self.log.acked) > before, "nothing is stored after the rescue")
         await liveness.settle(self.deployment)
         await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
+
+    async def _delete_others(self) -> None:
+        """Who has lost a majority of a stream's replicas with its servers has lost it."""
+        for name in (await self.admin.api("STREAM.NAMES"))["streams"]:
+            if name != STREAM:
+                await self.admin.api(f"STREAM.DELETE.{name}")
 
     async def _left(self) -> list[str]:
         """Two servers that have a replica. A stream of more than three would lose its majority with the others."""

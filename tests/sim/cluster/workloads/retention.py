@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
@@ -17,32 +19,37 @@ OVERLAPPING = {"one": ("queue.a", "queue.b"), "two": ("queue.b", "queue.c")}
 
 class Retention(Workload):
     name = "retention"
+    subjects: ClassVar[tuple[str, ...]] = ("queue",)
     judges = (Log, Deliveries)
     promises = (
         "a message of a work queue, or of a stream with interest retention, stays until all have acknowledged it",
         "what all have acknowledged goes from every replica",
-        "a message is for the consumers whose filters match it, of several filters that overlap as well",
     )
 
     async def prepare(self) -> None:
         self.log = Log()
         retention = self.rng.choice(["workqueue", "interest"])
-        if self.rng.random() < 0.5:
-            self.filters = APART if retention == "workqueue" else OVERLAPPING
-        else:
-            self.filters = dict.fromkeys(("one",) if retention == "workqueue" else ("one", "two"), SHARES)
+        self.filters = self._filters(retention)
         self.consumers = list(self.filters)
-        self.subjects: dict[int, str] = {}
+        self.subject_of: dict[int, str] = {}
         """By sequence, of what was acknowledged or delivered."""
         self.judges = {name: Deliveries(max_ack_pending=100) for name in self.consumers}
         self.acking: dict[str, set[int]] = {name: set() for name in self.consumers}
         """Sequences whose ack may have come."""
         admin = await self.session("admin")
         replicas_ = self.rng.choice([1, 3, 3])
-        await self.create(admin, STREAM, subjects=["queue.*"], retention=retention, num_replicas=replicas_)
+        await self.create(admin, STREAM, subjects=list(self.subjects), retention=retention, num_replicas=replicas_)
         for name in self.consumers:
-            config = {} if self.filters[name] == SHARES else {"filter_subjects": self.filters[name]}
+            config = {} if self.filters[name] == self.subjects else {"filter_subjects": self.filters[name]}
             await self.create_consumer(admin, STREAM, name, ack_wait=2_000_000_000, max_ack_pending=100, **config)
+
+    def _filters(self, retention: str) -> dict[str, tuple[str, ...]]:
+        """Consumers, and the subjects that each is for."""
+        return dict.fromkeys(("one",) if retention == "workqueue" else ("one", "two"), self.subjects)
+
+    def _subject(self) -> str:
+        """The next message's."""
+        return self.subjects[0]
 
     async def work(self) -> None:
         await together(self._write(), *(self._consume(name) for name in self.consumers))
@@ -50,11 +57,11 @@ class Retention(Workload):
     async def _write(self) -> None:
         session = await self.session("write")
         async for count in self.turns(8.0):
-            subject = self.rng.choice(SHARES)
-            self.subjects[int((await self.store_logged(self.log, session, subject, str(count)))["seq"])] = subject
+            subject = self._subject()
+            self.subject_of[int((await self.store_logged(self.log, session, subject, str(count)))["seq"])] = subject
 
     def _is_for(self, name: str, seq: int) -> bool:
-        return self.subjects[seq] in self.filters[name]
+        return self.subject_of[seq] in self.filters[name]
 
     async def _consume(self, name: str) -> None:
         session = await self.session(f"pull-{name}")
@@ -69,7 +76,7 @@ class Retention(Workload):
         async def take(msg: Msg) -> None:
             told = Delivered.of(msg)
             self.count("delivered")
-            self.subjects[told.seq] = msg.subject
+            self.subject_of[told.seq] = msg.subject
             self.require(self._is_for(name, told.seq), f"{name} gets {told.seq}, on {msg.subject}")
             judge.take(told.seq, msg.payload.decode(), told.count, told.consumer_seq)
             if self.rng.random() > share:
@@ -112,9 +119,24 @@ class Retention(Workload):
         """Sequences that are in the sets of all whose filters match them."""
         return {
             seq
-            for seq in self.subjects
+            for seq in self.subject_of
             if all(seq in acked[name] for name in self.consumers if self._is_for(name, seq))
         }
 
     def _look_empty(self, where: str, contents: dict[int, Msg]) -> None:
         self.require(not contents, f"{where}: {sorted(contents)[:10]} are acknowledged by all and still there")
+
+
+class FilteredRetention(Retention):
+    name = "retention-filters"
+    subjects = SHARES
+    promises = (
+        "a message of a stream with interest is for the consumers whose filters match it, with filters that overlap",
+        "a message for nobody goes at once, and one of a work queue with several consumers is for one of them",
+    )
+
+    def _filters(self, retention: str) -> dict[str, tuple[str, ...]]:
+        return APART if retention == "workqueue" else OVERLAPPING
+
+    def _subject(self) -> str:
+        return self.rng.choice(self.subjects)

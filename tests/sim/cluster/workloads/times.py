@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
 
 from testkit.sim.session import ApiError, Msg
-from tests.sim.cluster.judges import Firings, Lifetimes, Repeats
+from tests.sim.cluster.judges import Firings, Lifetimes
 from tests.sim.cluster.workload import PASSING, SETTLE, Workload, together
 
 STREAM = "TIMES"
 NOT_FOUND = 10037
-CRON = 3
-"""Seconds between two firings of the schedule that repeats."""
 SLACK = 12.0
 """Seconds: servers go by clocks that agree within five, and each may lead before and after; and some drift."""
 
 
 class Times(Workload):
     name = "times"
-    judges = (Lifetimes, Firings, Repeats)
+    judges = (Lifetimes, Firings)
     promises = (
         "a message with Nats-TTL goes after its time and not before, whatever the clocks of a minority say",
         "a scheduled message is stored once, and not before its time",
-        "a schedule with a cron pattern fires when it is due, each time once, and goes on after every fault",
     )
 
     async def prepare(self) -> None:
@@ -32,13 +28,10 @@ class Times(Workload):
         self.firings = Firings()
         self.clocks = {name: self.deployment.machines[name].clock.wall_ahead for name in self.members}
         self.trusted = True
-        self.repeats = Repeats(CRON)
         admin = await self.session("admin")
         await self.create(
             admin, STREAM, subjects=["times.>"], allow_msg_ttl=True, allow_msg_schedules=True, num_replicas=3
         )
-        headers = {"Nats-Schedule": f"*/{CRON} * * * * *", "Nats-Schedule-Target": "times.cron"}
-        await self.store(admin, "times.pattern", "pattern", headers)
 
     def _told_right(self) -> bool:
         """A majority's clocks were never set."""
@@ -91,7 +84,6 @@ class Times(Workload):
                 self.lifetimes.look(seq, began, self.now, there)
 
     async def check(self) -> None:
-        await self._check_pattern()
         if not self._told_right():
             self.count("clocks were set")
             return
@@ -105,26 +97,6 @@ class Times(Workload):
         await self.until("everything has expired and fired", all_done, SETTLE + SLACK + 30.0)
         await self.everywhere(STREAM, 0, self._look_at)
 
-    async def _check_pattern(self) -> None:
-        """Whatever the clocks say: the stream's own time goes on, and never back."""
-        session = await self.session("pattern")
-        before = len(await self.insist("its firings", lambda: self.contents(session, STREAM, "times.cron")))
-
-        async def goes_on() -> bool:
-            return len(await self.contents(session, STREAM, "times.cron")) > before
-
-        await self.until("the pattern fires again", goes_on, SETTLE)
-        await session.close()
-        await self.everywhere(STREAM, 0, self._look_at_pattern, "times.cron")
-
-    def _look_at_pattern(self, where: str, contents: dict[int, Msg]) -> None:
-        messages = [contents[seq] for seq in sorted(contents)]
-        self.count("fired by its pattern", len(messages))
-        self.repeats.fired(
-            where,
-            ((_unix(msg.headers["Nats-Time-Stamp"]), _unix(msg.headers["Nats-Schedule-Next"])) for msg in messages),
-        )
-
     def _fired(self, where: str, contents: dict[int, Msg]) -> set[str]:
         messages = []
         for msg in contents.values():
@@ -137,12 +109,6 @@ class Times(Workload):
         self._fired(where, contents)
         staying = set(self.lifetimes.seqs) - self.mortal
         self.require(staying <= contents.keys(), f"{where}: {sorted(staying - contents.keys())[:5]} are gone")
-
-
-def _unix(time: str) -> float:
-    """Seconds of a time in RFC 3339, in UTC."""
-    whole, _, fraction = time.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
 
 
 def _micros(time: str) -> str:

@@ -47,10 +47,10 @@ class Zones(Workload):
         session = await self.session(f"move-{stream}")
         async for _ in self.turns(0.5):
             try:
-                await self._change(session, stream)
+                before = await self._change(session, stream)
                 if self.rng.random() < 0.5:
                     await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5]))
-                    await self._cancel(session, stream)
+                    await self._cancel(session, stream, before)
                 elif self.rng.random() < 0.3:
                     peer = self.rng.choice(self.members)
                     await session.api(f"STREAM.PEER.REMOVE.{stream}", {"peer": peer})
@@ -59,14 +59,16 @@ class Zones(Workload):
                 self.note(f"{stream} does not move: {error!r}")
                 self.count("uncertain")
 
-    async def _change(self, session: Session, stream: str) -> None:
+    async def _change(self, session: Session, stream: str) -> list[object]:
+        """The placements that a move which is cancelled then may go back to: who scales the stream meanwhile moves it
+        from the new one."""
         tags = self.rng.choice([[], [KINDS[0]], [KINDS[1]]])
         config = (await session.api(f"STREAM.INFO.{stream}"))["config"]
         await session.api(f"STREAM.UPDATE.{stream}", config | {"placement": {"tags": tags}})
         self.count("moved")
+        return [config.get("placement"), {"tags": tags}]
 
-    async def _cancel(self, session: Session, stream: str) -> None:
-        before = (await session.api(f"STREAM.INFO.{stream}"))["config"]
+    async def _cancel(self, session: Session, stream: str, before: list[object]) -> None:
         try:
             found = await session.api(f"STREAM.CANCEL_MOVE.{stream}")
         except ApiError as error:
@@ -75,7 +77,8 @@ class Zones(Workload):
                 return
             raise
         self.count("cancelled")
-        self.note(f"{stream}: {before.get('placement')} is {found['config'].get('placement')} again")
+        placement = found["config"].get("placement")
+        self.require(placement in before, f"{stream}: a cancelled move goes back to {placement}, and not to {before}")
 
     async def check(self) -> None:
         tags = {name: server.tags for name, server in self.deployment.servers.items()}

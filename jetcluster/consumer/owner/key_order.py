@@ -1,0 +1,228 @@
+"""`KeyOrder`: the selection of a consumer with order per key (docs/consumers.md, "Order per key").
+
+The cursor goes on past messages that must wait for others of their key: the log has them as held, and they come when
+their turn is. A new owner reads the keys of what is out and held first, some at a time, and selects nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from jetcluster.consumer.owner.key_queues import NO_KEY, KeyQueues
+from jetcluster.consumer.state.pending import HELD
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import DELIVER, DELIVER_SOME, Value
+from jetcluster.model.order_per_key import KeyWish
+from jetcluster.protocol import headers
+from jetcluster.store.api import Columns, DamagedError
+
+MAX_WAITING_MESSAGES: Final = 65_536
+"""Messages of a consumer that may wait for others of their keys. With so many its cursor stops: other keys wait too."""
+MAX_LOOKED_AT: Final = 1024
+"""Messages that one selection looks at for those whose keys are free."""
+KEYS_PER_STEP: Final = 4096
+"""Keys whose waiting messages are looked at in one step after a start."""
+MAX_SETTLED_AT_ONCE: Final = 4096
+"""Messages that may be settled without an op in one step; with more all keys are read again."""
+_NO_LIMIT: Final = 1 << 31
+_MASK: Final = (1 << 64) - 1
+
+
+class NewMessages(Protocol):
+    """The part of `selection.Selection` that is in the order of the stream."""
+
+    state: ConsumerState
+    in_flight: int
+    ops_in_flight: int
+    vanished: list[int]
+
+    @property
+    def at_end(self) -> bool: ...
+
+    def take(self, want: int) -> tuple[Columns, range]: ...
+
+    def give_back(self, columns: Columns, used: int) -> None: ...
+
+    def read(self, seqs: Sequence[int]) -> Columns: ...
+
+
+class KeyOrder:
+    """The next messages of one consumer by key."""
+
+    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "queues", "wish")
+
+    def __init__(self, selection: NewMessages, wish: KeyWish | None) -> None:
+        """`wish` None: the order was switched off, and what is held comes as if it had no key."""
+        self.wish = wish
+        self.queues = KeyQueues(_NO_LIMIT if wish is None else wish.limit)
+        self._selection = selection
+        self._key_of = key_reader(wish)
+        self._held: list[int] = []
+        """Passed messages that the log does not have as held yet."""
+        self._loading: list[int] | None = None
+        """Messages whose keys are still to be read, descending; None before that begins."""
+        self._unchecked: list[int] = []
+        """Keys with waiting messages that may be ready, once all are read."""
+
+    # -- the state of before ----------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> bool:
+        return self._loading is not None and not self._loading and not self._unchecked
+
+    @property
+    def is_spent(self) -> bool:
+        """True when the order was switched off and nothing waits any more."""
+        busy = self.queues.waiting or self._held or self._selection.ops_in_flight
+        return self.wish is None and self.loaded and not busy
+
+    def load(self, want: int) -> bool:
+        """Read the keys of at most `want` messages that are out or held; return False when it cannot begin yet, as
+        earlier deliveries are in flight. Raises DamagedError and changes nothing then."""
+        selection = self._selection
+        entries = selection.state.unacked.entries
+        if self._loading is None:
+            if selection.in_flight or selection.ops_in_flight:
+                return False
+            self._loading = sorted(entries, reverse=True)
+        if self._unchecked:
+            self.queues.check(self._unchecked[-KEYS_PER_STEP:])
+            del self._unchecked[-KEYS_PER_STEP:]
+            return True
+        seqs = [seq for seq in reversed(self._loading[-want:]) if seq in entries]
+        keys: dict[int, int] = {}
+        if self.wish is not None:
+            columns = selection.read(seqs)
+            keys = dict(zip(columns.seqs, map(self._key_of, columns.subjects, columns.headers), strict=True))
+        del self._loading[-want:]
+        for seq in seqs:  # one that is not stored any more has no key
+            self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD)
+        if not self._loading:
+            self._unchecked = self.queues.keys_waiting()
+        return True
+
+    # -- selection --------------------------------------------------------------------------------------------------
+
+    @property
+    def pressing(self) -> bool:
+        """True while messages could be sent at once, or it is not known."""
+        return not self.loaded or self.queues.ready
+
+    @property
+    def withholds(self) -> bool:
+        """True when all that is left waits for others of its keys."""
+        if not self.loaded or self.queues.ready:
+            return False
+        return self.full or (self.queues.waiting > 0 and self._selection.at_end)
+
+    @property
+    def full(self) -> bool:
+        """True when the cursor may not go on, as too many messages wait."""
+        return self.queues.waiting >= MAX_WAITING_MESSAGES
+
+    def release(self, want: int) -> Columns:
+        """Return at most `want` messages that waited and whose turn has come. Raises DamagedError and changes nothing
+        then."""
+        seqs = self.queues.take(want)
+        try:
+            columns = self._selection.read(seqs)
+        except DamagedError:
+            self.queues.give_back(seqs)
+            raise
+        if len(columns.seqs) < len(seqs):
+            stored = set(columns.seqs)
+            gone = [seq for seq in seqs if seq not in stored]
+            self._selection.vanished += gone
+            self.queues.settle(gone)
+        return columns
+
+    def take(self, want: int) -> Columns:
+        """Return at most `want` new messages whose keys are free, and pass those that must wait. Empty when there are
+        none among the next ones. Raises DamagedError and changes nothing then."""
+        selection, queues, key_of = self._selection, self.queues, self._key_of
+        parts: list[Columns] = []
+        found = looked = 0
+        count = want
+        while found < want and looked < MAX_LOOKED_AT and not self.full:
+            count = min(count, MAX_WAITING_MESSAGES - queues.waiting)
+            try:
+                columns, _ = selection.take(count)
+            except DamagedError:
+                if parts:
+                    break
+                raise
+            free: list[int] = []
+            for at, (seq, subject, block) in enumerate(
+                zip(columns.seqs, columns.subjects, columns.headers, strict=True)
+            ):
+                if found == want:
+                    selection.give_back(columns, at)
+                    break
+                looked += 1
+                if queues.offer(seq, key_of(subject, block)):
+                    free.append(at)
+                    found += 1
+                else:
+                    self._held.append(seq)
+            parts.append(columns.pick(free))
+            if selection.at_end:
+                break
+            count *= 2
+        return _joined(parts)
+
+    def give_back(self, seqs: Iterable[int], *, new: bool) -> None:
+        """Take back selected messages that nobody took: they are the next of their keys. `new`: the log has not passed
+        them yet."""
+        back = list(seqs)
+        self.queues.give_back(back)
+        if new:
+            self._held += back
+
+    @property
+    def passed(self) -> int:
+        """Number of messages that the next op will hold."""
+        return len(self._held)
+
+    def op(self, seqs: list[int]) -> tuple[int, Value]:
+        """Return the op, as (kind, value), of the new messages `seqs` and of all that were passed."""
+        if not self._held:
+            return DELIVER, seqs
+        held, self._held = sorted(self._held), []
+        return DELIVER_SOME, (seqs, held)
+
+    def settle(self, seqs: Iterable[int]) -> None:
+        """Note that messages are settled, or no longer stored."""
+        self.queues.settle(seqs)
+
+
+def key_reader(wish: KeyWish | None) -> Callable[[bytes, bytes], int]:
+    """Return a function from a message's subject and header block to its key: a hash, or NO_KEY."""
+    if wish is None:
+        return lambda subject, block: NO_KEY
+    if name := wish.header:
+
+        def by_header(subject: bytes, block: bytes) -> int:
+            value = headers.get(block, name) if block else None
+            return NO_KEY if value is None else _hashed(value)
+
+        return by_header
+    if number := wish.token:
+
+        def by_token(subject: bytes, block: bytes) -> int:
+            tokens = subject.split(b".", number)
+            return NO_KEY if len(tokens) < number else _hashed(tokens[number - 1])
+
+        return by_token
+    return lambda subject, block: _hashed(subject)
+
+
+def _hashed(key: bytes) -> int:
+    """Return a hash that differs between processes: nobody can choose keys that collide."""
+    return (hash(key) & _MASK) or 1
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    if len(parts) == 1:
+        return parts[0]
+    return Columns(*([value for part in parts for value in part[field]] for field in range(5)))  # type: ignore[arg-type]

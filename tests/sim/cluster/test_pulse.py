@@ -1,0 +1,59 @@
+"""The judge of acks notices when none comes, and does not ask for one without a majority."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.session import Msg
+from tests.sim.cluster.pulse import LONGEST, SLOWED, Pulse
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.fixture
+def pulse(deployment: Deployment) -> Pulse:
+    """One that publishes."""
+    pulse = Pulse(deployment, Random(1))
+    deployment.run_until_done(deployment.spawn(pulse.loop, pulse.prepare()), 30.0)
+    deployment.spawn(pulse.loop, pulse.work())
+    deployment.run(2.0)
+    return pulse
+
+
+def test_acks_come_through_each_server_all_the_time(deployment: Deployment, pulse: Pulse) -> None:
+    deployment.run(10.0)
+    assert pulse.counts["acknowledged"] > 50
+    assert pulse.longest < 1.0 and pulse.most == LONGEST
+
+
+def test_missing_acks_are_noticed(deployment: Deployment, pulse: Pulse) -> None:
+    last = deployment.scheduler.now
+    with pytest.raises(Violation, match=r"a majority is well and connected, and no publish was acknowledged for 3\.\d"):
+        for _ in range(80):
+            deployment.run(0.125)
+            pulse.last = last  # none of what came since counts as an ack
+            pulse.look()
+
+
+def test_errors_are_no_acks(pulse: Pulse) -> None:
+    before = pulse.last = -1.0
+    pulse.answered(Msg("_PULSE.n1", "", {}, "503", b""))
+    pulse.answered(Msg("_PULSE.n1", "", {}, "", b'{"error": {"code": 503}}'))
+    assert pulse.last == before
+    pulse.answered(Msg("_PULSE.n1", "", {}, "", b'{"stream": "PULSE", "seq": 3}'))
+    assert pulse.last > before
+
+
+def test_where_no_majority_is_well_no_ack_is_owed(deployment: Deployment, pulse: Pulse) -> None:
+    for name in ("n1", "n2"):
+        deployment.machines[name].pause()
+    deployment.run(3 * LONGEST)
+    assert pulse.longest < 1.0
+
+
+def test_slow_disks_have_longer(deployment: Deployment) -> None:
+    deployment.machines["n2"].disk.pace = 5.0
+    assert Pulse(deployment, Random(1)).most == SLOWED

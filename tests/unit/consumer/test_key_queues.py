@@ -1,0 +1,129 @@
+"""Who is out and who waits, against lists per key, and what it costs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+import pytest
+
+from jetcluster.consumer.owner.key_queues import NO_KEY, KeyQueues
+
+
+def test_one_of_a_key_is_out_and_the_next_comes_when_it_is_settled() -> None:
+    queues = KeyQueues(1)
+    assert [queues.offer(seq, key) for seq, key in ((1, 5), (2, 5), (3, 6), (4, 5))] == [True, False, True, False]
+    assert queues.waiting == 2 and queues.blocked == 1 and not queues.ready
+    queues.settle([3])
+    assert not queues.ready
+    queues.settle([1, 1])
+    assert queues.ready and queues.take(9) == [2] and queues.take(9) == []
+    assert queues.offer(5, 6) and not queues.offer(6, 5)
+    queues.settle([2])
+    assert queues.take(9) == [4] and queues.waiting == 1
+    queues.settle([4])
+    assert queues.take(9) == [6] and queues.waiting == queues.blocked == 0
+
+
+def test_nothing_of_a_key_passes_one_that_is_ready() -> None:
+    queues = KeyQueues(1)
+    queues.offer(1, 5)
+    queues.offer(2, 5)
+    queues.settle([1])
+    assert not queues.offer(3, 5)
+    assert queues.take(9) == [2]
+    queues.give_back([2])
+    assert not queues.offer(4, 5) and queues.waiting == 3 and queues.take(9) == [2]
+
+
+def test_what_is_removed_while_it_waits_or_is_ready_is_left_out() -> None:
+    queues = KeyQueues(1)
+    for seq in range(1, 6):
+        queues.offer(seq, 5)
+    queues.settle([2, 5, 2])
+    assert queues.waiting == 2
+    queues.settle([1])
+    queues.settle([3])
+    assert queues.take(9) == [4] and queues.waiting == 0
+    queues.settle([4])
+    assert queues.offer(6, 5) and queues.blocked == 0
+
+
+def test_messages_without_a_key_wait_for_nobody() -> None:
+    queues = KeyQueues(1)
+    assert all(queues.offer(seq, NO_KEY) for seq in range(1, 4))
+    queues.give_back([2])
+    assert queues.take(9) == [2]
+    queues.settle([1, 2, 3])
+    assert queues.waiting == 0 and not queues.ready
+
+
+def test_more_than_the_limit_may_be_out_by_the_state_of_before() -> None:
+    queues = KeyQueues(2)
+    for seq, held in ((1, False), (2, False), (3, False), (4, True), (5, True)):
+        queues.restore(seq, 5, held=held)
+    queues.restore(6, NO_KEY, held=True)
+    queues.check(queues.keys_waiting())
+    assert queues.take(9) == [6]
+    queues.settle([1])
+    assert not queues.ready
+    queues.settle([2])
+    assert queues.take(9) == [4]
+    queues = KeyQueues(2)
+    for seq, held in ((1, False), (4, True), (5, True)):
+        queues.restore(seq, 5, held=held)
+    queues.check(queues.keys_waiting())
+    assert queues.take(9) == [4] and queues.waiting == 1
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_as_lists_per_key_are(seed: int, limit: int) -> None:
+    rng = Random(seed)
+    queues = KeyQueues(limit)
+    out: dict[int, list[int]] = {key: [] for key in range(1, 9)}
+    waits: dict[int, list[int]] = {key: [] for key in out}
+    ready: set[int] = set()
+    of: dict[int, int] = {}
+    seq = 0
+    for number in range(8000):
+        if rng.random() < (0.55 if number % 4000 < 2500 else 0.35):
+            seq += rng.randint(1, 3)
+            key = of[seq] = rng.choice(list(out))
+            free = len(out[key]) < limit
+            (out if free else waits)[key].append(seq)
+            assert queues.offer(seq, key) == free
+        elif rng.random() < 0.3:
+            taken = sorted(ready)[:2]
+            assert queues.take(2) == taken
+            ready -= set(taken)
+        elif of:
+            gone = rng.choice(list(of)[-60:])
+            queues.settle([gone])
+            key = of.pop(gone)
+            ready.discard(gone)
+            (out if gone in out[key] else waits)[key].remove(gone)
+        for key in out:
+            while waits[key] and len(out[key]) < limit:
+                out[key].append(waits[key].pop(0))
+                ready.add(out[key][-1])
+        assert queues.waiting == sum(map(len, waits.values())) + len(ready) and queues.ready == bool(ready)
+        assert queues.blocked >= sum(map(bool, waits.values()))
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_hundred_thousand_keys_cost_less_than_a_hundred_bytes_each(each: int) -> None:
+    rng = Random(1)
+    keys = [rng.getrandbits(64) for _ in range(100_000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        queues = KeyQueues(1)
+        for seq in range(100_000 * each):
+            queues.offer(seq + 1, keys[seq % 100_000])
+        cost = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert queues.waiting == 100_000 * (each - 1)
+    print(f"{cost / 100_000:.0f} bytes per key")
+    assert cost < 100 * 100_000 + 40 * queues.waiting
