@@ -22,7 +22,7 @@ PASSING_BY = ("ts", "cluster", "created", "last_active", "num_waiting", "push_bo
 MOVING = ("mirror", "sources", "max_age", "allow_msg_ttl", "allow_msg_schedules")
 """Fields of a configuration by which a stream changes while nobody does anything."""
 LINKED = "flow_control"
-"""The ack policy of the consumer of a mirror or source, which each attempt of its link sets back and sends elsewhere."""
+"""The ack policy of the consumer of a mirror or source: each attempt of its link sets it back."""
 Told = dict[str, Any]
 """Answers of the API about each stream and consumer, by its name."""
 
