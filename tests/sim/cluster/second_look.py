@@ -21,6 +21,8 @@ PASSING_BY = ("ts", "cluster", "created", "last_active", "num_waiting", "push_bo
 """Fields of answers that time changes, or that tell who is asked."""
 MOVING = ("mirror", "sources", "max_age", "allow_msg_ttl", "allow_msg_schedules")
 """Fields of a configuration by which a stream changes while nobody does anything."""
+LINKED = "flow_control"
+"""The ack policy of the consumer of a mirror or source: each attempt of its link sets it back."""
 Told = dict[str, Any]
 """Answers of the API about each stream and consumer, by its name."""
 
@@ -89,7 +91,8 @@ async def _ask(session: Session, deployment: Deployment, *, powerless: bool) -> 
         lasting = [consumer for consumer in consumers if not consumer["config"].get("inactive_threshold")]
         told[f"stream {name}"]["consumer_count"] = len(lasting)  # of all, the state's number: some end meanwhile
         for consumer in lasting:
-            told[f"consumer {name} > {consumer['name']}"] = _plain(consumer)
+            if consumer["config"]["ack_policy"] != LINKED:
+                told[f"consumer {name} > {consumer['name']}"] = _plain(consumer)
     return told
 
 
