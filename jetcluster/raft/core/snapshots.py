@@ -160,8 +160,9 @@ class Rejoin:
     replica had acknowledged an entry, or voted, in a term above T. A quorum took part, which shares a member other than
     this replica with the confirming ones; that member knew the higher term before it confirmed, and would have refused
     L. So all that the replica ever acknowledged belongs to terms up to T, and by leader completeness L had what was
-    committed of it. (The idea is that of "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018.) A group of
-    one has no others to ask: it stays stopped for writes, visibly.
+    committed of it. (The idea is that of "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018.) A vote in T
+    that it has forgotten may have elected L: from then on its vote of T is L's, so that it elects no second leader. A
+    group of one has no others to ask: it stays stopped for writes, visibly.
 
     Meanwhile it votes for one candidate only: A, which was part of every possible quorum (`membership.decisive`), such
     as the other one of two voters. Otherwise such a group would never have a leader that could heal it. A is undamaged,
@@ -257,6 +258,9 @@ class Rejoin:
         if reached and log.durable_index >= index:
             if not log.joining:
                 state.report("journal damage repaired from the leader")
+            if log.voted_for is None and state.leader is not None:
+                # A vote of this term may be lost with the rest, and the leader's election may rest on it.
+                log.set_term(term, state.leader)
             log.heal()
             self._target = None
             if state.leader is not None:

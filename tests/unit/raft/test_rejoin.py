@@ -433,3 +433,18 @@ def test_a_leader_without_whom_others_may_have_decided_gets_no_vote_of_a_damaged
     net.restart("C").create(1, ("A", "B"))
     net.connect_all()
     net.until(lambda: net["C"].group().ready and not net["B"].group().log.damaged, seconds=9.0)
+
+
+def test_who_is_healed_in_a_term_votes_for_nobody_else_in_it(net: Loopback) -> None:
+    """It may have voted for the leader that heals it, whose election then rests on a vote that nobody remembers."""
+    damaged_c(net)
+    log = net["C"].group().log
+    log.set_term(log.term, None)  # the vote was lost with the rest
+    net.connect_all()
+    net.until(lambda: not log.damaged)
+    leader = net.led_by()
+    assert (log.term, log.voted_for) == (leader.term, leader.me)
+    net.run(0.2)
+    net.crash("C")
+    found = net.restart("C").create(1, ("A", "B", "C")).log
+    assert (found.term, found.voted_for) == (leader.term, leader.me)
