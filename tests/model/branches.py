@@ -48,6 +48,11 @@ class World(NamedTuple):
     def futures(self, now: float) -> Iterator[World]:
         """This one, and those in which some of what is open has happened meanwhile."""
         yield World(self.server.branch(), self.open)
+        if any(stream.batches for stream in self.server.streams.values()):
+            led = self.server.branch()  # by another server, which knows nothing of open batches
+            for stream in led.streams.values():
+                stream.batches.clear()
+            yield World(led, self.open)
         for count in range(1, len(self.open) + 1):
             for chosen in itertools.permutations(range(len(self.open)), count):
                 server = self.server.branch()
