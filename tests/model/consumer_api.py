@@ -165,8 +165,8 @@ class ConsumerApi(StreamApi):
             if known.config.get(key) != config.get(key):
                 raise Refused(10012, text=f"{text} can not be updated")
         _check_queue(config, stream, name)
-        if _filters(config) != _filters(known.config) and not self.rules.pending_exact:
-            raise Unknown  # what is pending then is wrong for good, and no_wait goes by it
+        if _filters(config) != _filters(known.config):
+            raise Unknown  # how far it has looked with the old filters is its server's own affair
         kept = {"pause_until": known.config["pause_until"]} if "pause_until" in known.config else {}
         config["metadata"]["_nats.req.level"] = known.config["metadata"]["_nats.req.level"]
         known.config = config | kept
