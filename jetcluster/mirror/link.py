@@ -17,7 +17,6 @@ from jetcluster import errors
 from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
-from jetcluster.mirror.origin import OriginQuestions
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model.limits import FARTHEST_SEQ
@@ -70,6 +69,8 @@ class UpstreamLink:
         """The upstream's sequence of the last message."""
         self.last_ts = 0
         """Time of the last message, Unix nanoseconds; 0 when nothing follows it."""
+        from jetcluster.mirror.origin import OriginQuestions  # late: few servers have links
+
         self.origin = OriginQuestions(around, upstream)
         self._around = around
         self._log = log

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.mirror.link import SILENCE_SECONDS, UpstreamLink
-from jetcluster.mirror.origin import Told
-from jetcluster.mirror.ports import LinkDependencies, LinkLog
+from jetcluster.mirror.ports import LinkDependencies, LinkLog, Told
 from jetcluster.mirror.upstream import Upstream
 
 LINKS_AT_ONCE: Final = 16

@@ -5,16 +5,14 @@ whoever asked knows how old a copy is that has it, by its own clock alone: a hea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from math import inf
 from typing import Final
 
 from jetcluster.clock import TimerHandle
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LastSequence, LinkDependencies, Told
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.records import NamedTuple
 from jetcluster.stream.rules import short_hash
 
 ANSWER_SECONDS: Final = 2.0
@@ -24,19 +22,6 @@ MAX_WAITING: Final = 8192
 PROVING: Final = b"NATS/1.0\r\nNats-Read-Consistency: linearizable\r\n\r\n"
 """Headers of a question. A nats-server takes no notice of them: what it says is the word of a server that leads, or has
 led until a moment ago."""
-
-
-class LastSequence(NamedTuple):
-    """The origin's, after the question for it began."""
-
-    seq: int
-    """Its last sequence that has a message, as far as it tells: those of removed ones never come."""
-    proven: bool
-    """Its leader proved that it leads."""
-
-
-Told = Callable[[LastSequence | None], None]
-"""Called with None when the origin does not say."""
 
 
 class OriginQuestions:

@@ -24,6 +24,19 @@ PACE_SECONDS: Final = 0.1
 """A window of `Pace`."""
 
 
+class LastSequence(NamedTuple):
+    """The origin's, after the question for it began."""
+
+    seq: int
+    """Its last sequence that has a message, as far as it tells: those of removed ones never come."""
+    proven: bool
+    """Its leader proved that it leads."""
+
+
+Told = Callable[[LastSequence | None], None]
+"""Called with None when the origin does not say."""
+
+
 class LinkLog:
     """Writes the log lines of a stream's links: a few single ones, then one with their number per period."""
 

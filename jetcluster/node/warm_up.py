@@ -13,6 +13,9 @@ from jetcluster.config.options import Options
 PAUSE_SECONDS = 0.1
 """Time after the first client's arrival in which the loop is its own; a request that needs the models loads them."""
 
+LATE = ("jetcluster.mirror.origin", "jetcluster.consumer.owner.key_order")
+"""What mirrors and consumers with order per key need."""
+
 
 async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] = ()) -> None:
     """Imports what requests need: what the first ones and logins need at once, the rest once a client has come
@@ -29,6 +32,7 @@ async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] 
 
         await models.load()
         await build_models()
+        await import_all(LATE)
     await import_all(more)
 
 

@@ -13,8 +13,7 @@ from jetcluster import native
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT_MESSAGES
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.origin import LastSequence
-from jetcluster.mirror.ports import LinkDependencies, Pace, Paces
+from jetcluster.mirror.ports import LastSequence, LinkDependencies, Pace, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.raft.api import RaftError

@@ -48,14 +48,14 @@ WAYS: Final = (
     Way(
         "pull-r1",
         "Pull of the next message",
-        161,
+        162,
         45,
         "A pull for one message, and the message. That it was delivered is in the log before it leaves.",
     ),
     Way(
         "direct-get",
         "Direct Get",
-        35,
+        36,
         16,
         "A client reads a message by its sequence.",
     ),

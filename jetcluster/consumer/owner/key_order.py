@@ -195,6 +195,13 @@ class KeyOrder:
         """Note that messages are settled, or no longer stored."""
         self.queues.settle(seqs)
 
+    def settle_removed(self, seqs: Sequence[int]) -> bool:
+        """Note that messages are no longer stored; False: they are so many that all keys must be read again."""
+        if len(seqs) > MAX_SETTLED_AT_ONCE:
+            return False
+        self.queues.settle(seqs)
+        return True
+
 
 def key_reader(wish: KeyWish | None) -> Callable[[bytes, bytes], int]:
     """Return a function from a message's subject and header block to its key: a hash, or NO_KEY."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.consumer.owner import ack_subject, acks, statuses
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
-from jetcluster.consumer.owner.key_order import MAX_SETTLED_AT_ONCE, KeyOrder
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
 from jetcluster.consumer.state.pending import NEVER
@@ -38,6 +37,9 @@ from jetcluster.consumer.state.turn import (
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
+
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner.key_order import KeyOrder
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
@@ -263,10 +265,7 @@ class ConsumerOwner(DeliveryContext):
     def freed(self, seqs: Sequence[int]) -> None:
         """Note that pending messages are no longer stored."""
         if self.selection.keys is not None:
-            if len(seqs) > MAX_SETTLED_AT_ONCE:
-                self.selection.renew_keys()
-            else:
-                self.selection.keys.settle(seqs)
+            self.selection.settle_keys(seqs)
 
     def _wake_due(self) -> None:
         due = self.selection.redelivery.next_due

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.ack_subject import Renderer, sized
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
-from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.owner.selection import head
@@ -25,6 +24,9 @@ from jetcluster.consumer.state.turn import DELIVER, PIN, REDELIVER, SentMessages
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
+
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner.key_order import KeyOrder
 
 Part = tuple[PullRequest, list[int], bytes]
 """(request, indices of its messages, pinned id or b"")"""

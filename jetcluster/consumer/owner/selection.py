@@ -13,15 +13,17 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
-from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.state.pending import NEVER, Pending
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import DELIVER, RELEASE
 from jetcluster.store.api import Columns
 from jetcluster.store.block_store import BlockStore
+
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner.key_order import KeyOrder
 
 _Entry = tuple[int, int, Sequence[int]]
 """(due, counter, ascending sequences)"""
@@ -196,8 +198,6 @@ class Selection:
         self.redelivery = Redelivery(state)
         self.vanished: list[int] = []
         """Due messages that are no longer stored: the owner logs them (GONE)."""
-        self.keys: KeyOrder | None = None
-        """Order per key, also while messages wait for an order that was switched off; None without it."""
         self.rewind()
 
     def reset(self) -> None:
@@ -225,7 +225,10 @@ class Selection:
         self.ops_in_flight = 0
         """Number of their ops, and of those that only pass messages."""
         by_key = state.rules.keys is not None or state.unacked.held > 0
-        self.keys = KeyOrder(self, state.rules.keys) if by_key else None
+        self.keys: KeyOrder | None = None
+        """Order per key, also while messages wait for an order that was switched off; None without it."""
+        if by_key:
+            self.renew_keys()
         self._last_of: list[int] = []
         """Deliver policy last_per_subject: the wanted ones of the messages stored at the creation, ascending."""
         upto = state.last_per_subject_upto
@@ -353,7 +356,14 @@ class Selection:
 
     def renew_keys(self) -> None:
         """Read all keys again, by the present rules."""
+        from jetcluster.consumer.owner.key_order import KeyOrder  # late: few consumers have one
+
         self.keys = KeyOrder(self, self.state.rules.keys)
+
+    def settle_keys(self, seqs: Sequence[int]) -> None:
+        """Free the keys of messages that are no longer stored."""
+        if self.keys is not None and not self.keys.settle_removed(seqs):
+            self.renew_keys()
 
     def load_keys(self, keys: KeyOrder) -> bool:
         """Do a step of `KeyOrder.load`."""

@@ -39,7 +39,7 @@ from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.origin import LastSequence
+from jetcluster.mirror.ports import LastSequence
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
 from jetcluster.replica.replica_state import ReplicaState

@@ -18,7 +18,8 @@ class ToldTables:
     """The tables of one account; those of clients are at their connections, and go with them."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._uptime = clock.uptime
+        """Counts from the boot: this server's wall clock may be off, and jump."""
         self._others = Told()
         """The table of all others than connections of clients: leaf nodes, other accounts, the server itself."""
 
@@ -29,14 +30,14 @@ class ToldTables:
         if found:
             if owner.told is None:
                 owner.told = Told()
-            owner.told.note(found, self._now())
+            owner.told.note(found, int(self._uptime() * SECOND))
 
     def note(self, route: Route, payload: bytes) -> None:
         """Notes a message to all takers of a route that are on this node, if it is a PubAck."""
         ack = told(payload)
         if ack is None:
             return
-        now = self._now()
+        now = int(self._uptime() * SECOND)
         route = route.open or route
         owners = {client.owner for client in route.clients[:MAX_TAKERS]}
         if route.callbacks or route.leaves or route.queues or None in owners or len(route.clients) > MAX_TAKERS:
@@ -47,10 +48,6 @@ class ToldTables:
 
     def last(self, route: Route, stream: bytes, age: int) -> int:
         """See `Bus.told`; the route is that of the reply subject."""
-        created = self._now() - age
+        created = int(self._uptime() * SECOND) - age
         known = {client.owner.told for client in route.clients[:MAX_TAKERS] if client.owner is not None}
         return max([table.of(stream, created) for table in (self._others, *known) if table is not None])
-
-    def _now(self) -> int:
-        """Nanoseconds since the boot: this server's wall clock may be off, and jump."""
-        return int(self._clock.uptime() * SECOND)

@@ -458,7 +458,7 @@ def test_a_new_owner_reads_the_keys_some_at_a_time(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_purge_of_very_many_reads_the_keys_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.consumer.owner.owner.MAX_SETTLED_AT_ONCE", 3)
+    monkeypatch.setattr("jetcluster.consumer.owner.key_order.MAX_SETTLED_AT_ONCE", 3)
     r = rig()
     r.publish(*[b"s.a"] * 10)
     inbox = r.next(batch=20, expires=600 * SECOND)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jetcluster.mirror.link import RESPONSE_SECONDS
-from jetcluster.mirror.origin import ANSWER_SECONDS, MAX_WAITING, PROVING, RARE_SECONDS, LastSequence
+from jetcluster.mirror.origin import ANSWER_SECONDS, MAX_WAITING, PROVING, RARE_SECONDS
+from jetcluster.mirror.ports import LastSequence
 from tests.unit.mirror.rig import CREATED, SOURCE, Rig, begun
 
 

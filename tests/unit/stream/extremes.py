@@ -443,8 +443,10 @@ def _op_text(x: Extremes) -> bytes:
 
 OPS = {
     **dict.fromkeys(
-        (turn.DELIVER, turn.REDELIVER, turn.ACK, turn.TERM, turn.PROGRESS, turn.EXHAUSTED, turn.GONE), _op_seqs
+        (turn.DELIVER, turn.REDELIVER, turn.ACK, turn.TERM, turn.PROGRESS, turn.EXHAUSTED, turn.GONE, turn.RELEASE),
+        _op_seqs,
     ),
+    turn.DELIVER_SOME: lambda x: struct.pack("<Q", x.pick((0, 1, 2, x.number()))) + _op_seqs(x),
     turn.NAK: _op_pairs,
     turn.ADVANCE: lambda x: struct.pack("<QQ", x.seq(), x.pick((1, 2, x.number()))),
     turn.SKIP: lambda x: struct.pack("<Q", x.seq()),
