@@ -14,7 +14,7 @@ PAUSE_SECONDS = 0.1
 """Time after the first client's arrival in which the loop is its own; a request that needs the models loads them."""
 
 LATE = ("jetcluster.mirror.origin", "jetcluster.consumer.owner.key_order")
-"""What mirrors and consumers with order per key need."""
+"""Modules of mirrors and of consumers with order per key."""
 
 
 async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] = ()) -> None:
@@ -31,8 +31,8 @@ async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] 
         from jetcluster.api import models
 
         await models.load()
-        await build_models()
         await import_all(LATE)
+        await build_models()
     await import_all(more)
 
 
