@@ -54,7 +54,7 @@ def warm_up() -> None:
     both."""
     from jetcluster.api import dispatch, models
     from jetcluster.config.load import load_text
-    from jetcluster.node.warm_up import build_models, modules_of
+    from jetcluster.node.warm_up import LATE, build_models, modules_of
 
     servers = LAYOUTS["three"]
     options = load_text(servers[0].text(servers), "warm_up.conf", {})[0]
@@ -62,7 +62,7 @@ def warm_up() -> None:
     async def build() -> None:
         await dispatch.load_endpoints()
         await models.load()
-        for name in (*modules_of(options), "jetcluster.monitor.varz", "jetcluster.monitor.system.answers"):
+        for name in (*modules_of(options), *LATE, "jetcluster.monitor.varz", "jetcluster.monitor.system.answers"):
             importlib.import_module(name)  # the last two are what monitoring names for its warm-up
         await build_models()
 
