@@ -77,6 +77,11 @@ class KeyOrder:
         busy = self.queues.waiting or self._held or self._selection.ops_in_flight
         return self.wish is None and self.loaded and not busy
 
+    @property
+    def waiting(self) -> int:
+        """Number of messages that wait or are ready; before all keys are read those that wait by the log."""
+        return self.queues.waiting if self.loaded else self._selection.state.unacked.held
+
     def load(self, want: int) -> bool:
         """Read the keys of at most `want` messages that are out or held; return False when it cannot begin yet, as
         earlier deliveries are in flight. Raises DamagedError and changes nothing then."""

@@ -222,8 +222,11 @@ class ConsumerOwner(DeliveryContext):
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Take the outcome of an op of this owner that was applied here."""
-        if kind in _SETTLING and self.selection.keys is not None and isinstance(outcome, SettledMessages):
-            self.selection.keys.settle(outcome.seqs)
+        if kind in _SETTLING:
+            if self.selection.keys is not None and isinstance(outcome, SettledMessages):
+                self.selection.keys.settle(outcome.seqs)
+            if self.delivery.wants_messages:
+                self.run_soon()  # a key is free, or max_ack_pending has room
         if kind in acks.KINDS:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
@@ -249,8 +252,6 @@ class ConsumerOwner(DeliveryContext):
             self._wake_due()
         elif kind == EXHAUSTED:
             self._gave_up(value, outcome)
-            if self.selection.keys is not None and self.delivery.wants_messages:
-                self.run_soon()
         elif kind not in (GONE, SKIP):
             self.delivery.applied(kind, value, outcome, token)
 

@@ -231,19 +231,23 @@ class PullDispatch:
         return DELIVER, *selection.take(want)
 
     def _keys_known(self, keys: KeyOrder, now: int) -> bool:
-        """Read some keys of what is out; return False while more are to be read."""
+        """Read some keys of what is out; return False while more are to be read, or a server is too old for the ops.
+        It is asked before each op, as one may join at any time."""
         owner, selection = self._owner, self._owner.selection
         if selection.redelivery.order:
             return True
         if keys.is_spent:
             selection.keys = None
-        elif not keys.loaded:
-            if not owner.may_order_by_key():
-                self._hold_until(now + RETRY_NS)
-            elif selection.load_keys(keys):  # else the ops in flight cause a run
-                owner.run_soon()
+            return True
+        if not owner.may_order_by_key():
+            self._hold_until(now + RETRY_NS)
+            self.no_more()
             return False
-        return True
+        if keys.loaded:
+            return True
+        if selection.load_keys(keys):  # else the ops in flight cause a run
+            owner.run_soon()
+        return False
 
     def _pass(self) -> int:
         """Log that messages were passed, which wait for others of their keys; return their number."""

@@ -401,6 +401,72 @@ def test_nothing_is_delivered_while_a_server_is_too_old() -> None:
     assert inbox.seqs == [1]
 
 
+def test_a_pull_that_does_not_wait_gets_what_is_ready_after_a_change_of_owner() -> None:
+    r = rig()
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=2, no_wait=True)
+    assert r.state.unacked.held == 1
+    r.ack(inbox[0])
+    r.crash()
+    inbox = r.next(b"poller", batch=1, no_wait=True)
+    assert inbox.seqs == [2] and not inbox.statuses
+    r.crash()
+    assert r.next(b"poller", batch=1, no_wait=True).statuses == [b"404 No Messages"]
+
+
+def test_a_redelivery_of_a_new_owner_counts_what_waits() -> None:
+    r = rig(ack_wait=SECOND)
+    r.publish(b"s.a", b"s.a", b"s.a")
+    r.next(batch=1)
+    r.next(b"other", batch=1, no_wait=True)
+    assert r.state.unacked.held == 2
+    r.crash()
+    r.advance(2)
+    inbox = r.next(b"again", batch=1, no_wait=True)
+    assert inbox[0].numbers == (2, 1, 2, 2)
+
+
+def test_a_pull_that_does_not_wait_ends_while_a_server_is_too_old() -> None:
+    r = rig()
+    r.owner.may_order_by_key = lambda: False
+    r.publish(b"s.a")
+    inbox = r.next(batch=1, no_wait=True)
+    assert not inbox.seqs and inbox.statuses == [b"404 No Messages"]
+
+
+def test_a_server_that_is_too_old_may_join_at_any_time() -> None:
+    r = rig()
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    r.owner.may_order_by_key = lambda: False
+    r.ack(inbox[0])
+    r.publish(b"s.a", b"s.b")
+    assert inbox.seqs == [1] and RELEASE not in r.kinds()
+    r.owner.may_order_by_key = lambda: True
+    r.advance(1.1)
+    assert inbox.seqs == [1, 2, 4]
+
+
+def test_a_key_is_free_when_its_message_turns_out_to_be_gone() -> None:
+    r = rig(ack_wait=SECOND)
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    read = r.node.store.read_columns
+    r.node.store.read_columns = lambda seqs: read([seq for seq in seqs if seq != 1])  # type: ignore[method-assign]
+    r.advance(1.1)
+    assert (GONE, [1]) in r.log and inbox.seqs == [1, 2]
+
+
+def test_max_ack_pending_has_room_when_a_message_turns_out_to_be_gone() -> None:
+    r = Rig(ack_wait=SECOND, max_ack_pending=1)
+    r.publish(b"s.a", b"s.b")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    read = r.node.store.read_columns
+    r.node.store.read_columns = lambda seqs: read([seq for seq in seqs if seq != 1])  # type: ignore[method-assign]
+    r.advance(1.1)
+    assert (GONE, [1]) in r.log and inbox.seqs == [1, 2]
+
+
 def test_many_waiting_messages_are_looked_at_once() -> None:
     r = rig(max_ack_pending=100_000)
     reads = 0
