@@ -21,6 +21,8 @@ MAX_WAITING_MESSAGES: Final = 65_536
 """Messages of a consumer that may wait for others of their keys. With so many its cursor stops: other keys wait too."""
 MAX_LOOKED_AT: Final = 1024
 """Messages that one selection looks at for those whose keys are free."""
+MAX_LOOKED_AT_BYTES: Final = 1 << 20
+"""Their headers and payloads, which are read with them; a batch more at most."""
 KEYS_PER_STEP: Final = 4096
 """Keys whose waiting messages are looked at in one step after a start."""
 MAX_SETTLED_AT_ONCE: Final = 4096
@@ -50,7 +52,7 @@ class NewMessages(Protocol):
 class KeyOrder:
     """The next messages of one consumer by key."""
 
-    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "queues", "wish")
+    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "looked_bytes", "queues", "wish")
 
     def __init__(self, selection: NewMessages, wish: KeyWish | None) -> None:
         """`wish` None: the order was switched off, and what is held comes as if it had no key."""
@@ -60,6 +62,8 @@ class KeyOrder:
         self._key_of = key_reader(wish)
         self._held: list[int] = []
         """Passed messages that the log does not have as held yet."""
+        self.looked_bytes = 0
+        """Bytes that the last `take` read, of what it returned and of what it passed."""
         self._loading: list[int] | None = None
         """Messages whose keys are still to be read, descending; None before that begins."""
         self._unchecked: list[int] = []
@@ -147,9 +151,9 @@ class KeyOrder:
         none among the next ones. Raises DamagedError and changes nothing then."""
         selection, queues, key_of = self._selection, self.queues, self._key_of
         parts: list[Columns] = []
-        found = looked = 0
+        found = looked = self.looked_bytes = 0
         count = want
-        while found < want and looked < MAX_LOOKED_AT and not self.full:
+        while found < want and looked < MAX_LOOKED_AT and self.looked_bytes < MAX_LOOKED_AT_BYTES and not self.full:
             count = min(count, MAX_WAITING_MESSAGES - queues.waiting)
             try:
                 columns, _ = selection.take(count)
@@ -157,6 +161,7 @@ class KeyOrder:
                 if parts:
                     break
                 raise
+            self.looked_bytes += sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
             free: list[int] = []
             for at, (seq, subject, block) in enumerate(
                 zip(columns.seqs, columns.subjects, columns.headers, strict=True)

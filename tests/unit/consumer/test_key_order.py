@@ -487,6 +487,48 @@ def test_many_waiting_messages_are_looked_at_once() -> None:
     assert reads < 3 * 4000, "looked at again and again"
 
 
+def test_a_turn_reads_no_more_of_a_hot_key_than_some_megabytes() -> None:
+    r = rig()
+    body = b"x" * (64 << 10)
+    for _ in range(12):
+        r.publish(*[b"s.a"] * 16, payload=body)
+    r.publish(b"s.b")
+    read, sizes = r.node.store.read_columns, []
+
+    def counted(seqs: Any) -> Any:
+        columns = read(seqs)
+        sizes.append(sum(map(len, columns.payloads)))
+        return columns
+
+    r.node.store.read_columns = counted  # type: ignore[method-assign]
+    r.hold = True
+    inbox = r.bus.listen(b"in")
+    r.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch": 10, "expires": 60000000000}', b"in")
+    turns = []
+    while r.woken:
+        r.woken = False
+        sizes.clear()
+        r.owner.run()
+        turns.append(sum(sizes))
+    assert sum(turns) == 192 * len(body) + 1, "looked at more than once"
+    first = 64 * len(body)
+    """A batch before the size of messages is known."""
+    assert len(turns) > 3 and max(turns) <= first + (1 << 20) and max(turns[1:]) <= 4 << 20
+    r.release()
+    assert inbox.seqs == [1, 193]
+
+
+def test_a_selection_looks_at_about_a_megabyte() -> None:
+    r = rig()
+    r.publish(*[b"s.a"] * 30, payload=b"x" * (200 << 10))
+    keys, selection = r.owner.selection.keys, r.owner.selection
+    assert keys is not None
+    while not keys.loaded:
+        selection.load_keys(keys)
+    assert selection.take_by_key(keys, 1)[1].seqs == [1]
+    assert selection.take_by_key(keys, 1)[1].seqs == [] and 1 << 20 <= keys.looked_bytes <= 2 << 20
+
+
 def test_a_new_owner_reads_the_keys_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_order, "KEYS_PER_STEP", 7)
     r = rig(max_ack_pending=1000)
