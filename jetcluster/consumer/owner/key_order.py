@@ -108,7 +108,7 @@ class KeyOrder:
         for seq in seqs:  # one that is not stored any more has no key
             self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD)
         if not self._loading:
-            self._unchecked = self.queues.keys_waiting()
+            self._unchecked = self.queues.restored()
         return True
 
     # -- selection --------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class KeyOrder:
     @property
     def full(self) -> bool:
         """True when the cursor may not go on, as too many messages wait."""
-        return self.queues.waiting >= MAX_WAITING_MESSAGES
+        return self.queues.waiting + self.queues.left >= MAX_WAITING_MESSAGES
 
     def release(self, want: int) -> Columns:
         """Return at most `want` messages that waited and whose turn has come. Raises DamagedError and changes nothing
@@ -154,7 +154,7 @@ class KeyOrder:
         found = looked = self.looked_bytes = 0
         count = want
         while found < want and looked < MAX_LOOKED_AT and self.looked_bytes < MAX_LOOKED_AT_BYTES and not self.full:
-            count = min(count, MAX_WAITING_MESSAGES - queues.waiting)
+            count = min(count, MAX_WAITING_MESSAGES - queues.waiting - queues.left)
             try:
                 columns, _ = selection.take(count)
             except DamagedError:
@@ -210,7 +210,7 @@ class KeyOrder:
         if len(seqs) > MAX_SETTLED_AT_ONCE:
             return False
         self.queues.settle(seqs)
-        return True
+        return not self.queues.is_sparse
 
 
 def key_reader(wish: KeyWish | None) -> Callable[[bytes, bytes], int]:

@@ -101,10 +101,14 @@ class PendingSet:
         if self._sent is not None:
             self._follow(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
+        self._ordered(seqs)
+        self._paged(seqs, cseq)
+
+    def _ordered(self, seqs: Sequence[int]) -> None:
+        """Note new entries in `order`, and forget removed ones there."""
         self.order.extend(seqs)
         if len(self.order) > 2 * len(self.entries) + _MAX_STALE_KEYS:
             self.order = deque(self.entries)
-        self._paged(seqs, cseq)
 
     def _paged(self, seqs: Sequence[int], cseq: int) -> None:
         """Put first deliveries into their pages."""
@@ -128,7 +132,7 @@ class PendingSet:
         entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         ascending = sorted(entries)
         self.entries.update((seq, entries[seq]) for seq in ascending)
-        self.order.extend(ascending)
+        self._ordered(ascending)
         self._paged(seqs, cseq)
         self.held += len(held)
         for seq in held:
@@ -145,6 +149,7 @@ class PendingSet:
         self.held -= len(seqs)
         if self._sent is not None:
             self._follow(seqs)
+        self._ordered(())
         self._paged(seqs, cseq)
 
     def delivered(self, seqs: Sequence[int]) -> list[int]:

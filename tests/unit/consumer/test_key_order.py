@@ -579,6 +579,44 @@ def test_a_purge_of_very_many_reads_the_keys_again(monkeypatch: pytest.MonkeyPat
     assert inbox.seqs == [1, 8]
 
 
+def test_what_is_removed_while_it_waits_does_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their places stayed until the message before them was settled, beside the bound and all walked in one step."""
+    monkeypatch.setattr(key_order, "MAX_WAITING_MESSAGES", 1500)
+    r = rig(max_ack_pending=10_000)
+    r.publish(b"s.a")
+    inbox = r.next(batch=100, expires=600 * SECOND)
+    most = 0
+    for _ in range(30):
+        first = r.node.store.last_seq + 1
+        r.publish(*[b"s.a"] * 200)
+        for seq in range(first, first + 200):
+            r.node.apply(commands.encode_delete_msg(r.now, seq))
+        r.owner.freed(range(first, first + 200))
+        r.woken = True
+        r.settle()
+        keys = r.owner.selection.keys
+        assert keys is not None
+        most = max(most, keys.queues.left + keys.queues.waiting)
+    assert 1000 <= most <= 1500 and r.state.unacked.held == 0
+    r.publish(b"s.a", b"s.b")
+    r.ack(inbox[0])
+    assert inbox.seqs == [1, 6003, 6002]
+
+
+def test_the_bound_counts_what_left_while_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_order, "MAX_WAITING_MESSAGES", 4)
+    r = rig()
+    r.publish(*[b"s.a"] * 3)
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    for seq in (2, 3):
+        r.node.apply(commands.encode_delete_msg(r.now, seq))
+    r.owner.freed([2, 3])
+    r.publish(*[b"s.a"] * 3, b"s.b")
+    assert r.state.delivered_sseq == 5 and r.state.unacked.held == 2 and inbox.seqs == [1]
+    r.ack(inbox[0])
+    assert inbox.seqs == [1, 4, 7]
+
+
 class Judge:
     """What the log says of deliveries and acks, and whether that is in order."""
 
