@@ -150,6 +150,30 @@ def test_a_key_is_free_when_its_message_is_removed(remove: Callable[[Rig], bytes
     assert num_pending(r.state, r.node.store) == sum(seq in r.state.pending for seq in (2, 3)) - len(then)
 
 
+@pytest.mark.parametrize("limit", [{"max_msgs_per_subject": 1}, {"max_msgs": 1}])
+def test_a_limit_of_the_stream_that_removes_what_is_out_frees_its_key(limit: dict[str, int]) -> None:
+    """docs/consumers.md says so: its client may still work on it."""
+    r = rig(stream=limit)
+    r.publish(b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    pending = set(r.state.pending)
+    r.publish(b"s.a")
+    r.owner.freed([seq for seq in pending if seq not in r.state.pending])
+    r.woken = True
+    r.settle()
+    assert inbox.seqs == [1, 2] and r.node.stored() == [2]
+
+
+def test_a_key_may_move_to_another_client_after_each_message() -> None:
+    r = rig()
+    r.publish(*[b"s.a"] * 4)
+    boxes = [r.bus.listen(name) for name in (b"one", b"two")]
+    for turn in range(4):
+        r.next((b"one", b"two")[turn % 2], batch=1, expires=60 * SECOND)
+        r.ack(boxes[turn % 2][-1])
+    assert [box.seqs for box in boxes] == [[1, 3], [2, 4]]
+
+
 def test_what_is_deleted_while_it_waits_is_left_out() -> None:
     r = rig()
     r.publish(b"s.a", b"s.a", b"s.a")
@@ -376,7 +400,7 @@ def test_only_the_newest_of_a_subject_may_come_and_one_at_a_time() -> None:
     assert inbox.seqs == [2, 3, 4]
 
 
-def test_a_pinned_client_and_an_overflow_get_whole_keys_too() -> None:
+def test_an_overflow_gets_the_messages_of_a_key_one_by_one_too() -> None:
     r = rig(priority_groups=["g"], priority_policy="overflow")
     r.publish(b"s.a", b"s.a", b"s.a")
     low = r.next(b"low", batch=10, group="g", min_pending=3, expires=60 * SECOND)
