@@ -141,6 +141,8 @@ class UpstreamLink:
         now = self._around.clock.monotonic()
         if self._inflow is not None and now - max(self._heard, self._began) > SILENCE_SECONDS:
             self._again("nothing heard of the upstream")
+        elif self._inflow is not None and not self._durable and self.origin.keeps_unacked():
+            self._again("the upstream keeps what is not acknowledged")
         elif self._waiting and (self._has_room or self._has_come):
             self._queue(self._around.paces.retries)
 

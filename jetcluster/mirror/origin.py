@@ -13,11 +13,13 @@ from jetcluster.mirror.ports import LastSequence, LinkDependencies, Told
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.stream.rules import short_hash
+from jetcluster.stream.rules import LIMITS, short_hash
 
 ANSWER_SECONDS: Final = 2.0
 RARE_SECONDS: Final = 10.0
 """Between two questions to an origin that has not answered any."""
+MOST_SECONDS: Final = 640.0
+"""Longest pause before it is asked again what it keeps."""
 MAX_WAITING: Final = 8192
 PROVING: Final = b"NATS/1.0\r\nNats-Read-Consistency: linearizable\r\n\r\n"
 """Headers of a question. A nats-server takes no notice of them: what it says is the word of a server that leads, or has
@@ -31,6 +33,8 @@ class OriginQuestions:
     def __init__(self, around: LinkDependencies, upstream: Upstream) -> None:
         self.answers = False
         """It has answered STREAM.INFO before. One that may not permit it is asked rarely, as each refusal is logged."""
+        self._keeps = False
+        self._look_at, self._pause = -inf, RARE_SECONDS
         self._sent_at = -inf
         self._around = around
         self._upstream = upstream
@@ -47,6 +51,15 @@ class OriginQuestions:
         self._waiting.append(told)
         if not self._asked:
             self._send()
+
+    def keeps_unacked(self) -> bool:
+        """True when it has said that it keeps what is not acknowledged. One that has not answered yet is asked, ever
+        more rarely: a consumer that was made meanwhile acknowledges nothing."""
+        now = self._around.clock.monotonic()
+        if not self.answers and now >= self._look_at:
+            self._look_at, self._pause = now + self._pause, min(2 * self._pause, MOST_SECONDS)
+            self.ask(lambda _: None)
+        return self._keeps
 
     def end(self) -> None:
         """Tells all who wait that nothing is known."""
@@ -75,6 +88,7 @@ class OriginQuestions:
         if info.get("error"):
             return None
         self.answers = True
+        self._keeps = (info.get("config") or {}).get("retention", LIMITS) != LIMITS
         cursor = self._around.target.cursor(self._upstream.key)
         if cursor is None or cursor.identity not in (b"", short_hash(str(info["created"]).encode())):
             return None  # another stream of this name

@@ -138,6 +138,38 @@ def test_a_consumer_of_the_users_own_is_reset_and_listened_to(config: dict[str, 
     assert rig.count("CONSUMER.DELETE") == 0, "it is the user's"
 
 
+def test_a_queue_elsewhere_that_did_not_answer_at_once_gets_its_durable_consumer_later() -> None:
+    """As after a start during which the leaf link is down: a plain consumer would leave in the queue what is copied."""
+    rig = begun(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
+    rig.run(5.1)
+    assert "durable_name" not in rig.accept()
+    rig.commit()
+    rig.take(1)
+    asked = rig.count("STREAM.INFO")
+    rig.links.tick()
+    rig.links.tick()
+    assert rig.count("STREAM.INFO") == asked + 1
+    rig.inform(1, config={"retention": "workqueue"})
+    rig.links.tick()
+    rig.run(1.0)
+    assert rig.count("CONSUMER.DELETE") == 1, "the plain one"
+    rig.inform(1)
+    assert rig.accept(consumer_seq=1)["durable_name"]
+
+
+def test_an_upstream_that_never_answers_is_asked_ever_more_rarely() -> None:
+    rig = begun(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
+    rig.run(5.1)
+    rig.accept()
+    rig.commit()
+    asked = rig.count("STREAM.INFO")
+    for _ in range(600):
+        rig.control("Nats-Last-Consumer: 0")
+        rig.links.tick()
+        rig.run(1.0)
+    assert asked + 4 <= rig.count("STREAM.INFO") <= asked + 8
+
+
 def test_a_durable_consumer_goes_with_the_stream() -> None:
     rig = begun(**SOURCE)
     rig.inform(config={"retention": "interest"})
