@@ -219,11 +219,8 @@ class ConsumerOwner(DeliveryContext):
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Take the outcome of an op of this owner that was applied here."""
-        if kind in _SETTLING:
-            if self.selection.keys is not None and isinstance(outcome, SettledMessages):
-                self.selection.keys.settle(outcome.seqs)
-            if self.delivery.wants_messages:
-                self.run_soon()  # a key is free, or max_ack_pending has room
+        if kind in _SETTLING and self.selection.keys is not None and isinstance(outcome, SettledMessages):
+            self.selection.keys.settle(outcome.seqs)
         if kind in acks.KINDS:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
@@ -247,9 +244,12 @@ class ConsumerOwner(DeliveryContext):
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
             self._wake_due()
-        elif kind == EXHAUSTED:
-            self._gave_up(value, outcome)
-        elif kind not in (GONE, SKIP):
+        elif kind in (EXHAUSTED, GONE):
+            if kind == EXHAUSTED:
+                self._gave_up(value, outcome)
+            if self.delivery.wants_messages:
+                self.run_soon()  # a key is free, or max_ack_pending has room
+        elif kind != SKIP:
             self.delivery.applied(kind, value, outcome, token)
 
     def _settle_missing(self, kind: int, value: Value) -> None:

@@ -164,7 +164,10 @@ class PullDispatch:
         messages = size = 0
         while queue.size:
             assert queue.wanted > 0, "would never end"
-            if self._is_enough(messages, size):
+            if messages + self._passed >= MAX_TURN_MESSAGES or self._looks >= MAX_TURN_LOOKS:
+                owner.run_soon()
+                return
+            if size >= MAX_TURN_BYTES or self._looked_at_bytes >= MAX_TURN_LOOKED_AT_BYTES:
                 owner.run_soon()
                 return
             if self._flight_bytes >= MAX_FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
@@ -204,12 +207,6 @@ class PullDispatch:
                 break
         if queue.spent:
             self.no_more()
-
-    def _is_enough(self, messages: int, size: int) -> bool:
-        """Return True when others should have their turn."""
-        if messages + self._passed >= MAX_TURN_MESSAGES or size >= MAX_TURN_BYTES:
-            return True
-        return self._looks >= MAX_TURN_LOOKS or self._looked_at_bytes >= MAX_TURN_LOOKED_AT_BYTES
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
         """Return the messages that may be sent now (replay_policy original)."""

@@ -101,17 +101,13 @@ class PendingSet:
         if self._sent is not None:
             self._follow(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
-        self._ordered(seqs)
+        self.order.extend(seqs)
         self._paged(seqs, cseq)
 
-    def _ordered(self, seqs: Sequence[int]) -> None:
-        """Note new entries in `order`, and forget removed ones there."""
-        self.order.extend(seqs)
+    def _paged(self, seqs: Sequence[int], cseq: int) -> None:
+        """Put first deliveries into their pages; forget removed entries in `order`."""
         if len(self.order) > 2 * len(self.entries) + _MAX_STALE_KEYS:
             self.order = deque(self.entries)
-
-    def _paged(self, seqs: Sequence[int], cseq: int) -> None:
-        """Put first deliveries into their pages."""
         at, count = 0, len(seqs)
         while at < count:
             page = (cseq + at) >> PAGE_BITS
@@ -132,7 +128,7 @@ class PendingSet:
         entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         ascending = sorted(entries)
         self.entries.update((seq, entries[seq]) for seq in ascending)
-        self._ordered(ascending)
+        self.order.extend(ascending)
         self._paged(seqs, cseq)
         self.held += len(held)
         for seq in held:
@@ -149,7 +145,6 @@ class PendingSet:
         self.held -= len(seqs)
         if self._sent is not None:
             self._follow(seqs)
-        self._ordered(())
         self._paged(seqs, cseq)
 
     def delivered(self, seqs: Sequence[int]) -> list[int]:
