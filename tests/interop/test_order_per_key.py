@@ -122,7 +122,9 @@ async def trouble(cluster: ProcessCluster, dice: random.Random, end: float) -> i
     return faults
 
 
-async def test_members_get_whole_keys_in_order_through_kills(cluster: ProcessCluster, server: str) -> None:
+async def test_members_get_the_messages_of_each_key_in_order_through_kills(
+    cluster: ProcessCluster, server: str
+) -> None:
     if server == "nats-server":
         pytest.skip("nats-server has no order per key")
     seed = random.randrange(1 << 30)

@@ -21,6 +21,8 @@ MAX_WAITING_MESSAGES: Final = 65_536
 """Messages of a consumer that may wait for others of their keys. With so many its cursor stops: other keys wait too."""
 MAX_LOOKED_AT: Final = 1024
 """Messages that one selection looks at for those whose keys are free."""
+MAX_LOOKED_AT_BYTES: Final = 1 << 20
+"""Their headers and payloads, which are read with them; a batch more at most."""
 KEYS_PER_STEP: Final = 4096
 """Keys whose waiting messages are looked at in one step after a start."""
 MAX_SETTLED_AT_ONCE: Final = 4096
@@ -50,7 +52,7 @@ class NewMessages(Protocol):
 class KeyOrder:
     """The next messages of one consumer by key."""
 
-    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "queues", "wish")
+    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "looked_bytes", "queues", "wish")
 
     def __init__(self, selection: NewMessages, wish: KeyWish | None) -> None:
         """`wish` None: the order was switched off, and what is held comes as if it had no key."""
@@ -60,6 +62,8 @@ class KeyOrder:
         self._key_of = key_reader(wish)
         self._held: list[int] = []
         """Passed messages that the log does not have as held yet."""
+        self.looked_bytes = 0
+        """Bytes that the last `take` read, of what it returned and of what it passed."""
         self._loading: list[int] | None = None
         """Messages whose keys are still to be read, descending; None before that begins."""
         self._unchecked: list[int] = []
@@ -76,6 +80,11 @@ class KeyOrder:
         """True when the order was switched off and nothing waits any more."""
         busy = self.queues.waiting or self._held or self._selection.ops_in_flight
         return self.wish is None and self.loaded and not busy
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that wait or are ready; before all keys are read those that wait by the log."""
+        return self.queues.waiting if self.loaded else self._selection.state.unacked.held
 
     def load(self, want: int) -> bool:
         """Read the keys of at most `want` messages that are out or held; return False when it cannot begin yet, as
@@ -99,7 +108,7 @@ class KeyOrder:
         for seq in seqs:  # one that is not stored any more has no key
             self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD)
         if not self._loading:
-            self._unchecked = self.queues.keys_waiting()
+            self._unchecked = self.queues.restored()
         return True
 
     # -- selection --------------------------------------------------------------------------------------------------
@@ -119,7 +128,7 @@ class KeyOrder:
     @property
     def full(self) -> bool:
         """True when the cursor may not go on, as too many messages wait."""
-        return self.queues.waiting >= MAX_WAITING_MESSAGES
+        return self.queues.waiting + self.queues.left >= MAX_WAITING_MESSAGES
 
     def release(self, want: int) -> Columns:
         """Return at most `want` messages that waited and whose turn has come. Raises DamagedError and changes nothing
@@ -142,16 +151,17 @@ class KeyOrder:
         none among the next ones. Raises DamagedError and changes nothing then."""
         selection, queues, key_of = self._selection, self.queues, self._key_of
         parts: list[Columns] = []
-        found = looked = 0
+        found = looked = self.looked_bytes = 0
         count = want
-        while found < want and looked < MAX_LOOKED_AT and not self.full:
-            count = min(count, MAX_WAITING_MESSAGES - queues.waiting)
+        while found < want and looked < MAX_LOOKED_AT and self.looked_bytes < MAX_LOOKED_AT_BYTES and not self.full:
+            count = min(count, MAX_WAITING_MESSAGES - queues.waiting - queues.left)
             try:
                 columns, _ = selection.take(count)
             except DamagedError:
                 if parts:
                     break
                 raise
+            self.looked_bytes += sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
             free: list[int] = []
             for at, (seq, subject, block) in enumerate(
                 zip(columns.seqs, columns.subjects, columns.headers, strict=True)
@@ -200,7 +210,7 @@ class KeyOrder:
         if len(seqs) > MAX_SETTLED_AT_ONCE:
             return False
         self.queues.settle(seqs)
-        return True
+        return not self.queues.is_sparse
 
 
 def key_reader(wish: KeyWish | None) -> Callable[[bytes, bytes], int]:

@@ -24,19 +24,38 @@ NO_KEY: Final = 0
 _GONE, _OUT, _WAITS, _READY, _LEFT = range(5)
 """States of a message. _LEFT: it waited and is settled, but the one before it still leads to it."""
 _MIN_STALE: Final = 1024
+_LEFT_PART: Final = 16
+"""One in so many known messages may have left while it waited."""
 
 
 class KeyQueues:
     """The messages of one consumer, by key, from their selection until they are settled."""
 
-    __slots__ = ("_heap", "_keys", "_next", "_seqs", "_stale", "_states", "_table", "blocked", "limit", "waiting")
+    __slots__ = (
+        "_heap",
+        "_keys",
+        "_next",
+        "_restoring",
+        "_seqs",
+        "_stale",
+        "_states",
+        "_table",
+        "blocked",
+        "left",
+        "limit",
+        "waiting",
+    )
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.waiting = 0
         """Number of messages that wait or are ready."""
+        self.left = 0
+        """Number of messages that waited, are settled, and take their place until those before them have gone on."""
         self.blocked = 0
         """Number of keys whose messages wait."""
+        self._restoring = False
+        """True until all of the replicated state is here: a key may have more messages out than is known yet."""
         self._heap: list[int] = []
         """Sequences that are ready; some may be settled since."""
         self._table = KeyTable()
@@ -75,7 +94,8 @@ class KeyQueues:
 
     def restore(self, seq: int, key: int, *, held: bool) -> None:
         """Add a message of the replicated state, above all earlier ones: it is out, or it waits (`held`). When all are
-        there `check` must be called for all `keys_waiting`."""
+        there `check` must be called for all keys that `restored` returns."""
+        self._restoring = True
         out, last = self._table.get(key) if key != NO_KEY else (0, 0)
         if held and key != NO_KEY:
             self._wait(seq, key, out, last)
@@ -86,9 +106,16 @@ class KeyQueues:
         elif key != NO_KEY:
             self._table.set(key, out + 1, last)
 
-    def keys_waiting(self) -> list[int]:
-        """Return the keys whose messages wait."""
+    def restored(self) -> list[int]:
+        """End the restoring; return the keys whose messages wait."""
+        self._restoring = False
         return self._table.waiting()
+
+    @property
+    def is_sparse(self) -> bool:
+        """True when so many messages left while they waited that all should be restored anew. Each restoring costs few
+        steps per message that left, and no key's next message is behind very many."""
+        return self.left > max(_MIN_STALE, len(self._seqs) // _LEFT_PART)
 
     def check(self, keys: Iterable[int]) -> None:
         """Make ready what waits of `keys` as far as there is room."""
@@ -120,6 +147,7 @@ class KeyQueues:
             if state == _WAITS:
                 self._states[at] = _LEFT
                 self.waiting -= 1
+                self.left += 1
             elif state in (_OUT, _READY):
                 self.waiting -= state == _READY
                 key = self._keys[at]
@@ -127,7 +155,7 @@ class KeyQueues:
                 if key != NO_KEY:
                     out, last = self._table.get(key)
                     self._table.set(key, out - 1, last)
-                    if last:
+                    if last and not self._restoring:
                         self._advance(key)
 
     # -- internals --------------------------------------------------------------------------------------------------
@@ -168,6 +196,7 @@ class KeyQueues:
                 last = 0
                 self.blocked -= 1
             if self._states[at] == _LEFT:
+                self.left -= 1
                 self._forget(at)
                 continue
             self._states[at] = _READY

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from jetcluster.consumer.owner import ack_subject, acks, statuses
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
@@ -37,9 +37,6 @@ from jetcluster.consumer.state.turn import (
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner.key_order import KeyOrder
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
@@ -233,7 +230,7 @@ class ConsumerOwner(DeliveryContext):
             self.selection.ops_in_flight -= 1
             self.selection.in_flight -= len(value if kind == DELIVER else delivered_by(kind, value))  # type: ignore[arg-type]
             if self.selection.keys is not None:
-                self._settle_missing(self.selection.keys, kind, value)
+                self._settle_missing(kind, value)
             if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
@@ -247,18 +244,20 @@ class ConsumerOwner(DeliveryContext):
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
             self._wake_due()
-        elif kind == EXHAUSTED:
-            self._gave_up(value, outcome)
-            if self.selection.keys is not None and self.delivery.wants_messages:
-                self.run_soon()
-        elif kind not in (GONE, SKIP):
+        elif kind in (EXHAUSTED, GONE):
+            if kind == EXHAUSTED:
+                self._gave_up(value, outcome)
+            if self.delivery.wants_messages:
+                self.run_soon()  # a key is free, or max_ack_pending has room
+        elif kind != SKIP:
             self.delivery.applied(kind, value, outcome, token)
 
-    def _settle_missing(self, keys: KeyOrder, kind: int, value: Value) -> None:
+    def _settle_missing(self, kind: int, value: Value) -> None:
         """Let the keys know of messages that were removed before their delivery was applied."""
         entries = self.state.unacked.entries
-        lists = value if kind == DELIVER_SOME else (value,)
-        keys.settle([seq for seqs in lists for seq in seqs if seq not in entries])  # type: ignore[union-attr,misc]
+        lists: Any = value if kind == DELIVER_SOME else (value,)
+        if missing := [seq for seqs in lists for seq in seqs if seq not in entries]:
+            self.selection.settle_keys(missing)
         if self.delivery.wants_messages:
             self.run_soon()
 

@@ -38,6 +38,8 @@ MAX_TURN_LOOKS: Final = 20_000
 """Approximate number of requests examined one by one in a turn."""
 SLEEP_LOOKS: Final = 8
 """Cost, in looks, of letting a request sleep, which keeps requests in order."""
+MAX_TURN_LOOKED_AT_BYTES: Final = 2 << 20
+"""Maximum read in one turn of new messages with order per key, of which most may have to wait."""
 MAX_FLIGHT_BYTES: Final = 32 << 20
 """Maximum selected and not yet committed (one shipment may exceed it)."""
 MAX_BACKLOG_BYTES: Final = 8 << 20
@@ -126,6 +128,8 @@ class PullDispatch:
         self._flight_messages = 0
         self._run = 0
         self._looks = 0
+        self._passed = self._looked_at_bytes = 0
+        """Number of messages passed in this turn, and bytes read to find those whose keys are free."""
         self._is_cut_short = False
         """True when a turn ended before the line; the next turn continues with the requests not examined."""
         self._held_until = 0
@@ -156,10 +160,14 @@ class PullDispatch:
         self._run += 1
         self._looks = 0
         self._is_cut_short = False
+        self._passed = self._looked_at_bytes = 0
         messages = size = 0
         while queue.size:
             assert queue.wanted > 0, "would never end"
-            if messages >= MAX_TURN_MESSAGES or size >= MAX_TURN_BYTES or self._looks >= MAX_TURN_LOOKS:
+            if messages + self._passed >= MAX_TURN_MESSAGES or self._looks >= MAX_TURN_LOOKS:
+                owner.run_soon()
+                return
+            if size >= MAX_TURN_BYTES or self._looked_at_bytes >= MAX_TURN_LOOKED_AT_BYTES:
                 owner.run_soon()
                 return
             if self._flight_bytes >= MAX_FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
@@ -169,7 +177,7 @@ class PullDispatch:
             kind, columns, left = self._next(queue.wanted)
             if kind == DELIVER and not columns.seqs:
                 if selection.keys is not None:
-                    messages += self._pass()
+                    self._pass()
                     if selection.keys.full:
                         break
                 if selection.idle:
@@ -227,32 +235,37 @@ class PullDispatch:
         if want <= 0:
             return DELIVER, Columns([], [], [], [], []), range(0)
         if selection.keys is not None:
-            return selection.take_by_key(selection.keys, want)
+            kind, columns, range_left = selection.take_by_key(selection.keys, want)
+            if kind == DELIVER:
+                self._passed += selection.keys.passed
+                self._looked_at_bytes += selection.keys.looked_bytes
+            return kind, columns, range_left
         return DELIVER, *selection.take(want)
 
     def _keys_known(self, keys: KeyOrder, now: int) -> bool:
-        """Read some keys of what is out; return False while more are to be read."""
+        """Read some keys of what is out; return False while more are to be read, or a server is too old for the ops.
+        It is asked before each op, as one may join at any time."""
         owner, selection = self._owner, self._owner.selection
         if selection.redelivery.order:
             return True
         if keys.is_spent:
             selection.keys = None
-        elif not keys.loaded:
-            if not owner.may_order_by_key():
-                self._hold_until(now + RETRY_NS)
-            elif selection.load_keys(keys):  # else the ops in flight cause a run
-                owner.run_soon()
+            return True
+        if not owner.may_order_by_key():
+            self._hold_until(now + RETRY_NS)
+            self.no_more()
             return False
-        return True
+        if keys.loaded:
+            return True
+        if selection.load_keys(keys):  # else the ops in flight cause a run
+            owner.run_soon()
+        return False
 
-    def _pass(self) -> int:
-        """Log that messages were passed, which wait for others of their keys; return their number."""
+    def _pass(self) -> None:
+        """Log that messages were passed, which wait for others of their keys."""
         keys = self._owner.selection.keys
-        if keys is None or not keys.passed:
-            return 0
-        count = keys.passed
-        self._owner.submit(*keys.op([]))
-        return count
+        if keys is not None and keys.passed:
+            self._owner.submit(*keys.op([]))
 
     def _give_back(self, kind: int, columns: Columns, used: int) -> None:
         selection = self._owner.selection

@@ -265,7 +265,7 @@ class Selection:
     def left(self) -> int:
         """Number of matching messages not taken yet. Raises DamagedError."""
         self._count()
-        return self._left + (0 if self.keys is None else self.keys.queues.waiting)
+        return self._left + (0 if self.keys is None else self.keys.waiting)
 
     def _count(self) -> None:
         messages = self._messages

@@ -5,7 +5,8 @@
 
 A pending message is due at its time plus the wait after its deliveries; `redelivered` counts the deliveries after the
 first. The form in the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq], "pending": [[sseq, cseq, ns,
-deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of their key.
+deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of their key, "by_key" if some ever did. Each
+message is there once, whatever the archive has: a message that is pending is not held.
 
 nats-server has no such messages. A consumer with some is shown to it at its ack floor, where it begins again; its exact
 state is beside that, under `jetcluster`.
@@ -24,8 +25,11 @@ from jetcluster.stream.log.commands import CommandError
 
 MAX_PENDING_MESSAGES: Final = 50_000
 """Pending messages of a consumer; with more it is restored at its ack floor, since a log command is bounded."""
+MAX_HELD_MESSAGES: Final = 131_072
+"""The same for those that wait for others of their key: what an owner lets wait, and what is in flight beside it."""
 ENTRIES_PER_STEP: Final = 500
-"""Pending messages read in one step."""
+HELD_PER_STEP: Final = 4096
+"""Pending and held messages read in one step."""
 MAX_DELIVERIES: Final = (1 << 31) - 1
 """Largest count taken from an archive: a page of pending messages has 32 bits for it, and the count goes on."""
 
@@ -38,12 +42,13 @@ Fields = dict[str, Any]
 def encode(state: ConsumerState) -> Fields:
     """Return the `state` of an archive's entry."""
     exact = _encode(state)
-    if not state.unacked.held:
+    if not state.by_key:
         return exact
     entries = state.pending
     held = [seq for seq, entry in entries.items() if entry is HELD]
     floor = exact["ack_floor"]
-    return {"delivered": floor, "ack_floor": floor, _OWN: {**exact, "held": held}}
+    shown = {"delivered": floor, "ack_floor": floor} if held else exact
+    return {**shown, _OWN: {**exact, "by_key": True} | ({"held": held} if held else {})}
 
 
 def _encode(state: ConsumerState) -> Fields:
@@ -77,19 +82,26 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
             for key in ("delivered", "ack_floor")
         )
         again = found.get("redelivered") or {}
-        pending: list[list[int]] = []
-        held = sorted(map(_number, found.get("held") or ()))
-        for seq, one in (found.get("pending") or {}).items():
+        by_key = {"by_key": True} if found.get("by_key") or found.get("held") else {}
+        listed, waits = found.get("pending") or {}, found.get("held") or ()
+        if len(listed) > MAX_PENDING_MESSAGES or len(waits) > MAX_HELD_MESSAGES:
+            return {"delivered": floor, "floor": floor, "pending": []} | by_key
+        pending: dict[int, list[int]] = {}
+        for number, (seq, one) in enumerate(listed.items(), 1):
             numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
-            pending.append([int(seq), *numbers])
-            if len(pending) % ENTRIES_PER_STEP == 0:
+            pending.setdefault(_number(int(seq)), [int(seq), *numbers])
+            if number % ENTRIES_PER_STEP == 0:
                 yield
-            if len(pending) + len(held) > MAX_PENDING_MESSAGES:
-                return {"delivered": floor, "floor": floor, "pending": []}
+        held: set[int] = set()
+        for number, seq in enumerate(waits, 1):
+            held.add(_number(seq))
+            if number % HELD_PER_STEP == 0:
+                yield
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"state of a consumer: {error!r}") from error
-    pending.sort()
-    return {"delivered": delivered, "floor": floor, "pending": pending} | ({"held": held} if held else {})
+    left = sorted(held.difference(pending))
+    made: Fields = {"delivered": delivered, "floor": floor, "pending": sorted(pending.values()), **by_key}
+    return made | ({"held": left} if left else {})
 
 
 def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
@@ -100,18 +112,20 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
         delivered_sseq = min(delivered_sseq, store.last_seq)
         floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
         state.resume((delivered_cseq, delivered_sseq), floor)
-        held = [[seq, 0, 0, 0] for seq in found.get("held", ())]
-        for one in (
-            sorted((*found["pending"], *held)) if state.rules.acks else ()
-        ):  # without acks they would never go away
-            *numbers, deliveries = one
-            seq, cseq, ts = map(_number, numbers)
+        if not state.rules.acks:  # pending messages would never go away
+            return
+        if found.get("by_key") or found.get("held"):
+            state.order_by_key()
+        entries: dict[int, list[int] | None] = dict.fromkeys(map(_number, found.get("held", ())))
+        entries.update((_number(seq), one) for seq, *one in found["pending"])
+        for seq, one in sorted(entries.items()):
             if not state.floor_sseq < seq <= state.delivered_sseq or not store.contains(seq):
                 continue
-            if not deliveries:
-                state.order_by_key()
+            if one is None:
                 state.unacked.add_some([], [seq], 0, 0)
             else:
+                *numbers, deliveries = one
+                cseq, ts = map(_number, numbers)
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
                 state.unacked.add([seq], min(cseq, delivered_cseq), due)

@@ -102,12 +102,12 @@ class PendingSet:
             self._follow(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         self.order.extend(seqs)
-        if len(self.order) > 2 * len(self.entries) + _MAX_STALE_KEYS:
-            self.order = deque(self.entries)
         self._paged(seqs, cseq)
 
     def _paged(self, seqs: Sequence[int], cseq: int) -> None:
-        """Put first deliveries into their pages."""
+        """Put first deliveries into their pages; forget removed entries in `order`."""
+        if len(self.order) > 2 * len(self.entries) + _MAX_STALE_KEYS:
+            self.order = deque(self.entries)
         at, count = 0, len(seqs)
         while at < count:
             page = (cseq + at) >> PAGE_BITS

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.consumer.owner import key_order
 from jetcluster.consumer.state import archived, ops
 from jetcluster.consumer.state.turn import DELIVER_SOME, NAK, REDELIVER, RELEASE
 from jetcluster.stream.log import commands
@@ -68,6 +69,66 @@ def test_what_waits_for_others_of_its_key_is_in_the_archive_and_nats_server_begi
         assert node.op(RELEASE, [2, 5]).cseq == 6
         node.ack(2, 5)
     assert after.floors() == before.floors() == (7, 6, 3, 3)
+
+
+def test_a_message_that_an_archive_has_twice_is_restored_once() -> None:
+    """The counts of what is held and pending would differ from what is there, which stops the stream."""
+    node = Node()
+    own: dict[str, Any] = {
+        "delivered": {"consumer_seq": 4, "stream_seq": 8},
+        "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+    }
+    pending = {"1": 1, "01": 2, "2": 3, "5": 4}
+    own["pending"] = {seq: {"Sequence": number, "Timestamp": 5} for seq, number in pending.items()}
+    found = archived.decode({"jetcluster": {**own, "held": [5, 3, 3, 2, 4]}})
+    assert found["held"] == [3, 4] and [one[:2] for one in found["pending"]] == [[1, 1], [2, 3], [5, 4]]
+    restored(node, {"jetcluster": {**own, "held": [5, 3, 3, 2, 4]}}, max_ack_pending_per_subject=1)
+    unacked = node.state().unacked
+    assert list(unacked.entries) == [1, 2, 3, 4, 5] and unacked.held == 2
+    node.state().check()
+    node.restart()
+    assert list(node.state().pending) == [1, 2, 3, 4, 5] and node.state().unacked.held == 2
+
+
+def test_a_log_that_has_a_message_twice_restores_it_once() -> None:
+    node = Node()
+    node.publish(*[b"s.a"] * 5)
+    found = {"delivered": [2, 4], "floor": [0, 0], "pending": [[1, 1, 5, 1], [2, 2, 5, 1], [2, 2, 5, 1]]}
+    body = {"name": "C", "config": consumer("C"), "action": "create", "created": node.now, "request": ""}
+    held = {"owner": "OWNERone", "restored": {**found, "held": [2, 3, 3]}}
+    assert node.extended(commands.CONSUMER_CREATE, body | held) == 1
+    node.state().check()
+    assert list(node.state().pending) == [1, 2, 3] and node.state().unacked.held == 1
+
+
+def test_an_archive_has_that_deliveries_were_not_in_the_order_of_the_stream() -> None:
+    before, after = Node(), Node()
+    before.publish(*[b"s.%d" % i for i in range(10)])
+    before.create(max_ack_pending_per_subject=1)
+    before.op(DELIVER_SOME, ([1, 3], [2]))
+    before.op(RELEASE, [2])
+    found = archived.encode(before.state())
+    assert found["delivered"] == {"consumer_seq": 3, "stream_seq": 3} and len(found["pending"]) == 3
+    restored(after, found, max_ack_pending_per_subject=1)
+    assert after.state().by_key
+    for node in (before, after):
+        node.ack(1)
+        node.ack(3)
+    assert after.floors() == before.floors() == (3, 3, 2, 1)
+
+
+def test_as_many_may_wait_as_an_owner_lets_beside_what_is_pending() -> None:
+    most = key_order.MAX_WAITING_MESSAGES
+    own: dict[str, Any] = {"delivered": {"consumer_seq": 1000, "stream_seq": 99_999}}
+    own |= {"ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    own["pending"] = {str(seq): {"Sequence": seq, "Timestamp": 5} for seq in range(1, 20_001)}
+    found = archived.decode({"jetcluster": {**own, "held": list(range(20_001, 20_001 + most))}})
+    assert len(found["held"]) == most and len(found["pending"]) == 20_000
+    too_many = {**own, "held": range(archived.MAX_HELD_MESSAGES + 1)}
+    steps = archived.decoding({"jetcluster": too_many})
+    with pytest.raises(StopIteration) as stop:
+        next(steps)
+    assert stop.value.value == {"delivered": [0, 0], "floor": [0, 0], "pending": [], "by_key": True}
 
 
 def test_what_is_not_in_the_stream_any_more_is_not_pending() -> None:

@@ -150,6 +150,30 @@ def test_a_key_is_free_when_its_message_is_removed(remove: Callable[[Rig], bytes
     assert num_pending(r.state, r.node.store) == sum(seq in r.state.pending for seq in (2, 3)) - len(then)
 
 
+@pytest.mark.parametrize("limit", [{"max_msgs_per_subject": 1}, {"max_msgs": 1}])
+def test_a_limit_of_the_stream_that_removes_what_is_out_frees_its_key(limit: dict[str, int]) -> None:
+    """docs/consumers.md says so: its client may still work on it."""
+    r = rig(stream=limit)
+    r.publish(b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    pending = set(r.state.pending)
+    r.publish(b"s.a")
+    r.owner.freed([seq for seq in pending if seq not in r.state.pending])
+    r.woken = True
+    r.settle()
+    assert inbox.seqs == [1, 2] and r.node.stored() == [2]
+
+
+def test_a_key_may_move_to_another_client_after_each_message() -> None:
+    r = rig()
+    r.publish(*[b"s.a"] * 4)
+    boxes = [r.bus.listen(name) for name in (b"one", b"two")]
+    for turn in range(4):
+        r.next((b"one", b"two")[turn % 2], batch=1, expires=60 * SECOND)
+        r.ack(boxes[turn % 2][-1])
+    assert [box.seqs for box in boxes] == [[1, 3], [2, 4]]
+
+
 def test_what_is_deleted_while_it_waits_is_left_out() -> None:
     r = rig()
     r.publish(b"s.a", b"s.a", b"s.a")
@@ -376,7 +400,7 @@ def test_only_the_newest_of_a_subject_may_come_and_one_at_a_time() -> None:
     assert inbox.seqs == [2, 3, 4]
 
 
-def test_a_pinned_client_and_an_overflow_get_whole_keys_too() -> None:
+def test_an_overflow_gets_the_messages_of_a_key_one_by_one_too() -> None:
     r = rig(priority_groups=["g"], priority_policy="overflow")
     r.publish(b"s.a", b"s.a", b"s.a")
     low = r.next(b"low", batch=10, group="g", min_pending=3, expires=60 * SECOND)
@@ -401,6 +425,72 @@ def test_nothing_is_delivered_while_a_server_is_too_old() -> None:
     assert inbox.seqs == [1]
 
 
+def test_a_pull_that_does_not_wait_gets_what_is_ready_after_a_change_of_owner() -> None:
+    r = rig()
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=2, no_wait=True)
+    assert r.state.unacked.held == 1
+    r.ack(inbox[0])
+    r.crash()
+    inbox = r.next(b"poller", batch=1, no_wait=True)
+    assert inbox.seqs == [2] and not inbox.statuses
+    r.crash()
+    assert r.next(b"poller", batch=1, no_wait=True).statuses == [b"404 No Messages"]
+
+
+def test_a_redelivery_of_a_new_owner_counts_what_waits() -> None:
+    r = rig(ack_wait=SECOND)
+    r.publish(b"s.a", b"s.a", b"s.a")
+    r.next(batch=1)
+    r.next(b"other", batch=1, no_wait=True)
+    assert r.state.unacked.held == 2
+    r.crash()
+    r.advance(2)
+    inbox = r.next(b"again", batch=1, no_wait=True)
+    assert inbox[0].numbers == (2, 1, 2, 2)
+
+
+def test_a_pull_that_does_not_wait_ends_while_a_server_is_too_old() -> None:
+    r = rig()
+    r.owner.may_order_by_key = lambda: False
+    r.publish(b"s.a")
+    inbox = r.next(batch=1, no_wait=True)
+    assert not inbox.seqs and inbox.statuses == [b"404 No Messages"]
+
+
+def test_a_server_that_is_too_old_may_join_at_any_time() -> None:
+    r = rig()
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    r.owner.may_order_by_key = lambda: False
+    r.ack(inbox[0])
+    r.publish(b"s.a", b"s.b")
+    assert inbox.seqs == [1] and RELEASE not in r.kinds()
+    r.owner.may_order_by_key = lambda: True
+    r.advance(1.1)
+    assert inbox.seqs == [1, 2, 4]
+
+
+def test_a_key_is_free_when_its_message_turns_out_to_be_gone() -> None:
+    r = rig(ack_wait=SECOND)
+    r.publish(b"s.a", b"s.a")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    read = r.node.store.read_columns
+    r.node.store.read_columns = lambda seqs: read([seq for seq in seqs if seq != 1])  # type: ignore[method-assign]
+    r.advance(1.1)
+    assert (GONE, [1]) in r.log and inbox.seqs == [1, 2]
+
+
+def test_max_ack_pending_has_room_when_a_message_turns_out_to_be_gone() -> None:
+    r = Rig(ack_wait=SECOND, max_ack_pending=1)
+    r.publish(b"s.a", b"s.b")
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    read = r.node.store.read_columns
+    r.node.store.read_columns = lambda seqs: read([seq for seq in seqs if seq != 1])  # type: ignore[method-assign]
+    r.advance(1.1)
+    assert (GONE, [1]) in r.log and inbox.seqs == [1, 2]
+
+
 def test_many_waiting_messages_are_looked_at_once() -> None:
     r = rig(max_ack_pending=100_000)
     reads = 0
@@ -419,6 +509,48 @@ def test_many_waiting_messages_are_looked_at_once() -> None:
         r.next(batch=1, expires=600 * SECOND)
     assert len(inbox.seqs) == 1001
     assert reads < 3 * 4000, "looked at again and again"
+
+
+def test_a_turn_reads_no_more_of_a_hot_key_than_some_megabytes() -> None:
+    r = rig()
+    body = b"x" * (64 << 10)
+    for _ in range(12):
+        r.publish(*[b"s.a"] * 16, payload=body)
+    r.publish(b"s.b")
+    read, sizes = r.node.store.read_columns, []
+
+    def counted(seqs: Any) -> Any:
+        columns = read(seqs)
+        sizes.append(sum(map(len, columns.payloads)))
+        return columns
+
+    r.node.store.read_columns = counted  # type: ignore[method-assign]
+    r.hold = True
+    inbox = r.bus.listen(b"in")
+    r.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch": 10, "expires": 60000000000}', b"in")
+    turns = []
+    while r.woken:
+        r.woken = False
+        sizes.clear()
+        r.owner.run()
+        turns.append(sum(sizes))
+    assert sum(turns) == 192 * len(body) + 1, "looked at more than once"
+    first = 64 * len(body)
+    """A batch before the size of messages is known."""
+    assert len(turns) > 3 and max(turns) <= first + (1 << 20) and max(turns[1:]) <= 4 << 20
+    r.release()
+    assert inbox.seqs == [1, 193]
+
+
+def test_a_selection_looks_at_about_a_megabyte() -> None:
+    r = rig()
+    r.publish(*[b"s.a"] * 30, payload=b"x" * (200 << 10))
+    keys, selection = r.owner.selection.keys, r.owner.selection
+    assert keys is not None
+    while not keys.loaded:
+        selection.load_keys(keys)
+    assert selection.take_by_key(keys, 1)[1].seqs == [1]
+    assert selection.take_by_key(keys, 1)[1].seqs == [] and 1 << 20 <= keys.looked_bytes <= 2 << 20
 
 
 def test_a_new_owner_reads_the_keys_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,6 +601,44 @@ def test_a_purge_of_very_many_reads_the_keys_again(monkeypatch: pytest.MonkeyPat
     r.settle()
     assert r.owner.selection.keys is not before
     assert inbox.seqs == [1, 8]
+
+
+def test_what_is_removed_while_it_waits_does_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their places stayed until the message before them was settled, beside the bound and all walked in one step."""
+    monkeypatch.setattr(key_order, "MAX_WAITING_MESSAGES", 1500)
+    r = rig(max_ack_pending=10_000)
+    r.publish(b"s.a")
+    inbox = r.next(batch=100, expires=600 * SECOND)
+    most = 0
+    for _ in range(30):
+        first = r.node.store.last_seq + 1
+        r.publish(*[b"s.a"] * 200)
+        for seq in range(first, first + 200):
+            r.node.apply(commands.encode_delete_msg(r.now, seq))
+        r.owner.freed(range(first, first + 200))
+        r.woken = True
+        r.settle()
+        keys = r.owner.selection.keys
+        assert keys is not None
+        most = max(most, keys.queues.left + keys.queues.waiting)
+    assert 1000 <= most <= 1500 and r.state.unacked.held == 0
+    r.publish(b"s.a", b"s.b")
+    r.ack(inbox[0])
+    assert inbox.seqs == [1, 6003, 6002]
+
+
+def test_the_bound_counts_what_left_while_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_order, "MAX_WAITING_MESSAGES", 4)
+    r = rig()
+    r.publish(*[b"s.a"] * 3)
+    inbox = r.next(batch=10, expires=60 * SECOND)
+    for seq in (2, 3):
+        r.node.apply(commands.encode_delete_msg(r.now, seq))
+    r.owner.freed([2, 3])
+    r.publish(*[b"s.a"] * 3, b"s.b")
+    assert r.state.delivered_sseq == 5 and r.state.unacked.held == 2 and inbox.seqs == [1]
+    r.ack(inbox[0])
+    assert inbox.seqs == [1, 4, 7]
 
 
 class Judge:

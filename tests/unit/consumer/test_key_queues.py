@@ -63,7 +63,7 @@ def test_more_than_the_limit_may_be_out_by_the_state_of_before() -> None:
     for seq, held in ((1, False), (2, False), (3, False), (4, True), (5, True)):
         queues.restore(seq, 5, held=held)
     queues.restore(6, NO_KEY, held=True)
-    queues.check(queues.keys_waiting())
+    queues.check(queues.restored())
     assert queues.take(9) == [6]
     queues.settle([1])
     assert not queues.ready
@@ -72,8 +72,33 @@ def test_more_than_the_limit_may_be_out_by_the_state_of_before() -> None:
     queues = KeyQueues(2)
     for seq, held in ((1, False), (4, True), (5, True)):
         queues.restore(seq, 5, held=held)
-    queues.check(queues.keys_waiting())
+    queues.check(queues.restored())
     assert queues.take(9) == [4] and queues.waiting == 1
+
+
+def test_no_key_goes_on_before_all_of_the_state_is_restored() -> None:
+    queues = KeyQueues(1)
+    for seq, held in ((1, False), (2, True), (3, False)):
+        queues.restore(seq, 5, held=held)
+        if seq == 2:
+            queues.settle([1])
+            assert not queues.ready, "another of its key is out, and not restored yet"
+    queues.check(queues.restored())
+    assert not queues.ready
+    queues.settle([3])
+    assert queues.take(9) == [2]
+
+
+def test_what_left_while_it_waited_is_counted() -> None:
+    queues = KeyQueues(1)
+    for seq in range(1, 5000):
+        queues.offer(seq, 5)
+    queues.settle(range(2, 1026))
+    assert queues.left == 1024 and not queues.is_sparse
+    queues.settle([1026])
+    assert queues.left == 1025 and queues.waiting == 4998 - 1025 and queues.is_sparse
+    queues.settle([1])
+    assert queues.take(9) == [1027] and queues.left == 0 and not queues.is_sparse
 
 
 @pytest.mark.parametrize("limit", [1, 3])

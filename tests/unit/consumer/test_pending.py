@@ -82,6 +82,27 @@ def test_one_entry_that_stays_does_not_let_the_order_grow_for_ever() -> None:
     assert pending.lowest() == 1 and len(pending) == 1
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_one_that_stays_does_not_let_the_order_grow_for_ever_with_order_per_key(held: bool) -> None:
+    pending = filled(1)
+    for number in range(1, 2000):
+        seqs = range(10 * number, 10 * number + 10)
+        pending.add_some([] if held else seqs, seqs if held else [], 10 * number, 0)
+        if held:
+            pending.release(seqs, 10 * number, 0)
+        pending.take(seqs)
+    assert len(pending.order) < 3000
+    assert pending.lowest() == 1 and len(pending) == 1 and pending.held == 0
+
+
+def test_a_release_shortens_the_order_too() -> None:
+    pending = filled(1)
+    pending.add_some([], range(2, 4000), 2, 0)
+    pending.take(range(3, 4000))
+    pending.release([2], 2, 0)
+    assert list(pending.order) == [1, 2] and pending.lowest() == 1
+
+
 def test_redelivered_counts_entries_not_deliveries() -> None:
     pending = filled(4)
     assert pending.change(2, 5000, 2) == Pending(2, 5000, 2)
