@@ -93,10 +93,14 @@ class Age(NamedTuple):
     asked: ReadConfirmations
     """The one of them that is asked for a younger proof."""
     counts: Callable[[], bool] = lambda: True
+    lost: Callable[[], bool] = lambda: False
+    """The stream was created anew, so earlier proofs say nothing of it."""
 
     @property
     def proven_at(self) -> float | None:
         """The time up to which all is here; None: unknown."""
+        if self.lost():
+            return None
         return max([at for one in self.proofs if (at := one.proven_at) is not None], default=None)
 
 

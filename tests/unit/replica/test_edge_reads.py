@@ -14,9 +14,10 @@ from testkit.sim.nodes import Node
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.edge_rig import MIRROR, Edge
 from tests.unit.replica.test_demands import block, fields
-from tests.unit.replica.test_mirror_host import ApiCluster, stop
+from tests.unit.replica.test_mirror_host import ApiCluster, copied, mirrored, stop
 
 GET = b"$JS.API.DIRECT.GET.UP"
+OF_M = b"$JS.API.DIRECT.GET.M"
 
 
 async def read(edge: Edge, node: Node, body: bytes = b"", stream: bytes = b"UP") -> tuple[bytes, dict[str, str], float]:
@@ -236,3 +237,45 @@ async def test_an_origin_that_says_nothing_of_use_is_no_proof(wrong: str) -> Non
             await stop(edge.hub.apis)
         found, _, took = await read(edge, edge.cluster["A"], b'"max_staleness":1')
         assert found == b"NATS/1.0 503 No Leader" and took < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_stream_of_this_account_with_the_origin_s_name_says_nothing_of_a_mirror_s_age() -> None:
+    """A hub and an edge that both have ORDERS."""
+    async with Edge() as edge:
+        await edge.cluster.create("UP")
+        await edge.cluster.all_read("UP")
+        await asyncio.sleep(2.0)
+        for node in edge.cluster:
+            found, told, _ = await read(edge, node, b'"max_staleness":1', b"M")
+            assert found == b"2" and 2 * edge.bridge.delay <= seconds(told["Nats-Staleness"]) < 0.1, "of the hub's"
+        edge.bridge.open = False
+        await edge.put(1)
+        await asyncio.sleep(5.0)
+        for node in edge.cluster:
+            assert seconds((await read(edge, node, b"", b"M"))[1]["Nats-Staleness"]) > 4.9
+            found, told, _ = await read(edge, node, b'"max_staleness":1000000000', b"M")
+            assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 4.9
+            upstream = node.replica("M").reads.upstream
+            assert upstream is not None and not upstream.joined, "the name is that of the stream here"
+
+
+@virtual_time
+async def test_the_age_of_a_mirror_is_unknown_once_its_upstream_was_created_anew() -> None:
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        await cluster.all_read("M")
+        await asyncio.sleep(2.0)
+        body = b'{"last_by_subj":"up","read_info":true,"consistency":"linearizable"}'
+        assert all([b"unknown" not in (await node.request(OF_M, body))[1] for node in cluster])
+        await cluster.delete("UP")
+        await cluster.create("UP", 1)
+        for wait in (0.0, 3.0):
+            await asyncio.sleep(wait)
+            for node in cluster:
+                _, head, payload = await node.request(OF_M, body)
+                assert payload == b"4" and fields(head)["Nats-Staleness"] == "unknown", "its own stream is current"
+        bounded = b'{"last_by_subj":"up","max_staleness":1000000000}'
+        _, head, _ = await cluster["A"].request(OF_M, bounded, 5.0)
+        assert head.startswith(b"NATS/1.0 503 No Leader")
