@@ -103,6 +103,11 @@ class Age(NamedTuple):
             return None
         return max([at for one in self.proofs if (at := one.proven_at) is not None], default=None)
 
+    def is_within(self, nanoseconds: int, began: float) -> bool:
+        """See `Demands.is_within`."""
+        proven = self.proven_at
+        return proven is not None and (proven >= began or self.asked.since(proven) * 1e9 <= nanoseconds)
+
 
 class Demands:
     """The demands at one membership, whose waits they share."""
@@ -119,6 +124,7 @@ class Demands:
         """`confirmations`: of what linearizable asks for; `bounds`: of what suffices for an age."""
         self._replica, self._asked, self._answers = replica, asked, answers
         self._waits, self._confirmations = waits, confirmations
+        self._uptime = replica.runtime.clock.uptime
         self.ages = [Age((confirmations, bounds), bounds)]
         """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
         self.sequences = SequenceWaits(replica)
@@ -180,6 +186,11 @@ class Demands:
         known = [at for at in proven if at is not None]
         return self._confirmations.since(min(known)) if len(known) == len(proven) else None
 
+    def is_within(self, nanoseconds: int, began: float) -> bool:
+        """True when all is here that was stored `nanoseconds` ago, or at `began` (`Clock.uptime`) if that is longer
+        ago."""
+        return all(age.is_within(nanoseconds, began) for age in self.ages if age.counts())
+
     def _refuse(self, reply: bytes, status: bytes) -> None:
         self._answers.refuse_with(reply, status, self.age(), self._asked.role)
 
@@ -230,15 +241,26 @@ class Demands:
         if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
             self._answer(wanted, answering, request, origin, age)
             return
-        go_on: Call = lambda: self._answer(wanted, answering, request, origin, self.age())  # noqa: E731
-        for one in self.ages:
-            go_on = functools.partial(self._within, wanted.max_staleness, one, request, go_on)
-        go_on()
+        self._renew(wanted, answering, request, origin, self._uptime(), 2)
 
-    def _within(self, nanoseconds: int, age: Age, request: Outgoing, go_on: Call) -> None:
+    def _renew(
+        self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin, began: float, times: int
+    ) -> None:
+        """Answer once all proofs are young enough, or newer than `began`. Those that are not are asked for, `times`
+        times at most: one gets older while another is waited for."""
+        if self.is_within(wanted.max_staleness, began):
+            self._answer(wanted, answering, request, origin, self.age())
+        elif times:
+            go_on: Call = functools.partial(self._renew, wanted, answering, request, origin, began, times - 1)
+            for one in self.ages:
+                go_on = functools.partial(self._within, wanted.max_staleness, began, one, request, go_on)
+            go_on()
+        else:
+            self._refuse(request[1], _LATE)
+
+    def _within(self, nanoseconds: int, began: float, age: Age, request: Outgoing, go_on: Call) -> None:
         """Go on once the newest proof of one age is young enough."""
-        proven = age.proven_at
-        if not age.counts() or (proven is not None and age.asked.since(proven) * 1e9 <= nanoseconds):
+        if not age.counts() or age.is_within(nanoseconds, began):
             go_on()
         else:
             self._ask(age.asked, request, go_on)

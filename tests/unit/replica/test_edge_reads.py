@@ -279,3 +279,20 @@ async def test_the_age_of_a_mirror_is_unknown_once_its_upstream_was_created_anew
         bounded = b'{"last_by_subj":"up","max_staleness":1000000000}'
         _, head, _ = await cluster["A"].request(OF_M, bounded, 5.0)
         assert head.startswith(b"NATS/1.0 503 No Leader")
+
+
+@virtual_time
+async def test_an_age_that_got_too_old_while_another_proof_was_waited_for_is_looked_at_again() -> None:
+    """The upstream's was young enough, and then the leader of the mirror's own stream took long."""
+    for reachable in (True, False):
+        async with Edge() as edge:
+            await asyncio.sleep(2.0)
+            leader, reader = edge.cluster.leader("M"), edge.cluster.followers("M")[0]
+            edge.bridge.open = reachable
+            edge.cluster.network.link(reader.me, leader.me).delay = 0.8
+            found, told, took = await read(edge, reader, b'"max_staleness":1500000000', b"M")
+            assert took > 0.8
+            if reachable:
+                assert found == b"2" and seconds(told["Nats-Staleness"]) <= max(1.5, took / 0.9)
+            else:
+                assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 1.5
