@@ -109,6 +109,22 @@ class Age(NamedTuple):
         return proven is not None and (proven >= began or self.asked.since(proven) * 1e9 <= nanoseconds)
 
 
+async def _outcome(hold: Callable[[Call, Call], None]) -> bool:
+    """Hold a wait, and return True when it was met, False when not."""
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def settle(found: bool) -> None:
+        if not answer.done():
+            answer.set_result(found)
+
+    hold(functools.partial(settle, True), functools.partial(settle, False))
+    return await answer
+
+
+def _hold_strictly(leader: ReadConfirmations, found: Call, missed: Call) -> None:
+    leader.hold(found, missed, missed, strict=True)
+
+
 class Demands:
     """The demands at one membership, whose waits they share."""
 
@@ -165,14 +181,16 @@ class Demands:
         """Return True once this replica has reached a sequence, False when that takes too long."""
         if self._replica.store.last_seq >= seq:
             return True
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return await _outcome(lambda found, missed: self.sequences.hold(seq, found, missed))
 
-        def settle(found: bool) -> None:
-            if not answer.done():
-                answer.set_result(found)
-
-        self.sequences.hold(seq, functools.partial(settle, True), functools.partial(settle, False))
-        return await answer
+    async def has_upstream(self, nanoseconds: int, began: float) -> bool:
+        """Return True once a mirror has all that its upstream had `nanoseconds` ago, or at `began` if that is longer
+        ago; False when the upstream's leader does not say or its messages do not come. True for other streams."""
+        for age in self.ages[1:]:
+            old = age.counts() and not age.is_within(nanoseconds, began)
+            if old and not await _outcome(functools.partial(_hold_strictly, age.asked)):
+                return False
+        return self.upstream_is_within(nanoseconds, began)
 
     def clear(self) -> None:
         """Refuse all that wait here."""
@@ -180,9 +198,16 @@ class Demands:
             question.cancel()
         self.sequences.clear()
 
-    def age(self) -> float | None:
-        """Seconds for which newer data may be missing here, at most; None: unknown."""
-        proven = [age.proven_at for age in self.ages if age.counts()]
+    def upstream_is_within(self, nanoseconds: int, began: float) -> bool:
+        """See `has_upstream`."""
+        return all(age.is_within(nanoseconds, began) for age in self.ages[1:] if age.counts())
+
+    def age(self, led_at: float | None = None) -> float | None:
+        """Seconds for which newer data may be missing here, at most; None: unknown. `led_at`: the `uptime` since which
+        this replica proved that it leads, for a caller that asked itself."""
+        own, *upstream = self.ages
+        proven = [own.proven_at if led_at is None else led_at]
+        proven += [age.proven_at for age in upstream if age.counts()]
         known = [at for at in proven if at is not None]
         return self._confirmations.since(min(known)) if len(known) == len(proven) else None
 

@@ -296,3 +296,42 @@ async def test_an_age_that_got_too_old_while_another_proof_was_waited_for_is_loo
                 assert found == b"2" and seconds(told["Nats-Staleness"]) <= max(1.5, took / 0.9)
             else:
                 assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 1.5
+
+
+async def got(node: Node, body: bytes = b"") -> dict[str, Any]:
+    """The answer of MSG.GET to a request for the newest message of the mirror."""
+    wanted = b'{"last_by_subj":"up","read_info":true%b}' % (b"," + body if body else b"")
+    found: dict[str, Any] = json.loads((await node.request(b"$JS.API.STREAM.MSG.GET.M", wanted, 10.0))[2])
+    return found
+
+
+async def told_by_info(node: Node) -> float | None:
+    info = json.loads((await node.request(b"$JS.API.STREAM.INFO.M", b"", 5.0, PROVING))[2])
+    staleness: int | None = info["freshness"]["staleness"]
+    return None if staleness is None else staleness / 1e9
+
+
+@virtual_time
+async def test_a_mirror_s_leader_counts_its_upstream_s_age_in_msg_get_and_info_and_keeps_to_a_bound() -> None:
+    async with Edge() as edge:
+        leader, other = edge.cluster.leader("M"), edge.cluster.followers("M")[0]
+        await asyncio.sleep(2.0)
+        answer = await got(other, b'"max_staleness":1')
+        assert answer["message"]["seq"] == 3, "the origin is asked"
+        assert 2 * edge.bridge.delay <= answer["freshness"]["staleness"] / 1e9 < 0.1
+        edge.bridge.open = False
+        await edge.put(1)
+        await asyncio.sleep(5.0)
+        for node in (leader, other):
+            assert (await got(node))["freshness"]["staleness"] > 4.9e9
+            info = await told_by_info(node)
+            assert info is not None and info > 4.9
+            assert (await got(node, b'"max_staleness":60000000000'))["message"]["seq"] == 3
+            assert (await got(node, b'"max_staleness":2000000000'))["error"]["err_code"] == 10008
+        edge.bridge.open = True
+        await edge.copied(4)
+        assert (await got(other, b'"max_staleness":2000000000'))["message"]["seq"] == 4
+        await edge.hub.delete("UP")
+        replica = leader.replica("M")
+        replica.reads.own.demands.ages[1].asked.clear()
+        assert await told_by_info(other) is None and (await got(other))["freshness"]["staleness"] is None
