@@ -26,7 +26,7 @@ from jetcluster.stream.apply import sourced
 from jetcluster.stream.apply.sourced import Cursor
 from jetcluster.stream.read.freshness import FreshnessError
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.rules import DEFAULT, WEAK, StreamRules, short_hash
+from jetcluster.stream.rules import DEFAULT, STRONG, WEAK, StreamRules, short_hash
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link that make it omit or change messages of the upstream."""
@@ -106,9 +106,9 @@ class MirroredStream:
     upstream that answers, which holds all that its clients were acked.
 
     For an upstream in the same cluster its leader is asked for the last sequence, and the answer waits until the mirror
-    has it, except for messages by sequence, which never change. Without a leader the mirror answers those who were told
-    of nothing that it lacks, and others with 503 (`ReadConfirmations`). Answers for an upstream elsewhere, or a deleted
-    one, are as old as the mirror.
+    has it, except for messages by sequence, which never change, unless the upstream is `strong`. Without a leader the
+    mirror answers those who were told of nothing that it lacks, and others with 503 (`ReadConfirmations`). Answers for
+    an upstream elsewhere, or a deleted one, are as old as the mirror.
 
     A mirror does not answer for a stream that merely has the upstream's name: one of this account where the upstream is
     elsewhere, or one that was created anew."""
@@ -138,13 +138,19 @@ class MirroredStream:
         mirror, found = self._replica.machine.rules.mirror, self._namesake
         if mirror is None or found is None:
             return False
-        if mirror.get("external"):
-            return True
+        return bool(mirror.get("external")) or self.is_replaced
+
+    @property
+    def is_replaced(self) -> bool:
+        """True when the upstream, of this cluster, was created anew: nobody knows any more how old the mirror is."""
+        upstream = self._upstream
+        if upstream is None:
+            return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
+        return cursor is not None and cursor.identity not in (b"", _identity(upstream.created_ns))
 
     def allows(self, joined: bool) -> bool:
-        if not self._replica.machine.rules.mirror_direct or not self.is_copied_whole:
+        if not self._replica.machine.rules.mirror_direct or self.is_another or not self.is_copied_whole:
             return False  # it would answer "not found" for messages that it omits by design
         upstream = self._upstream
         here = self._known.replicas.get(upstream.gid) if upstream is not None else None
@@ -156,20 +162,21 @@ class MirroredStream:
     @property
     def is_copied_whole(self) -> bool:
         rules = self._replica.machine.rules
-        if rules.mirror is None or rules.subject_transform is not None or self.is_another:
+        if rules.mirror is None or rules.subject_transform is not None:
             return False
         return not any(rules.mirror.get(field) for field in PARTIAL)
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
-        upstream = self._upstream
-        return upstream is not None and self.consistency != WEAK and not self._has(payload)
+        if self._upstream is None or (consistency := self.consistency) == WEAK:
+            return False
+        return consistency == STRONG or not self._has(payload)
 
     def unconfirmed(self, origin: Origin, messages: Sequence[Outgoing]) -> int:
         """Only requests that compiled code reads are counted where it matters what they ask for."""
         if self._upstream is None or self.consistency == WEAK:
             return len(messages)
         plain, contains = native.plain_get, self._replica.store.contains
-        if plain is None:
+        if plain is None or self.consistency == STRONG:
             return 0
         for count, message in enumerate(messages):
             wanted = plain(message[3])
@@ -193,6 +200,8 @@ class MirroredStream:
 
     async def heard(self) -> int | None:
         """Return the last sequence of the upstream, by the word of an origin elsewhere if need be."""
+        if self.is_replaced:
+            return None
         if self._upstream is not None:
             return await self.confirmed()
         found = await self._elsewhere()

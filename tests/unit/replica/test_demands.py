@@ -311,3 +311,22 @@ async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, m
         body = b'{"seq":3,"min_last_seq":2,"consistency":"session","read_info":true}'
         assert (await follower.request(GET, body + b" " * padding))[2] == b"2"
         assert decoded == times
+
+
+@virtual_time
+async def test_a_mirror_of_a_strong_stream_asks_its_leader_also_for_messages_that_it_has() -> None:
+    async with ApiCluster("ABCDE") as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        await cluster.update("UP", read_consistency="strong")
+        home = cluster.leader("UP")
+        reader = next(node for node in without(cluster, "UP") if node.has("M"))
+        await cluster.until(lambda: answers(reader), what="it answers")
+        up, info = b"$JS.API.DIRECT.GET.UP", block("Nats-Read-Info: true")
+        for headers in (b"", info):
+            head, payload, _ = await timed(cluster, reader, up, b'{"seq":2}', headers=headers)
+            assert payload == b"1", head
+        cluster.crash(home.name)
+        for headers in (b"", info):
+            head, _, _ = await timed(cluster, reader, up, b'{"seq":2}', headers=headers)
+            assert head.startswith(b"NATS/1.0 503"), head

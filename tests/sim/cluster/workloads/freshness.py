@@ -67,6 +67,8 @@ class Freshness(Workload):
         if self.leaf:
             there = await self.session("leaf", *self.leaf)
             size = 1 if len(self.leaf) == 1 else rng.choice([1, 3])
+            if rng.random() < 0.5:  # it must not be taken for the upstream
+                await self.create(there, STREAM, subjects=["fresh-there.>"], num_replicas=size)
             upstream = {"name": STREAM, "external": {"api": "$JS.hub.API"}}
             await self.create(there, EDGE, num_replicas=size, mirror=upstream)
 
@@ -137,7 +139,7 @@ class _Client:
     async def read_edge(self) -> None:
         """Reads of a mirror that keeps the sequences of its upstream, wherever that is."""
         self.session = await self.workload.session(self.name, *self.workload.leaf)
-        await self._go_on(5.0, lambda: self.look(self._token(Demand(EVENTUAL)), mirror=EDGE))
+        await self._go_on(5.0, lambda: self.look(self._token(self.wish()), mirror=EDGE))
 
     async def _go_on(self, pace: float, act: Any) -> None:
         workload = self.workload
@@ -195,7 +197,9 @@ class _Client:
         """The wish that holds for a request that said `wish`."""
         if leader:
             return wish._replace(consistency=LINEARIZABLE)
-        default = EVENTUAL if own_name or wish.max_staleness < math.inf else self.workload.default
+        if own_name:  # consistency is of the mirror's own stream; its age counts its upstream
+            return wish._replace(consistency=EVENTUAL)
+        default = EVENTUAL if wish.max_staleness < math.inf else self.workload.default
         return wish._replace(consistency=wish.consistency or default)
 
     # ---- asking
@@ -206,7 +210,7 @@ class _Client:
         direct_leader = not mirror and rng.random() < (0.3 if leader else 0.1)
         msg_get = not direct_leader and not mirror and (leader or rng.random() < 0.1)
         if not (leader or mirror or msg_get or direct_leader or self.calm) and rng.random() < 0.1:
-            mirror, wish = COPY, wish._replace(consistency=EVENTUAL, max_staleness=math.inf)
+            mirror = COPY
         asked = self._asked(single=msg_get)
         informed = rng.random() < 0.6
         holds = self._holds(wish, leader=msg_get or direct_leader, own_name=bool(mirror))
@@ -228,8 +232,8 @@ class _Client:
         if self.session.connects != connects:
             return
         told = {} if head.refused and "Nats-Applied-Sequence" not in head.headers else _told(head.headers)
-        if mirror:
-            told.pop("age", None)  # it is of the mirror, whatever its upstream has
+        if mirror and head.refused and wish.consistency:
+            holds = holds._replace(consistency=wish.consistency)  # which was a cause
         if informed and not head.refused:
             workload.require("applied" in told, f"{body} {headers} asked for read_info: {head}")
         workload.count("refused" if head.refused else holds.consistency)
