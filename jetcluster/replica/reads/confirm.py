@@ -29,6 +29,7 @@ lacks (`Bus.told`): reads go on when an upstream is lost with its node. A client
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -354,7 +355,7 @@ class ReadConfirmations:
     async def _look(self) -> None:
         me = self._task
         began = self._clock.uptime()
-        wanted = await self._ask()
+        wanted = await self._question()
         if self._task is me:
             self._prove(began, wanted)
             await self._run()
@@ -390,28 +391,50 @@ class ReadConfirmations:
 
     async def _run(self) -> None:
         me = self._task
-        while (self._coming or self._unled) and self._task is me:
-            self._asked, self._coming = self._coming, []
-            self._came.clear()
-            began = self._clock.uptime()
-            wanted = await self._patiently()
-            self._prove(began, wanted)
-            if wanted is None:
-                await self._answer_unled(self._asked)
-                self._unled += self._asked
-                self._asked = []
-                await self._pause()
-            else:
-                asked, self._asked, self._unled = self._asked + self._unled, [], []
-                self._confirmed(asked, wanted)
-        if self._task is me:
-            self._task = None
+        try:
+            while (self._coming or self._unled) and self._task is me:
+                try:
+                    await self._turn()
+                except Exception as error:  # noqa: BLE001 - a defect: they are asked for again, or refused late
+                    _report("reads could not be confirmed", error)
+                    if self._task is not me:
+                        return
+                    self._unled += self._asked
+                    self._asked = []
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            if self._task is me:
+                self._task = None
+
+    async def _turn(self) -> None:
+        """Ask once, for all reads that have come."""
+        self._asked, self._coming = self._coming, []
+        self._came.clear()
+        began = self._clock.uptime()
+        wanted = await self._patiently()
+        self._prove(began, wanted)
+        if wanted is None:
+            await self._answer_unled(self._asked)
+            self._unled += self._asked
+            self._asked = []
+            await self._pause()
+        else:
+            asked, self._asked, self._unled = self._asked + self._unled, [], []
+            self._confirmed(asked, wanted)
+
+    async def _question(self) -> int | None:
+        """Return the leader's answer, None also when asking failed in a way that nobody foresaw."""
+        try:
+            return await self._ask()
+        except Exception as error:  # noqa: BLE001 - a defect
+            _report("a leader could not be asked", error)
+            return None
 
     async def _patiently(self) -> int | None:
         """Return the leader's answer; meanwhile, reads that need none are answered after PATIENCE_SECONDS."""
         if self._tell is None:
-            return await self._ask()
-        asking = asyncio.ensure_future(self._ask())
+            return await self._question()
+        asking = asyncio.ensure_future(self._question())
         try:
             while not (await asyncio.wait((asking,), timeout=PATIENCE_SECONDS))[0]:
                 await self._answer_unled(self._asked)
@@ -445,15 +468,15 @@ class ReadConfirmations:
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
         self._count -= len(due)
         for read in due:
-            read.answer()
+            _answer(read)
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
         self._count -= sum([read.count for read in asked])
         for read in asked:
             if wanted <= self._reached():
-                read.answer()
+                _answer(read)
             else:
-                self.waits.hold(wanted, read.answer, read.give_up, read.count)
+                self.waits.hold(wanted, functools.partial(_answer, read), read.give_up, read.count)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -469,6 +492,19 @@ class ReadConfirmations:
         self._count -= sum([read.count for read in late])
         for read in late:
             read.refuse()
+
+
+def _report(message: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+
+def _answer(read: Read) -> None:
+    """Answer a read, or refuse it alone when that fails in a way that nobody foresaw: others wait with it."""
+    try:
+        read.answer()
+    except Exception as error:  # noqa: BLE001 - a defect
+        _report("a read failed", error)
+        read.refuse()
 
 
 def _parts(read: Read) -> list[Read]:
