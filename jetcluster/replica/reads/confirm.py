@@ -396,7 +396,7 @@ class ReadConfirmations:
                 try:
                     await self._turn()
                 except Exception as error:  # noqa: BLE001 - a defect: they are asked for again, or refused late
-                    _report("reads could not be confirmed", error)
+                    report("reads could not be confirmed", error)
                     if self._task is not me:
                         return
                     self._unled += self._asked
@@ -427,7 +427,7 @@ class ReadConfirmations:
         try:
             return await self._ask()
         except Exception as error:  # noqa: BLE001 - a defect
-            _report("a leader could not be asked", error)
+            report("a leader could not be asked", error)
             return None
 
     async def _patiently(self) -> int | None:
@@ -468,15 +468,15 @@ class ReadConfirmations:
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
         self._count -= len(due)
         for read in due:
-            _answer(read)
+            answer_or_refuse(read)
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
         self._count -= sum([read.count for read in asked])
         for read in asked:
             if wanted <= self._reached():
-                _answer(read)
+                answer_or_refuse(read)
             else:
-                self.waits.hold(wanted, functools.partial(_answer, read), read.give_up, read.count)
+                self.waits.hold(wanted, functools.partial(answer_or_refuse, read), read.give_up, read.count)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -494,16 +494,17 @@ class ReadConfirmations:
             read.refuse()
 
 
-def _report(message: str, error: Exception) -> None:
+def report(message: str, error: Exception) -> None:
+    """Let the loop log an error that nobody foresaw."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
-def _answer(read: Read) -> None:
+def answer_or_refuse(read: Read) -> None:
     """Answer a read, or refuse it alone when that fails in a way that nobody foresaw: others wait with it."""
     try:
         read.answer()
     except Exception as error:  # noqa: BLE001 - a defect
-        _report("a read failed", error)
+        report("a read failed", error)
         read.refuse()
 
 

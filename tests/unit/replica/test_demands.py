@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from jetcluster.model import durations
+from jetcluster.protocol.bus import Origin
 from jetcluster.replica.reads import confirm, demands
+from jetcluster.replica.reads.asked_stream import OwnStream
 from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
@@ -311,3 +313,68 @@ async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, m
         body = b'{"seq":3,"min_last_seq":2,"consistency":"session","read_info":true}'
         assert (await follower.request(GET, body + b" " * padding))[2] == b"2"
         assert decoded == times
+
+
+async def elsewhere(cluster: Cluster) -> tuple[Node, Node]:
+    """(the only replica that answers S, a client's node without a replica)"""
+    reader, *others = await stream(cluster)
+    for node in others:
+        node.replica("S").reads.stop()
+    (client,) = [node for node in cluster if not node.has("S")]
+    await asyncio.sleep(0.1)
+    return reader, client
+
+
+@virtual_time
+@pytest.mark.parametrize("end", ["abort at once", "abort later", "error"])
+async def test_a_session_that_is_asked_for_is_refused_when_that_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster("ABCD") as cluster:
+        reader, client = await elsewhere(cluster)
+        own = reader.replica("S").reads.own
+        asked: list[int] = []
+
+        async def tell(stream: OwnStream, reads: list[confirm.Read]) -> None:
+            asked.append(len(reads))
+            if end == "error":
+                raise RuntimeError("a defect")
+            await asyncio.sleep(9.0)
+
+        def knows_all_told(stream: OwnStream, origin: Origin) -> bool:
+            if end == "abort at once":
+                asyncio.get_running_loop().call_soon(own.abort)
+            return False
+
+        monkeypatch.setattr(OwnStream, "tell", tell)
+        monkeypatch.setattr(OwnStream, "knows_all_told", knows_all_told)
+        monkeypatch.setattr(OwnStream, "provable", False)
+        asking = asyncio.create_task(timed(cluster, client, GET, b'{"seq":1,"consistency":"session"}'))
+        await asyncio.sleep(0.2)
+        assert asked == ([] if end == "abort at once" else [1])
+        if end == "abort later":
+            assert not asking.done()
+            own.abort()
+        head, _, seconds = await asking
+        status = b"503 No Leader" if end == "error" else b"503 Not Caught Up"
+        assert head.startswith(b"NATS/1.0 " + status), head
+        assert seconds < 0.3
+        if end == "error":
+            loop: Any = asyncio.get_running_loop()
+            assert any("a defect" in failure for failure in loop.failures)
+            loop.failures.clear()
+
+
+@virtual_time
+async def test_sessions_that_come_together_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster("ABCD") as cluster:
+        reader, client = await elsewhere(cluster)
+        calls, inner = 0, reader.mesh.call
+
+        async def call(peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:
+            nonlocal calls
+            calls += method == confirm.TOLD_METHOD
+            return await inner(peer, method, payload, timeout)
+
+        monkeypatch.setattr(reader.mesh, "call", call)
+        found = await client.requests(GET, [b'{"seq":1,"consistency":"session"}'] * 300)
+        assert {payload for _, _, payload in found} == {b"0"}
+        assert 1 <= calls <= 9
