@@ -510,9 +510,10 @@ class Membership:
         return then
 
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """Leave the group, as this replica does not keep up, and let another member answer."""
+        """Leave the group, as this replica does not keep up, and let another member answer; refuse if there is none."""
         self._give_way()
-        self._replica.bus.publish(subject, payload, reply, headers)
+        if not self._replica.bus.publish(subject, payload, reply, headers) and reply:
+            self.answers.refuse(reply)
 
 
 class Reads:
