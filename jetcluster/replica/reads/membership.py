@@ -91,9 +91,11 @@ class Membership:
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(
             runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
-            settings.clock_drift,
+            settings.clock_drift, replica.bus.backlog,
         )  # fmt: skip
-        self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
+        self._runs = Runs(
+            self.confirmations, lambda request: self._hand_on(*request), answers.refuse, lambda: replica.trusted
+        )
         self.bounds = self.confirmations
         """Proofs of the age of what is here."""
         if asked.looks is not None:
