@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from jetcluster.clock import TimerHandle
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
 from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.answers import Answering, Answers
@@ -51,6 +52,7 @@ class SequenceWaits:
         """A heap of (sequence, number), with some of reads that were refused meanwhile."""
         self._calls: dict[int, tuple[float, Call, Call]] = {}
         """Number -> (deadline, answer, refuse), in the order of the deadlines."""
+        self._timer: TimerHandle | None = None
 
     def hold(self, seq: int, answer: Call, refuse: Call) -> None:
         """Call `answer` once `reached` is called with `seq` or more, `refuse` after SEQUENCE_SECONDS or when too many
@@ -59,8 +61,8 @@ class SequenceWaits:
             refuse()
             return
         number = next(self._numbers)
-        if not self._calls:
-            self._timers.call_later(SEQUENCE_SECONDS, self._expire)
+        if self._timer is None:
+            self._timer = self._timers.call_later(SEQUENCE_SECONDS, self._expire)
         self._calls[number] = self._clock.monotonic() + SEQUENCE_SECONDS, answer, refuse
         heapq.heappush(self.waiting, (seq, number))
 
@@ -76,17 +78,21 @@ class SequenceWaits:
         """Refuse all."""
         calls, self._calls = self._calls, {}
         self.waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for _, _, refuse in calls.values():
             refuse()
 
     def _expire(self) -> None:
+        self._timer = None
         now = self._clock.monotonic()
         late = list(itertools.takewhile(lambda one: one[1][0] <= now, self._calls.items()))
         for number, _ in late:
             del self._calls[number]
         if self._calls:
             deadline, _, _ = next(iter(self._calls.values()))
-            self._timers.call_later(max(deadline - now, 0.0), self._expire)
+            self._timer = self._timers.call_later(max(deadline - now, 0.0), self._expire)
         if len(self.waiting) > 2 * len(self._calls):  # most are of reads that were refused
             self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._calls]
             heapq.heapify(self.waiting)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from jetcluster.replica.reads.asked_stream import OwnStream
 from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
+from testkit.twins.time import ManualTime
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
 
 GET = b"$JS.API.DIRECT.GET.S"
@@ -277,6 +280,39 @@ async def test_sequences_that_never_come_leave_nothing_behind() -> None:
         for number in range(confirm.MAX_WAITING + 5):
             waits.hold(10**9 + number, lambda: None, lambda number=number: refused.append(number))  # type: ignore[misc]
         assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5
+
+
+def test_waits_for_sequences_share_one_timer() -> None:
+    class Timers(ManualTime):
+        waiting = 0
+
+        def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Any:
+            self.waiting += 1
+
+            def run() -> None:
+                self.waiting -= 1
+                callback(*args)
+
+            return super().call_later(delay, run)
+
+    time, log = Timers(), []
+    replica: Any = SimpleNamespace(runtime=SimpleNamespace(clock=time, timers=time))
+    waits = demands.SequenceWaits(replica)
+    for number in range(1, 100):
+        waits.hold(number, lambda number=number: log.append(number), lambda: log.append(0))
+        waits.reached(number)
+    assert log == list(range(1, 100)) and time.waiting == 1
+    log.clear()
+    time.advance(0.9 * demands.SEQUENCE_SECONDS)
+    waits.hold(100, lambda: log.append(100), lambda: log.append(0))
+    time.advance(0.9 * demands.SEQUENCE_SECONDS)
+    assert not log and time.waiting == 1
+    time.advance(0.2 * demands.SEQUENCE_SECONDS)
+    assert log == [0] and time.waiting == 0
+    waits.hold(100, lambda: log.append(100), lambda: log.append(1))
+    waits.clear()
+    time.advance(demands.SEQUENCE_SECONDS)
+    assert log == [0, 1] and time.waiting == 1, "the timer was cancelled"
 
 
 @virtual_time
