@@ -455,6 +455,28 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
                 await addressed_get(node, f"$JS.API.DIRECT.PEER.S.{node.name}".encode())
 
 
+@virtual_time
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b'{"seq":5,"min_last_seq":9}', b"", b"503 Min Last Sequence"),
+        (b'{"seq":5}', b"NATS/1.0\r\nNats-Min-Last-Sequence: 9\r\n\r\n", b"503 Min Last Sequence"),
+        (b'{"seq":5}', b"NATS/1.0\r\nNats-Read-Consistency: odd\r\n\r\n", b"408 Bad Request"),
+    ],
+)
+async def test_an_addressed_replica_keeps_wishes_of_bodies_and_headers(
+    body: bytes, headers: bytes, status: bytes
+) -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        await cluster.equal("S")
+        node = cluster.followers("S")[0]
+        subject = f"$JS.API.DIRECT.PEER.S.{node.name}".encode()
+        assert (await node.request(subject, body, 5.0, headers))[1].startswith(b"NATS/1.0 " + status)
+        plain = await node.request(subject, b'{"seq":5}', 5.0, b"NATS/1.0\r\nNats-Read-Info: true\r\n\r\n")
+        assert b"Nats-Answered-By: " + node.name.encode() in plain[1] and plain[2] == b"5"
+
+
 async def addressed_get(node: Node, subject: bytes) -> Message:
     """The answer to a batch from beyond the end."""
     inbox = b"_INBOX.addressed"
