@@ -286,7 +286,7 @@ class StreamRequests:
             "links": replica.mirrors.links.info(),
         }
         if proves:
-            age = replica.reads.own.confirmations.since(began)
+            age = replica.reads.own.demands.age(began)
             proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
             answer["freshness"] = {**proof, "last_message": msg_get.last_message(replica.store)}
         if replica.assignment.revision > int(body.get("revision") or 0):
@@ -331,21 +331,26 @@ class StreamRequests:
         steps = direct_get.preparing(replica.store, request)
         if steps is not None:
             await self._runtime.budget.run(replica.assignment.account, steps)
-        reached = await replica.reads.own.demands.has_sequence(request.fresh.min_last_seq)
+        demands, staleness = replica.reads.own.demands, request.fresh.max_staleness
+        reached = await demands.has_sequence(request.fresh.min_last_seq)
+        asked = self._runtime.clock.uptime()
+        young = staleness < 0 or not reached or await demands.has_upstream(staleness, asked)
         began = self._runtime.clock.uptime()
         if not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
         if not reached:
             raise by_code(MIN_LAST_SEQUENCE)
+        if not young or (staleness >= 0 and not demands.upstream_is_within(staleness, asked)):
+            raise by_code(NOT_AVAILABLE)
         message = msg_get.found(replica.store, request)
+        last_seq, age = replica.store.last_seq, demands.age(began)  # before others have a turn
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
         if len(message.headers) < msg_get.LONG_HEADER_BYTES:
             response = at_once(rendering)
         else:
             response = await self._runtime.budget.run(replica.assignment.account, rendering)
         if request.fresh.info:
-            age = replica.reads.own.confirmations.since(began)
-            response = msg_get.with_freshness(response, replica.store.last_seq, self._network.name, age)
+            response = msg_get.with_freshness(response, last_seq, self._network.name, age)
         return {"response": response.decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:

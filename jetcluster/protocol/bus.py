@@ -171,7 +171,8 @@ class Bus(Protocol):
 
     def told(self, reply: bytes, stream: bytes, age: int) -> int:
         """The highest sequence that PubAcks told those here who take `reply`, of the stream that was created so many
-        nanoseconds ago, as this server's wall clock may be off; 0 for none, TOLD_ANYTHING where that was forgotten.
+        nanoseconds ago, as this server's wall clock may be off; 0 for none, TOLD_ANYTHING where that was forgotten
+        or where not all of those who take it are here.
         `stream`: its name, as `stream.lead.answers.PubAcks.stream`."""
 
     def publish_answers(self, answers: list[tuple[bytes, bytes, bytes]]) -> None:

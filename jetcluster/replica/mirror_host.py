@@ -138,13 +138,19 @@ class MirroredStream:
         mirror, found = self._replica.machine.rules.mirror, self._namesake
         if mirror is None or found is None:
             return False
-        if mirror.get("external"):
-            return True
+        return bool(mirror.get("external")) or self.is_replaced
+
+    @property
+    def is_replaced(self) -> bool:
+        """True when the upstream, of this cluster, was created anew: nobody knows any more how old the mirror is."""
+        upstream = self._upstream
+        if upstream is None:
+            return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
+        return cursor is not None and cursor.identity not in (b"", _identity(upstream.created_ns))
 
     def allows(self, joined: bool) -> bool:
-        if not self._replica.machine.rules.mirror_direct or not self.is_copied_whole:
+        if not self._replica.machine.rules.mirror_direct or self.is_another or not self.is_copied_whole:
             return False  # it would answer "not found" for messages that it omits by design
         upstream = self._upstream
         here = self._known.replicas.get(upstream.gid) if upstream is not None else None
@@ -156,7 +162,7 @@ class MirroredStream:
     @property
     def is_copied_whole(self) -> bool:
         rules = self._replica.machine.rules
-        if rules.mirror is None or rules.subject_transform is not None or self.is_another:
+        if rules.mirror is None or rules.subject_transform is not None:
             return False
         return not any(rules.mirror.get(field) for field in PARTIAL)
 
@@ -193,6 +199,8 @@ class MirroredStream:
 
     async def heard(self) -> int | None:
         """Return the last sequence of the upstream, by the word of an origin elsewhere if need be."""
+        if self.is_replaced:
+            return None
         if self._upstream is not None:
             return await self.confirmed()
         found = await self._elsewhere()

@@ -32,6 +32,10 @@ class AskedStream(Protocol):
     def is_another(self) -> bool:
         """True when the stream of that name is not the one whose messages this replica has."""
 
+    @property
+    def is_replaced(self) -> bool:
+        """True when the stream was created anew since its messages came: their age cannot be known."""
+
     def allows(self, joined: bool) -> bool:
         """True when this replica may answer for the stream. `joined`: it does so now."""
 
@@ -80,7 +84,7 @@ class OwnStream:
 
     answers_unled = False
     may_change = False
-    is_another = False
+    is_another = is_replaced = False
     provable = True
     looks: Pace | None = None
     is_copied_whole = True

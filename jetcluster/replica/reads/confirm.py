@@ -135,6 +135,8 @@ _U64 = struct.Struct("<Q")
 _TOLD = struct.Struct("<QHH")
 _ORIGIN = struct.Struct("<Q?")
 _BLANK = b" "
+_ANY_AGE = 1 << 62
+"""Nanoseconds, for a stream of the future by this node's clock: no ack is taken for one of an earlier stream."""
 
 
 class Read:
@@ -228,8 +230,8 @@ async def tell(replica: ReplicaState, stream: Assignment, domain: str, reads: Se
     """Set `told` of reads: the last sequence of the stream that PubAcks told their requesters of. Other nodes are asked
     for their clients; unchanged where one does not say."""
     acks = PubAcks(stream.name, domain or None)
-    age = max(replica.runtime.clock.time_ns() - stream.created_ns, 0)
-    found = ToldStream(stream.account, acks.stream, age)
+    age = replica.runtime.clock.time_ns() - stream.created_ns
+    found = ToldStream(stream.account, acks.stream, age if age >= 0 else _ANY_AGE)
     by_origin: dict[Origin | None, list[Read]] = {}
     for read in reads:
         by_origin.setdefault(read.origin, []).append(read)

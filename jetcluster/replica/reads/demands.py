@@ -107,11 +107,36 @@ class Age(NamedTuple):
     asked: ReadConfirmations
     """The one of them that is asked for a younger proof."""
     counts: Callable[[], bool] = lambda: True
+    lost: Callable[[], bool] = lambda: False
+    """The stream was created anew, so earlier proofs say nothing of it."""
 
     @property
     def proven_at(self) -> float | None:
         """The time up to which all is here; None: unknown."""
+        if self.lost():
+            return None
         return max([at for one in self.proofs if (at := one.proven_at) is not None], default=None)
+
+    def is_within(self, nanoseconds: int, began: float) -> bool:
+        """See `Demands.is_within`."""
+        proven = self.proven_at
+        return proven is not None and (proven >= began or self.asked.since(proven) * 1e9 <= nanoseconds)
+
+
+async def _outcome(hold: Callable[[Call, Call], None]) -> bool:
+    """Hold a wait, and return True when it was met, False when not."""
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def settle(found: bool) -> None:
+        if not answer.done():
+            answer.set_result(found)
+
+    hold(functools.partial(settle, True), functools.partial(settle, False))
+    return await answer
+
+
+def _hold_strictly(leader: ReadConfirmations, found: Call, missed: Call) -> None:
+    leader.hold(found, missed, missed, strict=True)
 
 
 class Demands:
@@ -129,6 +154,7 @@ class Demands:
         """`confirmations`: of what linearizable asks for; `bounds`: of what suffices for an age."""
         self._replica, self._asked, self._answers = replica, asked, answers
         self._waits, self._confirmations = waits, confirmations
+        self._uptime = replica.runtime.clock.uptime
         self.ages = [Age((confirmations, bounds), bounds)]
         """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
         self.sequences = SequenceWaits(replica)
@@ -173,14 +199,16 @@ class Demands:
         """Return True once this replica has reached a sequence, False when that takes too long."""
         if self._replica.store.last_seq >= seq:
             return True
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return await _outcome(lambda found, missed: self.sequences.hold(seq, found, missed))
 
-        def settle(found: bool) -> None:
-            if not answer.done():
-                answer.set_result(found)
-
-        self.sequences.hold(seq, functools.partial(settle, True), functools.partial(settle, False))
-        return await answer
+    async def has_upstream(self, nanoseconds: int, began: float) -> bool:
+        """Return True once a mirror has all that its upstream had `nanoseconds` ago, or at `began` if that is longer
+        ago; False when the upstream's leader does not say or its messages do not come. True for other streams."""
+        for age in self.ages[1:]:
+            old = age.counts() and not age.is_within(nanoseconds, began)
+            if old and not await _outcome(functools.partial(_hold_strictly, age.asked)):
+                return False
+        return self.upstream_is_within(nanoseconds, began)
 
     def clear(self) -> None:
         """Refuse all that wait here."""
@@ -192,11 +220,23 @@ class Demands:
             read.refuse()
         self.sequences.clear()
 
-    def age(self) -> float | None:
-        """Seconds for which newer data may be missing here, at most; None: unknown."""
-        proven = [age.proven_at for age in self.ages if age.counts()]
+    def upstream_is_within(self, nanoseconds: int, began: float) -> bool:
+        """See `has_upstream`."""
+        return all(age.is_within(nanoseconds, began) for age in self.ages[1:] if age.counts())
+
+    def age(self, led_at: float | None = None) -> float | None:
+        """Seconds for which newer data may be missing here, at most; None: unknown. `led_at`: the `uptime` since which
+        this replica proved that it leads, for a caller that asked itself."""
+        own, *upstream = self.ages
+        proven = [own.proven_at if led_at is None else led_at]
+        proven += [age.proven_at for age in upstream if age.counts()]
         known = [at for at in proven if at is not None]
         return self._confirmations.since(min(known)) if len(known) == len(proven) else None
+
+    def is_within(self, nanoseconds: int, began: float) -> bool:
+        """True when all is here that was stored `nanoseconds` ago, or at `began` (`Clock.uptime`) if that is longer
+        ago."""
+        return all(age.is_within(nanoseconds, began) for age in self.ages if age.counts())
 
     def _refuse(self, reply: bytes, status: bytes) -> None:
         self._answers.refuse_with(reply, status, self.age(), self._asked.role)
@@ -266,15 +306,26 @@ class Demands:
         if wanted.max_staleness < 0 or (age is not None and age * 1e9 <= wanted.max_staleness):
             self._answer(wanted, answering, request, origin, age)
             return
-        go_on: Call = lambda: self._answer(wanted, answering, request, origin, self.age())  # noqa: E731
-        for one in self.ages:
-            go_on = functools.partial(self._within, wanted.max_staleness, one, request, go_on)
-        go_on()
+        self._renew(wanted, answering, request, origin, self._uptime(), 2)
 
-    def _within(self, nanoseconds: int, age: Age, request: Outgoing, go_on: Call) -> None:
+    def _renew(
+        self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin, began: float, times: int
+    ) -> None:
+        """Answer once all proofs are young enough, or newer than `began`. Those that are not are asked for, `times`
+        times at most: one gets older while another is waited for."""
+        if self.is_within(wanted.max_staleness, began):
+            self._answer(wanted, answering, request, origin, self.age())
+        elif times:
+            go_on: Call = functools.partial(self._renew, wanted, answering, request, origin, began, times - 1)
+            for one in self.ages:
+                go_on = functools.partial(self._within, wanted.max_staleness, began, one, request, go_on)
+            go_on()
+        else:
+            self._refuse(request[1], _LATE)
+
+    def _within(self, nanoseconds: int, began: float, age: Age, request: Outgoing, go_on: Call) -> None:
         """Go on once the newest proof of one age is young enough."""
-        proven = age.proven_at
-        if not age.counts() or (proven is not None and age.asked.since(proven) * 1e9 <= nanoseconds):
+        if not age.counts() or age.is_within(nanoseconds, began):
             go_on()
         else:
             self._ask(age.asked, request, go_on)

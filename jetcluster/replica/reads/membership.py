@@ -540,7 +540,8 @@ class Reads:
             self.upstream = Membership(replica, settings, upstream, Answers(replica, settings), links)
             self.memberships.insert(0, self.upstream)
             (age,) = self.upstream.demands.ages
-            self.own.demands.ages.append(age._replace(counts=lambda: upstream.is_copied_whole))
+            age = age._replace(counts=lambda: upstream.is_copied_whole, lost=lambda: upstream.is_replaced)
+            self.own.demands.ages.append(age)
         self.queues = [queue for member in self.memberships for queue in member.queues]
         """The reads that wait; `applied` must be called while there are any."""
 

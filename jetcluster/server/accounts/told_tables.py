@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.clock import SECOND, Clock
+from jetcluster.protocol.bus import TOLD_ANYTHING
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import Sink
 from jetcluster.server.accounts.told import Told, told, told_by
@@ -47,7 +48,12 @@ class ToldTables:
                 self.note_run(owner, [(payload,)], 0, 1)
 
     def last(self, route: Route, stream: bytes, age: int) -> int:
-        """See `Bus.told`; the route is that of the reply subject."""
+        """See `Bus.told`; the route is that of the reply subject. What takers at other nodes were told is not known
+        here, nor who takes a subject that nobody takes: a node that hands a request on is asked for its client."""
+        groups = route.queues
+        here = route.clients or route.callbacks or route.leaves or groups
+        if not here or route.nodes or any(group.remote for group in groups):
+            return TOLD_ANYTHING
         created = int(self._uptime() * SECOND) - age
         known = {client.owner.told for client in route.clients[:MAX_TAKERS] if client.owner is not None}
         return max([table.of(stream, created) for table in (self._others, *known) if table is not None])

@@ -132,16 +132,16 @@ def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:
     return json.dumps(response, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def with_freshness(response: bytes, last_seq: int, server: str, age: float) -> bytes:
-    """Adds to a JSON response what `read_info` asks for. `age`: seconds since the leader began to prove that it leads;
-    it lacks nothing of before."""
+def with_freshness(response: bytes, last_seq: int, server: str, age: float | None) -> bytes:
+    """Adds to a JSON response what `read_info` asks for. `age`: see `freshness_object`."""
     info = json.dumps(freshness_object(last_seq, server, age), separators=(",", ":"))
     return response[:-1] + b',"freshness":' + info.encode() + b"}"
 
 
-def freshness_object(last_seq: int, server: str, age: float) -> dict[str, Any]:
-    """The `freshness` object of a leader that began to prove its leadership `age` seconds ago."""
-    staleness = math.ceil(age * times.SECOND)
+def freshness_object(last_seq: int, server: str, age: float | None) -> dict[str, Any]:
+    """The `freshness` object of a leader that has all of `age` seconds ago: since it began to prove that it leads, or,
+    at a mirror, since its upstream was asked; None: unknown."""
+    staleness = None if age is None else math.ceil(age * times.SECOND)
     return {"applied_seq": last_seq, "staleness": staleness, "answered_by": server, "answered_as": "leader"}
 
 

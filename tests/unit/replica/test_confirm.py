@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import functools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.clock import SECOND
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.reads.confirm import (
     MAX_SECONDS,
@@ -21,6 +23,7 @@ from jetcluster.replica.reads.confirm import (
     Read,
     ReadConfirmations,
     ReadWaits,
+    tell,
 )
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import VirtualLoop, virtual_time
@@ -408,3 +411,22 @@ async def test_an_age_counts_from_the_question() -> None:
     """What was committed while the answer was on its way may be missing."""
     reads = await proofs(ManualTime(), [5], [5], seconds=0.4)
     assert age_of(reads) == pytest.approx(1.4 / 0.8)
+
+
+@pytest.mark.parametrize("behind", [0, 3600])
+async def test_a_stream_from_the_future_has_no_acks_of_an_earlier_one(behind: int) -> None:
+    """This node's wall clock is slow."""
+    asked: list[int] = []
+
+    def told(reply: bytes, stream: bytes, age: int) -> int:
+        asked.append(age)
+        return 7
+
+    created = 10**18
+    clock = SimpleNamespace(time_ns=lambda: created + 60 * SECOND - behind * SECOND)
+    replica: Any = SimpleNamespace(runtime=SimpleNamespace(clock=clock), bus=SimpleNamespace(told=told))
+    stream: Any = SimpleNamespace(name="S", account="$G", created_ns=created)
+    read = Read(None, b"_INBOX.1", lambda: None, lambda: None, lambda: None)
+    await tell(replica, stream, "", [read])
+    assert read.told == 7
+    assert asked == [60 * SECOND] if not behind else asked[0] > 10**18, "nothing is older than that"

@@ -14,9 +14,10 @@ from testkit.sim.nodes import Node
 from testkit.sim.shared import virtual_time
 from tests.unit.replica.edge_rig import MIRROR, Edge
 from tests.unit.replica.test_demands import block, fields
-from tests.unit.replica.test_mirror_host import ApiCluster, stop
+from tests.unit.replica.test_mirror_host import ApiCluster, copied, mirrored, stop
 
 GET = b"$JS.API.DIRECT.GET.UP"
+OF_M = b"$JS.API.DIRECT.GET.M"
 
 
 async def read(edge: Edge, node: Node, body: bytes = b"", stream: bytes = b"UP") -> tuple[bytes, dict[str, str], float]:
@@ -236,3 +237,101 @@ async def test_an_origin_that_says_nothing_of_use_is_no_proof(wrong: str) -> Non
             await stop(edge.hub.apis)
         found, _, took = await read(edge, edge.cluster["A"], b'"max_staleness":1')
         assert found == b"NATS/1.0 503 No Leader" and took < confirm.MAX_SECONDS + 0.1
+
+
+@virtual_time
+async def test_a_stream_of_this_account_with_the_origin_s_name_says_nothing_of_a_mirror_s_age() -> None:
+    """A hub and an edge that both have ORDERS."""
+    async with Edge() as edge:
+        await edge.cluster.create("UP")
+        await edge.cluster.all_read("UP")
+        await asyncio.sleep(2.0)
+        for node in edge.cluster:
+            found, told, _ = await read(edge, node, b'"max_staleness":1', b"M")
+            assert found == b"2" and 2 * edge.bridge.delay <= seconds(told["Nats-Staleness"]) < 0.1, "of the hub's"
+        edge.bridge.open = False
+        await edge.put(1)
+        await asyncio.sleep(5.0)
+        for node in edge.cluster:
+            assert seconds((await read(edge, node, b"", b"M"))[1]["Nats-Staleness"]) > 4.9
+            found, told, _ = await read(edge, node, b'"max_staleness":1000000000', b"M")
+            assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 4.9
+            upstream = node.replica("M").reads.upstream
+            assert upstream is not None and not upstream.joined, "the name is that of the stream here"
+
+
+@virtual_time
+async def test_the_age_of_a_mirror_is_unknown_once_its_upstream_was_created_anew() -> None:
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
+        await copied(cluster, 5)
+        await cluster.all_read("M")
+        await asyncio.sleep(2.0)
+        body = b'{"last_by_subj":"up","read_info":true,"consistency":"linearizable"}'
+        assert all([b"unknown" not in (await node.request(OF_M, body))[1] for node in cluster])
+        await cluster.delete("UP")
+        await cluster.create("UP", 1)
+        for wait in (0.0, 3.0):
+            await asyncio.sleep(wait)
+            for node in cluster:
+                _, head, payload = await node.request(OF_M, body)
+                assert payload == b"4" and fields(head)["Nats-Staleness"] == "unknown", "its own stream is current"
+        bounded = b'{"last_by_subj":"up","max_staleness":1000000000}'
+        _, head, _ = await cluster["A"].request(OF_M, bounded, 5.0)
+        assert head.startswith(b"NATS/1.0 503 No Leader")
+
+
+@virtual_time
+async def test_an_age_that_got_too_old_while_another_proof_was_waited_for_is_looked_at_again() -> None:
+    """The upstream's was young enough, and then the leader of the mirror's own stream took long."""
+    for reachable in (True, False):
+        async with Edge() as edge:
+            await asyncio.sleep(2.0)
+            leader, reader = edge.cluster.leader("M"), edge.cluster.followers("M")[0]
+            edge.bridge.open = reachable
+            edge.cluster.network.link(reader.me, leader.me).delay = 0.8
+            found, told, took = await read(edge, reader, b'"max_staleness":1500000000', b"M")
+            assert took > 0.8
+            if reachable:
+                assert found == b"2" and seconds(told["Nats-Staleness"]) <= max(1.5, took / 0.9)
+            else:
+                assert found == b"NATS/1.0 503 No Leader" and seconds(told["Nats-Staleness"]) > 1.5
+
+
+async def got(node: Node, body: bytes = b"") -> dict[str, Any]:
+    """The answer of MSG.GET to a request for the newest message of the mirror."""
+    wanted = b'{"last_by_subj":"up","read_info":true%b}' % (b"," + body if body else b"")
+    found: dict[str, Any] = json.loads((await node.request(b"$JS.API.STREAM.MSG.GET.M", wanted, 10.0))[2])
+    return found
+
+
+async def told_by_info(node: Node) -> float | None:
+    info = json.loads((await node.request(b"$JS.API.STREAM.INFO.M", b"", 5.0, PROVING))[2])
+    staleness: int | None = info["freshness"]["staleness"]
+    return None if staleness is None else staleness / 1e9
+
+
+@virtual_time
+async def test_a_mirror_s_leader_counts_its_upstream_s_age_in_msg_get_and_info_and_keeps_to_a_bound() -> None:
+    async with Edge() as edge:
+        leader, other = edge.cluster.leader("M"), edge.cluster.followers("M")[0]
+        await asyncio.sleep(2.0)
+        answer = await got(other, b'"max_staleness":1')
+        assert answer["message"]["seq"] == 3, "the origin is asked"
+        assert 2 * edge.bridge.delay <= answer["freshness"]["staleness"] / 1e9 < 0.1
+        edge.bridge.open = False
+        await edge.put(1)
+        await asyncio.sleep(5.0)
+        for node in (leader, other):
+            assert (await got(node))["freshness"]["staleness"] > 4.9e9
+            info = await told_by_info(node)
+            assert info is not None and info > 4.9
+            assert (await got(node, b'"max_staleness":60000000000'))["message"]["seq"] == 3
+            assert (await got(node, b'"max_staleness":2000000000'))["error"]["err_code"] == 10008
+        edge.bridge.open = True
+        await edge.copied(4)
+        assert (await got(other, b'"max_staleness":2000000000'))["message"]["seq"] == 4
+        await edge.hub.delete("UP")
+        replica = leader.replica("M")
+        replica.reads.own.demands.ages[1].asked.clear()
+        assert await told_by_info(other) is None and (await got(other))["freshness"]["staleness"] is None

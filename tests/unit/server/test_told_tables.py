@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.clock import SECOND
-from jetcluster.protocol.bus import Callback, Outgoing
+from jetcluster.protocol.bus import TOLD_ANYTHING, Callback, Outgoing
 from jetcluster.server.accounts.told_tables import MAX_TAKERS
 from testkit.server_rig import FakePeer, ServerRig
 
@@ -30,7 +30,7 @@ def test_a_client_is_told_what_pub_acks_to_it_say(rig: ServerRig) -> None:
     rig.router.publish_many([(b"one.1", ACK % 4), (b"one.2", ACK % 7), (b"one.3", ACK % 6)])
     rig.router.publish_many([(b"two.1", ACK % 8), (b"two.1", b""), (b"nobody", ACK % 99)])
     rig.router.publish_many([(b"three.1", ACK % 9)])
-    assert [rig.router.told(reply, OF_S, 0) for reply in (b"one.9", b"two.9", b"three.9", b"none")] == [7, 8, 9, 0]
+    assert [rig.router.told(reply, OF_S, 0) for reply in (b"one.9", b"two.9", b"three.9")] == [7, 8, 9]
     assert rig.router.told(b"one.9", b'{"stream":"T",', 0) == 0
     assert b"MSG three.1" in limited.read()
 
@@ -82,3 +82,19 @@ def test_a_wall_clock_that_is_off_makes_no_ack_one_of_an_earlier_stream(
     rig.time.advance(20.0)
     assert rig.router.told(b"one.9", OF_S, 1 * SECOND) == 0, "an earlier stream of that name"
     assert rig.router.told(b"one.9", OF_S, 60 * SECOND) == 5
+
+
+def wanted_at_a_node(rig: ServerRig, subject: bytes, queue: bytes | None = None) -> None:
+    rig.server.accounts.set_remote_interest(FakePeer("B"), "$G", subject, queue, 1)
+
+
+def test_what_takers_at_other_nodes_were_told_is_not_known_here(rig: ServerRig) -> None:
+    """A node that handed a request on for a client of another one is asked what that client was told."""
+    rig.client(b"SUB both.* 1")
+    rig.client(b"SUB here.* 1")
+    for subject, queue in ((b"there.*", None), (b"both.*", None), (b"group", b"Q")):
+        wanted_at_a_node(rig, subject, queue)
+    rig.router.publish_many([(b"here.1", ACK % 4), (b"both.1", ACK % 5)])
+    for reply in (b"there.1", b"both.1", b"group", b"nobody"):
+        assert rig.router.told(reply, OF_S, 0) == TOLD_ANYTHING
+    assert rig.router.told(b"here.1", OF_S, 0) == 4
