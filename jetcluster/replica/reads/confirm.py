@@ -29,6 +29,7 @@ lacks (`Bus.told`): reads go on when an upstream is lost with its node. A client
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -121,6 +122,11 @@ UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
 MAX_PROOFS = 64
 """Answers of a leader that this replica may wait to reach."""
+MAX_DUE_TURN = 16
+"""Confirmed reads that are answered in one turn of the loop."""
+MAX_REPLY_BACKLOG = 256 * 1024
+"""Bytes that may wait for a requester when another of its reads is answered."""
+PAUSE_SECONDS = 0.001
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
@@ -278,24 +284,30 @@ class ReadConfirmations:
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
         clock_drift: float = 0.0,
+        backlog: Callable[[bytes], int] = lambda reply: 0,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader. `clock_drift`: share by which this node's clock may be slow."""
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow. `backlog`: see `Bus`."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
         self._reached = reached
         self._tell = tell
         self._clock_drift = clock_drift
+        self._backlog = backlog
         self.waits = ReadWaits(clock, timers)
         self._count = 0
-        """The reads that are in the next three."""
+        """The reads that are in the next four."""
         self._coming: list[Read] = []
         self._asked: list[Read] = []
         """The reads for which the question in progress was asked; later reads need a newer answer."""
         self._unled: list[Read] = []
         """Reads that wait for a leader after one was asked in vain."""
+        self._due: deque[Read] = deque()
+        """Reads to be answered now, some in each turn of the loop."""
+        self._goes_on = False
+        """More of them are answered in a later turn."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
         self._proofs: deque[tuple[float, int]] = deque()
@@ -356,7 +368,7 @@ class ReadConfirmations:
     async def _look(self) -> None:
         me = self._task
         began = self._clock.uptime()
-        wanted = await self._ask()
+        wanted = await self._question()
         if self._task is me:
             self._prove(began, wanted)
             await self._run()
@@ -372,6 +384,12 @@ class ReadConfirmations:
     def advanced(self) -> None:
         """Note that the replica has advanced."""
         self.waits.applied(self._reached())
+        self._answer_due()
+
+    def resume(self, read: Read) -> None:
+        """Answer the rest of a read, of `count` reads, in its turn."""
+        self._count += read.count
+        self._due.append(read)
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
@@ -386,34 +404,60 @@ class ReadConfirmations:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        due = list(self._due)
+        self._due.clear()
         for read in waiting:
             read.refuse()
+        for read in due:
+            read.give_up()
         self.waits.clear()
 
     async def _run(self) -> None:
         me = self._task
-        while (self._coming or self._unled) and self._task is me:
-            self._asked, self._coming = self._coming, []
-            self._came.clear()
-            began = self._clock.uptime()
-            wanted = await self._patiently()
-            self._prove(began, wanted)
-            if wanted is None:
-                await self._answer_unled(self._asked)
-                self._unled += self._asked
-                self._asked = []
-                await self._pause()
-            else:
-                asked, self._asked, self._unled = self._asked + self._unled, [], []
-                self._confirmed(asked, wanted)
-        if self._task is me:
-            self._task = None
+        try:
+            while (self._coming or self._unled) and self._task is me:
+                try:
+                    await self._turn()
+                except Exception as error:  # noqa: BLE001 - a defect: they are asked for again, or refused late
+                    report("reads could not be confirmed", error)
+                    if self._task is not me:
+                        return
+                    self._unled += self._asked
+                    self._asked = []
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            if self._task is me:
+                self._task = None
+
+    async def _turn(self) -> None:
+        """Ask once, for all reads that have come."""
+        self._asked, self._coming = self._coming, []
+        self._came.clear()
+        began = self._clock.uptime()
+        wanted = await self._patiently()
+        self._prove(began, wanted)
+        if wanted is None:
+            await self._answer_unled(self._asked)
+            self._unled += self._asked
+            self._asked = []
+            await self._pause()
+        else:
+            asked, self._asked, self._unled = self._asked + self._unled, [], []
+            self._confirmed(asked, wanted)
+
+    async def _question(self) -> int | None:
+        """Return the leader's answer, None also when asking failed in a way that nobody foresaw."""
+        try:
+            return await self._ask()
+        except Exception as error:  # noqa: BLE001 - a defect
+            report("a leader could not be asked", error)
+            return None
 
     async def _patiently(self) -> int | None:
         """Return the leader's answer; meanwhile, reads that need none are answered after PATIENCE_SECONDS."""
         if self._tell is None:
-            return await self._ask()
-        asking = asyncio.ensure_future(self._ask())
+            return await self._question()
+        asking = asyncio.ensure_future(self._question())
         try:
             while not (await asyncio.wait((asking,), timeout=PATIENCE_SECONDS))[0]:
                 await self._answer_unled(self._asked)
@@ -445,17 +489,44 @@ class ReadConfirmations:
         reached = self._reached()
         due = [read for read in reads if read.told is not None and read.told <= reached]
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
-        self._count -= len(due)
-        for read in due:
-            read.answer()
+        self._due.extend(due)
+        self._answer_due()
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
+        if wanted <= self._reached():
+            self._due.extend(asked)
+            self._answer_due()
+            return
         self._count -= sum([read.count for read in asked])
         for read in asked:
-            if wanted <= self._reached():
-                read.answer()
+            self.waits.hold(wanted, functools.partial(self.resume, read), read.give_up, read.count)
+
+    def _answer_due(self) -> None:
+        """Answer some of the reads that are due, unless that is planned: they may be many, or large. Those of a slow
+        requester wait until their deadline, so that its connection is not closed for what this sends at once."""
+        if self._goes_on or not self._due:
+            return
+        due, now, answered = self._due, self._clock.monotonic(), False
+        for _ in range(min(len(due), MAX_DUE_TURN)):
+            if not due:
+                return  # this replica must not be read any more
+            read = due.popleft()
+            if read.reply and now < read.deadline and self._backlog(read.reply) > MAX_REPLY_BACKLOG:
+                due.append(read)
+                continue
+            answered = True
+            self._count -= read.count
+            answer_or_refuse(read)
+        if due:
+            self._goes_on = True
+            if answered:
+                self._timers.call_soon(self._go_on)
             else:
-                self.waits.hold(wanted, read.answer, read.give_up, read.count)
+                self._timers.call_later(PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._answer_due()
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -471,6 +542,20 @@ class ReadConfirmations:
         self._count -= sum([read.count for read in late])
         for read in late:
             read.refuse()
+
+
+def report(message: str, error: Exception) -> None:
+    """Let the loop log an error that nobody foresaw."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+
+def answer_or_refuse(read: Read) -> None:
+    """Answer a read, or refuse it alone when that fails in a way that nobody foresaw: others wait with it."""
+    try:
+        read.answer()
+    except Exception as error:  # noqa: BLE001 - a defect
+        report("a read failed", error)
+        read.refuse()
 
 
 def _parts(read: Read) -> list[Read]:

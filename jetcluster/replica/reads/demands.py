@@ -17,11 +17,20 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from jetcluster.clock import TimerHandle
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
 from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
-from jetcluster.replica.reads.confirm import MAX_WAITING, Call, Read, ReadConfirmations, ReadWaits
+from jetcluster.replica.reads.confirm import (
+    MAX_WAITING,
+    Call,
+    Read,
+    ReadConfirmations,
+    ReadWaits,
+    answer_or_refuse,
+    report,
+)
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.read import freshness
 from jetcluster.stream.read.freshness import Freshness, FreshnessError
@@ -43,6 +52,7 @@ class SequenceWaits:
         """A heap of (sequence, number), with some of reads that were refused meanwhile."""
         self._calls: dict[int, tuple[float, Call, Call]] = {}
         """Number -> (deadline, answer, refuse), in the order of the deadlines."""
+        self._timer: TimerHandle | None = None
 
     def hold(self, seq: int, answer: Call, refuse: Call) -> None:
         """Call `answer` once `reached` is called with `seq` or more, `refuse` after SEQUENCE_SECONDS or when too many
@@ -51,8 +61,8 @@ class SequenceWaits:
             refuse()
             return
         number = next(self._numbers)
-        if not self._calls:
-            self._timers.call_later(SEQUENCE_SECONDS, self._expire)
+        if self._timer is None:
+            self._timer = self._timers.call_later(SEQUENCE_SECONDS, self._expire)
         self._calls[number] = self._clock.monotonic() + SEQUENCE_SECONDS, answer, refuse
         heapq.heappush(self.waiting, (seq, number))
 
@@ -68,17 +78,21 @@ class SequenceWaits:
         """Refuse all."""
         calls, self._calls = self._calls, {}
         self.waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for _, _, refuse in calls.values():
             refuse()
 
     def _expire(self) -> None:
+        self._timer = None
         now = self._clock.monotonic()
         late = list(itertools.takewhile(lambda one: one[1][0] <= now, self._calls.items()))
         for number, _ in late:
             del self._calls[number]
         if self._calls:
             deadline, _, _ = next(iter(self._calls.values()))
-            self._timers.call_later(max(deadline - now, 0.0), self._expire)
+            self._timer = self._timers.call_later(max(deadline - now, 0.0), self._expire)
         if len(self.waiting) > 2 * len(self._calls):  # most are of reads that were refused
             self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._calls]
             heapq.heapify(self.waiting)
@@ -144,6 +158,10 @@ class Demands:
         self.ages = [Age((confirmations, bounds), bounds)]
         """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
         self.sequences = SequenceWaits(replica)
+        self._sessions: set[Read] = set()
+        """Reads whose requesters' nodes are asked what they told."""
+        self._coming: dict[Origin, list[Read]] = {}
+        """Those of this turn, which are asked for together; they are in `_sessions`, too."""
         self._questions: set[asyncio.Task[None]] = set()
         answers.demanded = self.of_body
 
@@ -196,6 +214,10 @@ class Demands:
         """Refuse all that wait here."""
         for question in self._questions:
             question.cancel()
+        self._coming.clear()
+        sessions, self._sessions = self._sessions, set()
+        for read in sessions:
+            read.refuse()
         self.sequences.clear()
 
     def upstream_is_within(self, nanoseconds: int, began: float) -> bool:
@@ -242,17 +264,35 @@ class Demands:
             else:
                 self._waits.hold(group.told_index, go_on, functools.partial(self._refuse, request[1], _LATE))
             return
-        if len(self._questions) >= MAX_WAITING:
+        if len(self._sessions) >= MAX_WAITING:
             self._refuse(request[1], _LATE)
             return
-        question = asyncio.get_running_loop().create_task(self._ask_told(request, origin, go_on))
+        nothing: Call = lambda: None  # noqa: E731
+        read = Read(origin, request[1], nothing, nothing, functools.partial(self._refuse, request[1], _LATE))
+        read.answer = functools.partial(self._as_told, read, request, go_on)
+        self._sessions.add(read)
+        if (coming := self._coming.get(origin)) is not None:
+            coming.append(read)
+            return
+        self._coming[origin] = [read]
+        question = asyncio.get_running_loop().create_task(self._ask_told(origin))
         self._questions.add(question)
         question.add_done_callback(self._questions.discard)
 
-    async def _ask_told(self, request: Outgoing, origin: Origin, go_on: Call) -> None:
-        nothing: Callable[[], None] = lambda: None  # noqa: E731
-        read = Read(origin, request[1], nothing, nothing, nothing)
-        await self._asked.tell([read])
+    async def _ask_told(self, origin: Origin) -> None:
+        """Ask once for all requests of one origin that came in this turn."""
+        reads = self._coming.pop(origin)
+        try:
+            await self._asked.tell(reads)
+        except Exception as error:  # noqa: BLE001 - a defect
+            report("a requester's node could not be asked", error)
+        for read in reads:
+            if read in self._sessions:
+                self._sessions.remove(read)
+                answer_or_refuse(read)
+
+    def _as_told(self, read: Read, request: Outgoing, go_on: Call) -> None:
+        """Go on once this replica has what the requester was told of."""
         if read.told is None or read.told == TOLD_ANYTHING:  # a leader knows at least as much
             self._prove(request, go_on)
         elif self._replica.store.last_seq >= read.told:

@@ -91,9 +91,9 @@ class Membership:
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(
             runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
-            settings.clock_drift,
+            settings.clock_drift, replica.bus.backlog,
         )  # fmt: skip
-        self._runs = Runs(self.confirmations, lambda request: self._hand_on(*request), answers.refuse)
+        self._runs = Runs(self.confirmations, lambda one: self._hand_on(*one), answers.refuse, lambda: replica.trusted)
         self.bounds = self.confirmations
         """Proofs of the age of what is here."""
         if asked.looks is not None:
@@ -232,12 +232,7 @@ class Membership:
                     QUEUE,
                     bulk=self._when_all_current(answers.on_bodies, body, answers.on_body, plain_body),
                 ),
-                subscribe(
-                    whole + b".>",
-                    key,
-                    QUEUE,
-                    bulk=self._when_all_current(keys, key, by_subject, no_body),
-                ),
+                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key, by_subject, no_body)),
             ]
         self.take_alias()
 
@@ -342,7 +337,14 @@ class Membership:
     def _on_addressed(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """Answer after the known commit index is applied, as for the group; no other replica can answer instead."""
         told = self._replica.group.told_index
-        answer = functools.partial(self.answers.on_body, subject, reply, headers, payload, origin)
+        then: Callback = self.answers.on_body
+        if headers:  # wishes of the body alone come up when it is answered
+            wanted = self._wishes((subject, reply, headers, payload))
+            if wanted is None:
+                return
+            if wanted is not freshness.ANY:
+                then = self._after_default(wanted, self.answers.on_body)
+        answer = functools.partial(then, subject, reply, headers, payload, origin)
         if told <= self._replica.group.applied_index:
             answer()
         else:
@@ -510,9 +512,10 @@ class Membership:
         return then
 
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """Leave the group, as this replica does not keep up, and let another member answer."""
+        """Leave the group, as this replica does not keep up, and let another member answer; refuse if there is none."""
         self._give_way()
-        self._replica.bus.publish(subject, payload, reply, headers)
+        if not self._replica.bus.publish(subject, payload, reply, headers) and reply:
+            self.answers.refuse(reply)
 
 
 class Reads:

@@ -16,7 +16,7 @@ from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing
 from jetcluster.replica.reads.confirm import Read, ReadConfirmations
 
 MAX_RUN: Final = 256
-"""Requests of a run: they are answered in one go."""
+"""Requests of a run."""
 
 
 def plain_body(payload: bytes) -> bool:
@@ -32,10 +32,15 @@ class Runs:
     """The runs of one membership."""
 
     def __init__(
-        self, confirmations: ReadConfirmations, hand_on: Callable[[Outgoing], None], refuse: Callable[[bytes], None]
+        self,
+        confirmations: ReadConfirmations,
+        hand_on: Callable[[Outgoing], None],
+        refuse: Callable[[bytes], None],
+        trusted: Callable[[], bool],
     ) -> None:
-        """`hand_on` lets another replica answer a request, `refuse` refuses to its reply subject."""
-        self._confirmations = confirmations
+        """`hand_on` lets another replica answer a request, `refuse` refuses to its reply subject. `trusted`: this
+        replica may be read."""
+        self._confirmations, self._trusted = confirmations, trusted
         self._hand_on, self._refuse = hand_on, refuse
 
     def hold(
@@ -52,13 +57,18 @@ class Runs:
         several of them or one. Returns how many are taken: 0 where they are better taken alone. They have no headers.
         `strict`: see `ReadConfirmations.hold`."""
         run = list(takewhile(lambda request: plain(request[3]), islice(messages, MAX_RUN)))
-        if len(run) < 2:
+        if (count := len(run)) < 2:
             return 0
 
-        def answer_all() -> None:
-            rest = run
-            while rest:
-                rest = rest[answer(rest, origin) :]
+        def answer_some() -> None:
+            """Answer as many as at once, by their bytes, and the others in later turns."""
+            nonlocal run
+            run = run[answer(run, origin) :]
+            if run and not self._trusted():
+                give_up()
+            elif run:
+                read.reply, read.count = run[0][1], len(run)
+                self._confirmations.resume(read)
 
         def give_up() -> None:
             for request in run:
@@ -71,9 +81,9 @@ class Runs:
         def parts() -> list[Read]:
             return [self._part(request, origin, one) for request in run]
 
-        read = Read(origin, b"", answer_all, give_up, refuse, strict=strict, parts=parts, count=len(run))
+        read = Read(origin, run[0][1], answer_some, give_up, refuse, strict=strict, parts=parts, count=count)
         self._confirmations.take(read)
-        return len(run)
+        return count
 
     def _part(self, request: Outgoing, origin: Origin, one: Callback) -> Read:
         """One request of a run."""

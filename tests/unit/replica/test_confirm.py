@@ -191,6 +191,49 @@ async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> N
 
 
 @virtual_time
+@pytest.mark.parametrize("where", ["answer", "answer later", "ask", "tell", "look"])
+async def test_what_nobody_foresaw_fails_alone(where: str) -> None:
+    """It is reported, and the reads that wait with it, or come later, are answered."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    reached, log, broken = 5, [], True
+
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    async def ask() -> int | None:
+        if broken and where in ("ask", "look"):
+            fail()
+        return None if broken and where == "tell" else 5
+
+    async def tell(reads: list[Read]) -> None:
+        if broken:
+            fail()
+
+    reads = ReadConfirmations(loop, loop, ask, lambda: reached, tell if where == "tell" else None)
+
+    def hold(name: str, *, fails: bool = False) -> None:
+        answer = fail if fails else functools.partial(log.append, name)
+        reads.hold(answer, fail, functools.partial(log.append, f"{name} refused"))
+
+    if where == "look":
+        reads.look()
+        await asyncio.sleep(0.01)
+    reached = 4 if where == "answer later" else 5
+    hold("first", fails=where.startswith("answer"))
+    hold("second")
+    await asyncio.sleep(0.1)
+    broken, reached = False, 5
+    reads.advanced()
+    await asyncio.sleep(0.1)
+    hold("third")
+    await asyncio.sleep(0.1)
+    assert log == ["first refused" if where.startswith("answer") else "first", "second", "third"]
+    assert loop.failures, "it is known"
+    loop.failures.clear()
+
+
+@virtual_time
 async def test_an_age_goes_by_the_newest_proof_that_is_reached() -> None:
     """Also while newer ones come all the time, of a leader that is always ahead."""
     loop = asyncio.get_running_loop()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jetcluster.model import durations
+from jetcluster.protocol.bus import Origin
 from jetcluster.replica.reads import confirm, demands
+from jetcluster.replica.reads.asked_stream import OwnStream
 from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
+from testkit.twins.time import ManualTime
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
 
 GET = b"$JS.API.DIRECT.GET.S"
@@ -277,6 +282,39 @@ async def test_sequences_that_never_come_leave_nothing_behind() -> None:
         assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5
 
 
+def test_waits_for_sequences_share_one_timer() -> None:
+    class Timers(ManualTime):
+        waiting = 0
+
+        def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Any:
+            self.waiting += 1
+
+            def run() -> None:
+                self.waiting -= 1
+                callback(*args)
+
+            return super().call_later(delay, run)
+
+    time, log = Timers(), []
+    replica: Any = SimpleNamespace(runtime=SimpleNamespace(clock=time, timers=time))
+    waits = demands.SequenceWaits(replica)
+    for number in range(1, 100):
+        waits.hold(number, lambda number=number: log.append(number), lambda: log.append(0))
+        waits.reached(number)
+    assert log == list(range(1, 100)) and time.waiting == 1
+    log.clear()
+    time.advance(0.9 * demands.SEQUENCE_SECONDS)
+    waits.hold(100, lambda: log.append(100), lambda: log.append(0))
+    time.advance(0.9 * demands.SEQUENCE_SECONDS)
+    assert not log and time.waiting == 1
+    time.advance(0.2 * demands.SEQUENCE_SECONDS)
+    assert log == [0] and time.waiting == 0
+    waits.hold(100, lambda: log.append(100), lambda: log.append(1))
+    waits.clear()
+    time.advance(demands.SEQUENCE_SECONDS)
+    assert log == [0, 1] and time.waiting == 1, "the timer was cancelled"
+
+
 @virtual_time
 async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() -> None:
     """A connection that was told of more streams than are remembered."""
@@ -330,3 +368,68 @@ async def test_a_mirror_of_a_strong_stream_asks_its_leader_also_for_messages_tha
         for headers in (b"", info):
             head, _, _ = await timed(cluster, reader, up, b'{"seq":2}', headers=headers)
             assert head.startswith(b"NATS/1.0 503"), head
+
+
+async def elsewhere(cluster: Cluster) -> tuple[Node, Node]:
+    """(the only replica that answers S, a client's node without a replica)"""
+    reader, *others = await stream(cluster)
+    for node in others:
+        node.replica("S").reads.stop()
+    (client,) = [node for node in cluster if not node.has("S")]
+    await asyncio.sleep(0.1)
+    return reader, client
+
+
+@virtual_time
+@pytest.mark.parametrize("end", ["abort at once", "abort later", "error"])
+async def test_a_session_that_is_asked_for_is_refused_when_that_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster("ABCD") as cluster:
+        reader, client = await elsewhere(cluster)
+        own = reader.replica("S").reads.own
+        asked: list[int] = []
+
+        async def tell(stream: OwnStream, reads: list[confirm.Read]) -> None:
+            asked.append(len(reads))
+            if end == "error":
+                raise RuntimeError("a defect")
+            await asyncio.sleep(9.0)
+
+        def knows_all_told(stream: OwnStream, origin: Origin) -> bool:
+            if end == "abort at once":
+                asyncio.get_running_loop().call_soon(own.abort)
+            return False
+
+        monkeypatch.setattr(OwnStream, "tell", tell)
+        monkeypatch.setattr(OwnStream, "knows_all_told", knows_all_told)
+        monkeypatch.setattr(OwnStream, "provable", False)
+        asking = asyncio.create_task(timed(cluster, client, GET, b'{"seq":1,"consistency":"session"}'))
+        await asyncio.sleep(0.2)
+        assert asked == ([] if end == "abort at once" else [1])
+        if end == "abort later":
+            assert not asking.done()
+            own.abort()
+        head, _, seconds = await asking
+        status = b"503 No Leader" if end == "error" else b"503 Not Caught Up"
+        assert head.startswith(b"NATS/1.0 " + status), head
+        assert seconds < 0.3
+        if end == "error":
+            loop: Any = asyncio.get_running_loop()
+            assert any("a defect" in failure for failure in loop.failures)
+            loop.failures.clear()
+
+
+@virtual_time
+async def test_sessions_that_come_together_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster("ABCD") as cluster:
+        reader, client = await elsewhere(cluster)
+        calls, inner = 0, reader.mesh.call
+
+        async def call(peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:
+            nonlocal calls
+            calls += method == confirm.TOLD_METHOD
+            return await inner(peer, method, payload, timeout)
+
+        monkeypatch.setattr(reader.mesh, "call", call)
+        found = await client.requests(GET, [b'{"seq":1,"consistency":"session"}'] * 300)
+        assert {payload for _, _, payload in found} == {b"0"}
+        assert 1 <= calls <= 9

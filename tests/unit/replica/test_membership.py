@@ -112,14 +112,15 @@ async def test_a_leader_that_had_to_hand_a_read_on_comes_back(replicas: int) -> 
         applying, group._apply = group._apply, lambda: None
         publishing = asyncio.ensure_future(leader.publish(b"s", b"6"))
         await cluster.until(lambda: group.told_index > group.applied_index, what="the commit")
-        reading = asyncio.ensure_future(leader.get(b"S", 5))
+        reading = asyncio.ensure_future(leader.request(GET, b'{"seq":5}', 2.0))
         await cluster.until(lambda: not leader.reads("S"), what="it leaves")
         group._apply = applying
         group.mark()
         assert (await publishing)["seq"] == 6
         await cluster.until(lambda: leader.reads("S"), what="it is back")
         assert (await leader.get(b"S", 6))[2] == b"6"
-        reading.cancel()
+        answered = await reading
+        assert answered[2] == b"5" if replicas > 1 else answered[1].startswith(b"NATS/1.0 503")
 
 
 @virtual_time
@@ -452,6 +453,28 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
         for node in cluster:
             with pytest.raises(NoRespondersError):
                 await addressed_get(node, f"$JS.API.DIRECT.PEER.S.{node.name}".encode())
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b'{"seq":5,"min_last_seq":9}', b"", b"503 Min Last Sequence"),
+        (b'{"seq":5}', b"NATS/1.0\r\nNats-Min-Last-Sequence: 9\r\n\r\n", b"503 Min Last Sequence"),
+        (b'{"seq":5}', b"NATS/1.0\r\nNats-Read-Consistency: odd\r\n\r\n", b"408 Bad Request"),
+    ],
+)
+async def test_an_addressed_replica_keeps_wishes_of_bodies_and_headers(
+    body: bytes, headers: bytes, status: bytes
+) -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        await cluster.equal("S")
+        node = cluster.followers("S")[0]
+        subject = f"$JS.API.DIRECT.PEER.S.{node.name}".encode()
+        assert (await node.request(subject, body, 5.0, headers))[1].startswith(b"NATS/1.0 " + status)
+        plain = await node.request(subject, b'{"seq":5}', 5.0, b"NATS/1.0\r\nNats-Read-Info: true\r\n\r\n")
+        assert b"Nats-Answered-By: " + node.name.encode() in plain[1] and plain[2] == b"5"
 
 
 async def addressed_get(node: Node, subject: bytes) -> Message:

@@ -63,8 +63,8 @@ class Reader:
             single(subject, reply, headers, payload, FakeOrigin())
 
 
-async def filled(cluster: Cluster, payload: bytes = b"") -> Node:
-    await cluster.create("S", 1, subjects=["s.*"])
+async def filled(cluster: Cluster, payload: bytes = b"", **config: Any) -> Node:
+    await cluster.create("S", 1, subjects=["s.*"], **config)
     for number in range(1, 6):
         headers = b"NATS/1.0\r\nA: b\r\n\r\n" if number % 2 else b""
         await cluster["A"].publish_again(b"s.%d" % (number % 3), b"%d" % number + payload, headers)
@@ -154,6 +154,29 @@ async def test_a_run_ends_at_a_message_that_cannot_be_read() -> None:
         assert reader.order == [b"_INBOX.a.0", b"_INBOX.a.1"]
         assert reader.got[b"_INBOX.a.1"] == [(b"NATS/1.0 503\r\n\r\n", b"")]
         assert not node.reads("S")
+
+
+@compiled_only
+@virtual_time
+async def test_what_was_confirmed_is_not_read_from_a_replica_that_is_damaged_since() -> None:
+    """Nobody else has this stream, so all that could not be answered is refused."""
+    async with Cluster() as cluster:
+        node = await filled(cluster, read_consistency="strong")
+        reader, store = Reader(node), node.replica("S").store
+        sound = store.get
+
+        def get(seq: int) -> Any:
+            if seq == 2:
+                raise DamagedError(2, 2)
+            return sound(seq)
+
+        store.get = get
+        assert reader.run(asked([b'{"seq":1}', b'{"seq":2}', b'{"seq":3}', b'{"seq":4}'])) == 4
+        assert reader.run(asked([b'{"seq":3}', b'{"seq":4}'], b"b")) == 2
+        await asyncio.sleep(0.1)
+        refused = [(b"NATS/1.0 503\r\n\r\n", b"")]
+        assert reader.got.pop(b"_INBOX.a.0")[0][1] == b"1"
+        assert len(reader.got) == 5 and all(found == refused for found in reader.got.values())
 
 
 @compiled_only

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,14 @@ import pytest
 from jetcluster import native
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.replica.reads import confirm
-from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT_SECONDS, Read, ReadConfirmations
+from jetcluster.replica.reads.confirm import (
+    MAX_DUE_TURN,
+    MAX_REPLY_BACKLOG,
+    MAX_SECONDS,
+    MAX_WAIT_SECONDS,
+    Read,
+    ReadConfirmations,
+)
 from jetcluster.replica.reads.runs import MAX_RUN, Runs, no_body, plain_body
 from testkit.sim.nodes import Node
 from testkit.sim.shared import virtual_time
@@ -30,8 +38,14 @@ class Held:
         self._told = told
         loop: Any = asyncio.get_running_loop()
         tell = self._tell if told is not None else None
-        self.confirmations = ReadConfirmations(loop, loop, self._ask, lambda: self.reached, tell)
-        self.runs = Runs(self.confirmations, lambda request: self._note("on", request[1]), self._refuse)
+        self.backlog: dict[bytes, int] = {}
+        self.trusted, self.damaged = True, b""
+        self.confirmations = ReadConfirmations(
+            loop, loop, self._ask, lambda: self.reached, tell, backlog=lambda reply: self.backlog.get(reply, 0)
+        )
+        self.runs = Runs(
+            self.confirmations, lambda request: self._note("on", request[1]), self._refuse, lambda: self.trusted
+        )
 
     async def _ask(self) -> int | None:
         self.asked += 1
@@ -53,6 +67,10 @@ class Held:
         """Answers three at most, as an answer has a bound of bytes."""
         for _, reply, _, _ in messages[:3]:
             self._note("together", reply)
+            if reply == self.damaged:
+                self.trusted = False
+                self.confirmations.clear()
+                return 2
         return min(3, len(messages))
 
     def _one(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
@@ -102,6 +120,75 @@ async def test_a_run_waits_until_the_replica_is_there_or_is_handed_on() -> None:
     held.hold([b""] * 2)
     await asyncio.sleep(MAX_WAIT_SECONDS + 0.1)
     assert held.log[2:] == [("on", b"r0"), ("on", b"r1")]
+
+
+@virtual_time
+async def test_a_run_is_answered_in_portions_that_others_get_in_between() -> None:
+    held = Held()
+    held.leader = 6
+    held.hold([b""] * 7)
+    alone = [functools.partial(held.log.append, (word, b"x")) for word in ("alone", "on", "refused")]
+    held.confirmations.hold(*alone)
+    await asyncio.sleep(0.1)
+    held.reached = 6
+    held.confirmations.advanced()
+    assert len(held.log) == 4 and held.log[3] == ("alone", b"x")
+    await asyncio.sleep(0)
+    assert len(held.log) == 7
+    await asyncio.sleep(0)
+    assert held.log[4:] == [("together", b"r%d" % number) for number in range(3, 7)]
+
+
+@virtual_time
+async def test_what_is_confirmed_at_once_is_answered_in_portions() -> None:
+    held = Held()
+    held.leader = 6
+    for number in range(2 * MAX_DUE_TURN + 1):
+        held.confirmations.hold(functools.partial(held.log.append, ("alone", b"%d" % number)), print, print)
+    await asyncio.sleep(0.1)
+    held.reached = 6
+    held.confirmations.advanced()
+    for count in (MAX_DUE_TURN, 2 * MAX_DUE_TURN, 2 * MAX_DUE_TURN + 1):
+        assert len(held.log) == count
+        await asyncio.sleep(0)
+
+
+@virtual_time
+async def test_the_rest_of_a_run_waits_until_its_requester_has_taken_the_first_answers() -> None:
+    held = Held()
+    held.backlog[b"r3"] = MAX_REPLY_BACKLOG + 1
+    held.hold([b""] * 7)
+    await asyncio.sleep(0.5)
+    assert len(held.log) == 3
+    held.confirmations.hold(functools.partial(held.log.append, ("alone", b"x")), print, print)
+    await asyncio.sleep(0.1)
+    assert held.log[3:] == [("alone", b"x")], "others do not wait for it"
+    held.backlog.clear()
+    await asyncio.sleep(0.1)
+    assert len(held.log) == 8
+
+
+@virtual_time
+async def test_who_takes_nothing_keeps_no_place_for_ever() -> None:
+    held = Held()
+    held.backlog = {b"r%d" % number: MAX_REPLY_BACKLOG + 1 for number in range(9)}
+    held.hold([b""] * 3)
+    await asyncio.sleep(MAX_SECONDS - 0.1)
+    assert not held.log
+    await asyncio.sleep(0.2)
+    assert len(held.log) == 3
+
+
+@virtual_time
+async def test_a_damaged_replica_hands_on_what_it_has_not_answered() -> None:
+    """Of the run in which that was found, and of the others that were confirmed with it."""
+    held = Held()
+    held.damaged = b"r1"
+    held.hold([b""] * 5)
+    held.hold([b""] * 2)
+    await asyncio.sleep(0.1)
+    assert held.log[:2] == [("together", b"r0"), ("together", b"r1")]
+    assert sorted(held.log[2:]) == [("on", b"r%d" % number) for number in (0, 1, 2, 3, 4)]
 
 
 @virtual_time
