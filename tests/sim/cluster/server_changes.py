@@ -102,7 +102,7 @@ async def _empty(deployment: Deployment, rng: Random, peer: str) -> None:
         left = await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer}, SYSTEM)
         if left is None:
             refused += not drains(deployment)
-        elif not left["assigned"] and (left["held"] or {}).get("replicas") == 0:
+        elif left.get("assigned") == 0 and (left["held"] or {}).get("replicas") == 0:
             await ask(deployment, rng, "SERVER.REMOVE", {"peer_id": peer}, SYSTEM)
         await asyncio.sleep(0.5)
 
