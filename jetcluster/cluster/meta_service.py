@@ -79,6 +79,8 @@ class MetaService:
         self._reserving: Counter[tuple[str, str]] = Counter()
         """By peer and kind of storage, the bytes that those replicas claim."""
         self._leading: Counter[str] = Counter()
+        self._updating: Counter[tuple[str, str]] = Counter()
+        """By account and name, updates of a stream that are not decided yet and give it another placement."""
 
     async def handle(self, kind: str, body: Body) -> Body:
         """Answers one request; all values are JSON-ready. Raises ApiError for a refusal. `barrier` comes first: the
@@ -174,7 +176,23 @@ class MetaService:
             scaled = new["num_replicas"] != old.replicas
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
-        return await self._decide(command)
+        with self._replacing(old, new):
+            return await self._decide(command)
+
+    @contextmanager
+    def _replacing(self, old: Assignment | None, new: Mapping[str, Any]) -> Iterator[None]:
+        """While it lasts `set_peers` takes no peers that were chosen for the placement of `old`."""
+        if old is None or new.get("placement") == old.config.get("placement"):
+            yield
+            return
+        key = old.account, old.name
+        self._updating[key] += 1
+        try:
+            yield
+        finally:
+            self._updating[key] -= 1
+            if not self._updating[key]:
+                del self._updating[key]
 
     def _limits(self, body: Body) -> dict[str, int]:
         """Returns the limits of the stream's tier, or without a tier the account's."""
@@ -271,7 +289,12 @@ class MetaService:
         return self._scaled(old, old.replicas)
 
     async def set_peers(self, old: Assignment, peers: Sequence[str], request: str) -> Body:
-        """Assigns `peers`; void when the stream has moved since `old` was read. Raises as `handle` does."""
+        """Assigns `peers`; void when the stream has moved, or has another placement, since `old` was read. Raises as
+        `handle` does."""
+        now = self._machine.assignment(old.account, old.name)
+        replaced = now is not None and now.config.get("placement") != old.config.get("placement")
+        if replaced or (old.account, old.name) in self._updating:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         return await self._decide(
             {
                 "kind": "stream_peers",

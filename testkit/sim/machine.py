@@ -47,7 +47,10 @@ SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
 JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
-OF_DISK = re.compile(r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room")
+OF_DISK = re.compile(
+    r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room|Corruption: |IO error: "
+)
+"""In the text of an error of the disk; the last two are RocksDB's words."""
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
 LATE = 0.02

@@ -509,6 +509,11 @@ class Network:
     def rejoin(self, one: str, other: str) -> None:
         self._severed -= {(one, other), (other, one)}
 
+    def joins(self, one: str, other: str) -> bool:
+        """True when nothing keeps two machines, by their addresses, from connecting."""
+        cut = any(self.link(*ends).cut_since is not None for ends in ((one, other), (other, one)))
+        return not cut and (one, other) not in self._severed
+
     def link(self, source: str, target: str) -> Link:
         """The direction from one machine to another, by their addresses."""
         found = self._links.get((source, target))

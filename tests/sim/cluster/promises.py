@@ -43,7 +43,7 @@ ALWAYS = (
     ),
     Promise(
         "no replica answers Direct Gets that has not what its stream had, or has heard of no commit for 20 s while "
-        "another one leads",
+        "another one leads and its machine reaches a majority",
         "all",
         ("Readers",),
     ),

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from jetcluster.store.rocks import failure_of
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import Server, cluster, with_leaf
 from testkit.sim.loop import SimLoop
+from testkit.sim.machine import OF_DISK
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.run import warm_up
@@ -194,3 +196,16 @@ def test_a_leaf_has_its_own_streams_and_mirrors_those_of_its_hub() -> None:
     rig.publish(hub, b"more")
     rig.do(lambda: leaf.api("STREAM.MSG.GET.M", {"seq": 2}))
     assert rig.deployment.failures == []
+
+
+@pytest.mark.parametrize(
+    ("error", "of_disk"),
+    [
+        (failure_of(Exception("Corruption: block checksum mismatch: stored = 1, computed = 2")), True),
+        (failure_of(Exception("IO error: While fsync: /data/1.sst")), True),
+        (KeyError(3), False),
+    ],
+)
+def test_a_logged_error_of_rocksdb_is_one_of_the_disk(error: Exception, of_disk: bool) -> None:
+    """Such an error is excused on a machine whose disk has failed, wherever it comes up."""
+    assert bool(OF_DISK.search(f"catch-up failed: {error}")) is of_disk

@@ -57,20 +57,32 @@ def test_one_that_knows_it_must_not(follower: Replica, name: str, value: Any, wh
     assert why in unfit(follower._replace(stream=planted))
 
 
-def test_one_that_was_left_behind(deployment: Deployment, follower: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut off and stays in the group of readers, while the others go on."""
-    me = follower.machine.name
-    monkeypatch.setattr(follower.stream.reads.own, "leave", lambda: None)
-    cut_links(deployment, [me], [name for name in deployment.machines if name != me])
+def store_without(deployment: Deployment, follower: Replica) -> None:
+    """The others store a message, and the judge looks for twice the time that it allows."""
     churn = Churn(deployment, Random(2))
-    others = [name for name in deployment.members() if name != me]
+    others = [name for name in deployment.members() if name != follower.machine.name]
 
     async def store() -> None:
         session = await churn.session("two", *others)
         await churn.store(session, "s", "second")
 
-    readers = Readers(deployment)
-    readers.begin()
+    Readers(deployment).begin()
+    deployment.run_until_done(deployment.spawn(churn.loop, store()), 30.0)
+    deployment.run(2 * LOST)
+
+
+def test_one_that_was_left_behind(deployment: Deployment, follower: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches a majority, but not the leader, and stays in the group of readers, while the others go on."""
+    monkeypatch.setattr(follower.stream.reads.own, "leave", lambda: None)
+    leader = next(one for one in replicas(deployment) if one.gid == follower.gid and one.group.role is Role.LEADER)
+    cut_links(deployment, [follower.machine.name], [leader.machine.name])
     with pytest.raises(Violation, match="it answers reads, and has heard of no commit for"):
-        deployment.run_until_done(deployment.spawn(churn.loop, store()), 30.0)
-        deployment.run(2 * LOST)
+        store_without(deployment, follower)
+
+
+def test_one_that_is_cut_off_may_read(deployment: Deployment, follower: Replica) -> None:
+    """Its data may be all there is, as far as it knows (docs/reads.md)."""
+    me = follower.machine.name
+    cut_links(deployment, [me], [name for name in deployment.machines if name != me])
+    store_without(deployment, follower)
+    assert follower.stream.reads.own.joined

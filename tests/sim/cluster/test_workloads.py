@@ -14,6 +14,7 @@ from testkit.sim.deployment import Violation
 from tests.sim.cluster import judges, promises, replicas
 from tests.sim.cluster.backup_judge import Backup, Stored
 from tests.sim.cluster.workload import found
+from tests.sim.cluster.workloads.zones import Moves
 
 pytestmark = pytest.mark.sim
 
@@ -535,3 +536,33 @@ def test_the_documentation_shows_the_table_of_promises() -> None:
     for page, exams in (("promises.md", False), ("exams.md", True)):
         text = (ROOT / "docs" / "testing" / page).read_text()
         assert "\n".join(promises.table(exams=exams)) in text, "run python -m tests.sim.cluster.promises"
+
+
+def test_workloads_that_are_kin_have_streams_of_their_own() -> None:
+    """A seed may draw both: one would find the other's messages, or another configuration."""
+    classes = found().values()
+    kin = [(one, other) for one in classes for other in classes if one is not other and issubclass(other, one)]
+    same = [(a.name, b.name) for a, b in kin if getattr(a, "stream", "") == getattr(b, "stream", "")]
+    assert kin
+    assert same == []
+
+
+SSD, HDD = {"tags": ["disk:ssd"]}, {"tags": ["disk:hdd"]}
+
+
+def test_a_cancelled_move_goes_back_to_before_the_newest_one() -> None:
+    moves = Moves()
+    for old, new in ((HDD, SSD), (SSD, {"tags": []})):
+        moves.begin(old, new)
+        moves.answered = True
+    assert moves.before == [SSD, {"tags": []}]
+
+
+@pytest.mark.parametrize(("again", "answered"), [((SSD, SSD), True), ((SSD, HDD), False)])
+def test_an_earlier_move_may_be_what_is_cancelled(again: tuple[object, object], answered: bool) -> None:
+    """The newest request changes nothing, or nobody knows what has become of the one before."""
+    moves = Moves()
+    moves.begin(HDD, SSD)
+    moves.answered = answered
+    moves.begin(*again)
+    assert HDD in moves.before

@@ -316,6 +316,33 @@ async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
     assert back["peers"] == moved["peers"]
 
 
+async def test_peers_that_were_chosen_for_another_placement_are_not_assigned() -> None:
+    """The new placement keeps all peers, so that these do not tell; its update is decided while a peer is removed."""
+    leader = Leader(4)
+    old = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    for peer in old.peers:
+        tags = {"request": f"t{peer}", "peer": peer, "name": peer, "tags": ["x"], "jetstream": True}
+        await leader.service.handle("node", tags)
+
+    async def removed(request: str) -> int:
+        body = {"request": request, "account": "A", "name": "S", "peer": old.peers[1]}
+        with pytest.raises(ApiError) as caught:
+            await leader.service.handle("stream_peer_remove", body)
+        return caught.value.err_code
+
+    leader.commit.clear()
+    update = asyncio.ensure_future(leader.update("S", num_replicas=3, placement={"tags": ["x"]}))
+    await asyncio.sleep(0)
+    asked = asyncio.ensure_future(removed("r1"))
+    await asyncio.sleep(0)
+    leader.commit.set()
+    assert tuple((await update)["peers"]) == old.peers
+    assert await asked == 10226
+    with pytest.raises(ApiError, match="10226"):
+        await leader.service.set_peers(old, leader.service.peers_without(old, old.peers[1]), "late")
+    assert await removed("r2") == 10075  # nobody else has the tag
+
+
 async def test_what_apply_would_have_to_compare_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader()
     await leader.create("A", subjects=["a.*.x", "*.b.y", "c.>"])

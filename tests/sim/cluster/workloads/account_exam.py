@@ -143,8 +143,9 @@ class AccountExam(Exam):
         await narrow.close()
 
     async def _purge(self, session: Session) -> None:
-        """The account may have a stream already, of the part before."""
-        other, system = await self.session("purged", user="other"), await self.session("purging", user="sys")
+        """The account may have a stream already, of the part before. Servers without JetStream purge nothing."""
+        other = await self.session("purged", user="other")
+        system = await self.session("purging", *self.members, user="sys")
         await self.create(session, "STAYS", subjects=["stays"], num_replicas=1)
         await self.store(session, "stays", "stays")
         before = sorted((await self.ask(session, "STREAM.NAMES"))["streams"])

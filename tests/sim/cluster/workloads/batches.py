@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.judges import Batches
 from tests.sim.cluster.workload import PASSING, Workload, together
 
-STREAM = "BATCH"
 LONG = 5
 """Messages of a batch that is longer than one entry of the log (`stream.log.commands.PART_BYTES`)."""
 LONG_BYTES = 900_000
@@ -20,6 +20,9 @@ WRITERS = 2
 
 class AtomicBatches(Workload):
     name = "batches"
+    stream: ClassVar[str] = "BATCH"
+    prefix: ClassVar[str] = "batch"
+    """First token of the subjects."""
     judges = (Batches,)
     patience = 2.0
     """Seconds to wait for the ack."""
@@ -30,7 +33,7 @@ class AtomicBatches(Workload):
         self.last = 0
         admin = await self.session("admin")
         replicas = self.rng.choice([1, 3, 3])
-        await self.create(admin, STREAM, subjects=["batch.>"], allow_atomic=True, num_replicas=replicas)
+        await self.create(admin, self.stream, subjects=[f"{self.prefix}.>"], allow_atomic=True, num_replicas=replicas)
 
     async def work(self) -> None:
         await together(*(self._write(number) for number in range(WRITERS)), self._write_alone())
@@ -40,7 +43,7 @@ class AtomicBatches(Workload):
         session = await self.session("alone")
         async for _ in self.turns(5.0):
             count = self.counts.get("published", 0)
-            await self.store(session, "batch.alone", f"alone-{count}")
+            await self.store(session, f"{self.prefix}.alone", f"alone-{count}")
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
@@ -58,7 +61,7 @@ class AtomicBatches(Workload):
         for at, text in enumerate(texts, 1):
             headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)}
             if at < len(texts):
-                session.publish("batch.part", self._payload(text), headers=headers)
+                session.publish(f"{self.prefix}.part", self._payload(text), headers=headers)
                 if self.rng.random() < 0.1:
                     await asyncio.sleep(self.rng.uniform(0.0, 0.5))
                 continue
@@ -66,7 +69,7 @@ class AtomicBatches(Workload):
                 self.count("batches given up")
                 return
             headers["Nats-Batch-Commit"] = "1"
-            ack = await session.js_publish("batch.end", self._payload(text), headers, seconds=self.patience)
+            ack = await session.js_publish(f"{self.prefix}.end", self._payload(text), headers, seconds=self.patience)
             self.count("batches stored")
             self.require(int(ack["count"]) == len(texts), f"{ack['count']} of {len(texts)} messages of {batch}")
             self.judge.ack(batch, int(ack["seq"]))
@@ -76,7 +79,7 @@ class AtomicBatches(Workload):
         return text.encode()
 
     async def check(self) -> None:
-        await self.everywhere(STREAM, self.last, self._look)
+        await self.everywhere(self.stream, self.last, self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.judge.stored(where, {seq: msg.payload.decode().strip() for seq, msg in contents.items()})
@@ -84,6 +87,8 @@ class AtomicBatches(Workload):
 
 class LongBatches(AtomicBatches):
     name = "long-batches"
+    stream = "LONG"
+    prefix = "long"
     patience = 10.0
     promises = ("an atomic batch of several entries of the log is stored whole and together, or not at all",)
 

@@ -9,7 +9,6 @@ from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.workload import SETTLE, Delivered, Workload, together
 
-STREAM = "QUEUE"
 SHARES = ("queue.a", "queue.b", "queue.c", "queue.d")
 APART = {"one": ("queue.a",), "two": ("queue.b", "queue.c", "queue.d")}
 """Filters of a work queue's consumers: a message is one's."""
@@ -19,6 +18,7 @@ OVERLAPPING = {"one": ("queue.a", "queue.b"), "two": ("queue.b", "queue.c")}
 
 class Retention(Workload):
     name = "retention"
+    stream: ClassVar[str] = "QUEUE"
     subjects: ClassVar[tuple[str, ...]] = ("queue",)
     judges = (Log, Deliveries)
     promises = (
@@ -38,10 +38,10 @@ class Retention(Workload):
         """Sequences whose ack may have come."""
         admin = await self.session("admin")
         replicas_ = self.rng.choice([1, 3, 3])
-        await self.create(admin, STREAM, subjects=list(self.subjects), retention=retention, num_replicas=replicas_)
+        await self.create(admin, self.stream, subjects=list(self.subjects), retention=retention, num_replicas=replicas_)
         for name in self.consumers:
             config = {} if self.filters[name] == self.subjects else {"filter_subjects": self.filters[name]}
-            await self.create_consumer(admin, STREAM, name, ack_wait=2_000_000_000, max_ack_pending=100, **config)
+            await self.create_consumer(admin, self.stream, name, ack_wait=2_000_000_000, max_ack_pending=100, **config)
 
     def _filters(self, retention: str) -> dict[str, tuple[str, ...]]:
         """Consumers, and the subjects that each is for."""
@@ -84,12 +84,12 @@ class Retention(Workload):
             judge.acking(told.seq)
             self.acking[name].add(told.seq)
             await session.request(msg.reply, b"+ACK", seconds=1.0)
-            judge.confirm(told.seq, replicas.decided(self.deployment, STREAM, name))
+            judge.confirm(told.seq, replicas.decided(self.deployment, self.stream, name))
 
-        await self.pull(session, STREAM, name, take)
+        await self.pull(session, self.stream, name, take)
 
     async def check(self) -> None:
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
+        await self.everywhere(self.stream, max(self.log.acked, default=0), self._look)
         for name in self.consumers:
             session = await self.session(f"rest-{name}")
 
@@ -102,11 +102,11 @@ class Retention(Workload):
 
             async def acked(session: Session = session, name: str = name) -> bool:
                 await self._pull(session, name, 1.0)
-                info = await session.api(f"CONSUMER.INFO.{STREAM}.{name}")
+                info = await session.api(f"CONSUMER.INFO.{self.stream}.{name}")
                 return bool(info["num_ack_pending"] == 0 and info["num_pending"] == 0)
 
             await self.until(f"nothing is pending for {name}", acked, SETTLE)
-        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look_empty)
+        await self.everywhere(self.stream, max(self.log.acked, default=0), self._look_empty)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         may_go = self._of_all(self.acking)
@@ -129,6 +129,7 @@ class Retention(Workload):
 
 class FilteredRetention(Retention):
     name = "retention-filters"
+    stream = "SHARES"
     subjects = SHARES
     promises = (
         "a message of a stream with interest is for the consumers whose filters match it, with filters that overlap",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log, Places
@@ -14,6 +15,28 @@ KINDS = ("disk:ssd", "disk:hdd")
 ZONE = "az:"
 NOTHING_MOVES = 10129
 """Error code."""
+
+
+class Moves:
+    """The placements that a move of a stream which is cancelled may go back to."""
+
+    def __init__(self) -> None:
+        self.before: list[object] = []
+        self.answered = True
+        """False while the last request to move may still be carried out, or was refused: then it may be an earlier
+        move that is cancelled."""
+
+    def begin(self, old: object, new: object) -> None:
+        """Who scales the stream meanwhile moves it from the new placement. A request for the placement that the stream
+        has is no move, and an earlier one may still be under way."""
+        if self.answered and tags_of(old) != tags_of(new):
+            self.before = []
+        self.before += [one for one in (old, new) if one not in self.before]
+        self.answered = False
+
+
+def tags_of(placement: Any) -> list[str]:
+    return list((placement or {}).get("tags") or ())
 
 
 class Zones(Workload):
@@ -29,6 +52,7 @@ class Zones(Workload):
 
     async def prepare(self) -> None:
         self.logs = {name: Log() for name in STREAMS}
+        self.moves = {name: Moves() for name in STREAMS}
         session = await self.session("admin")
         for name in STREAMS:
             placement = {"placement": {"tags": [self.rng.choice(KINDS)]}} if self.rng.random() < 0.5 else {}
@@ -47,10 +71,10 @@ class Zones(Workload):
         session = await self.session(f"move-{stream}")
         async for _ in self.turns(0.5):
             try:
-                before = await self._change(session, stream)
+                await self._change(session, stream)
                 if self.rng.random() < 0.5:
                     await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5]))
-                    await self._cancel(session, stream, before)
+                    await self._cancel(session, stream)
                 elif self.rng.random() < 0.3:
                     peer = self.rng.choice(self.members)
                     await session.api(f"STREAM.PEER.REMOVE.{stream}", {"peer": peer})
@@ -59,16 +83,15 @@ class Zones(Workload):
                 self.note(f"{stream} does not move: {error!r}")
                 self.count("uncertain")
 
-    async def _change(self, session: Session, stream: str) -> list[object]:
-        """The placements that a move which is cancelled then may go back to: who scales the stream meanwhile moves it
-        from the new one."""
+    async def _change(self, session: Session, stream: str) -> None:
         tags = self.rng.choice([[], [KINDS[0]], [KINDS[1]]])
         config = (await session.api(f"STREAM.INFO.{stream}"))["config"]
+        self.moves[stream].begin(config.get("placement"), {"tags": tags})
         await session.api(f"STREAM.UPDATE.{stream}", config | {"placement": {"tags": tags}})
+        self.moves[stream].answered = True
         self.count("moved")
-        return [config.get("placement"), {"tags": tags}]
 
-    async def _cancel(self, session: Session, stream: str, before: list[object]) -> None:
+    async def _cancel(self, session: Session, stream: str) -> None:
         try:
             found = await session.api(f"STREAM.CANCEL_MOVE.{stream}")
         except ApiError as error:
@@ -77,7 +100,7 @@ class Zones(Workload):
                 return
             raise
         self.count("cancelled")
-        placement = found["config"].get("placement")
+        placement, before = found["config"].get("placement"), self.moves[stream].before
         self.require(placement in before, f"{stream}: a cancelled move goes back to {placement}, and not to {before}")
 
     async def check(self) -> None:
