@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -14,6 +15,8 @@ from tests.model.stream import Message, Stream
 from tests.model.subjects import matches
 
 NANO = 1e9
+TOGETHER = 0.6
+"""Seconds: a server may see what falls due within them at once, or one after the other."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class Consumer:
     """Stream sequences that are to be delivered again, in this order."""
     counts: dict[int, int] = field(default_factory=dict)
     """Deliveries of each message that waits for its ack."""
+    mixed: bool = False
+    """Nobody knows the order of `again`."""
     paused: bool = False
     floor_loose: bool = False
     """The floor is what was looked at when the last ack came: it may be ahead of what was delivered."""
@@ -149,6 +154,8 @@ class Consumer:
         most = self.config.get("max_batch", 0)
         if 0 < most < wanted.batch:
             return [Answer(f"409 Exceeded MaxRequestBatch of {most}")]
+        if self.mixed and len(self.again) > 1:
+            raise Unknown
         found: list[Answer] = []
         left = wanted.batch
         while left and not self.paused and (message := self._next()) is not None:
@@ -222,16 +229,19 @@ class Consumer:
                 self.again.remove(seq)
 
     def pass_time(self, now: float) -> None:
-        late = sorted(seq for seq, one in self.pending.items() if one.due <= now)
-        for seq in late:
+        late = sorted((one.due, seq) for seq, one in self.pending.items() if one.due <= now)
+        if len(self.again) < 2:
+            self.mixed = False
+        self.mixed |= any(
+            other < seq and then < due + TOGETHER for (due, seq), (then, other) in itertools.combinations(late, 2)
+        )
+        for _, seq in late:
             self.pending[seq].due = math.inf
             if 0 < self.config["max_deliver"] <= self.counts[seq]:
                 number = self.pending[seq].consumer_seq
                 self._done(seq, number)
             elif seq not in self.again:
                 self.again.append(seq)
-        if late:
-            self.again.sort()
 
     # -- what is told of it
 

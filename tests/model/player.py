@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from tests.model.answers import Answer, rfc3339
 from tests.model.history import Moment, Step, rendered
 from tests.model.reading import Unknown
 from tests.model.rules import Rules
-from tests.model.server import ACK, CONSUMER, DIRECT, Server
+from tests.model.server import ACK, API, CONSUMER, DIRECT, NEXT, Server
 from tests.model.stream import Headers
 
 EARLY = 0.15
@@ -53,6 +54,8 @@ class Player:
         self.deliveries: dict[str, list[str]] = {}
         """Ack subjects, by "ACK.<stream>.<consumer>"."""
         self.asked = 0
+        self.changed = -math.inf
+        """When a message or an ack was last sent."""
         self.disturbed = False
         """Something ran out while the server was at work: the history ended there."""
 
@@ -67,11 +70,19 @@ class Player:
                 if not known:
                     continue
                 step = replace(step, subject=known[-1 - step.turn % len(known)])
+            await self._known(step)
             await self._settled()
             times = await self._times(at, step)
             await self._ask(at, step, rendered(step.body, times))
             if "STREAM.DELETE" in step.subject and self.model.rules.rest:
                 await self.connection.sleep(self.model.rules.rest)
+
+    async def _known(self, step: Step) -> None:
+        """Waits until each replica has all messages, for a pull that a replica serves with what it has."""
+        waits = step.subject.startswith(NEXT) and not step.body.get("no_wait")
+        left = self.changed + FRESH - self.connection.now()
+        if waits and self.model.rules.owners_lag and left > 0:
+            await self.connection.sleep(left)
 
     async def _settled(self) -> None:
         """Waits until nothing is about to run out."""
@@ -99,6 +110,8 @@ class Player:
 
     async def _ask(self, at: int, step: Step, body: bytes) -> None:
         sent = self.connection.now()
+        if not step.subject.startswith(API):
+            self.changed = sent
         if step.subject.startswith((CONSUMER, ACK)):
             try:
                 self.model.branch().ask(step.subject, step.headers, body, sent)

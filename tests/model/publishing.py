@@ -59,7 +59,7 @@ def publish(stream: Stream, sent: Sent, rules: Rules) -> dict[str, Any]:
     _check_last(stream, sent)
     _check_last_subject(stream, sent)
     check_rollup(stream, sent)
-    check_room(stream, sent, [])
+    check_room(stream, sent)
     _check_last_id(stream, sent)
     return store(stream, sent)
 
@@ -79,7 +79,7 @@ def _publish_late(stream: Stream, sent: Sent) -> dict[str, Any]:
     _check_counter(stream, sent)
     if wrong:
         raise Refused(10165)
-    check_room(stream, sent, [])
+    check_room(stream, sent)
     return store(stream, sent)
 
 
@@ -190,22 +190,39 @@ def check_rollup(stream: Stream, sent: Sent) -> None:
         raise Refused(10111, text=f'rollup value invalid: "{rollup.lower()}"')
 
 
-def check_room(stream: Stream, sent: Sent, staged: list[Sent]) -> None:
-    """Of a stream that refuses what is new."""
+def check_room(stream: Stream, sent: Sent) -> None:
+    """Of a stream that refuses what is new, unless it replaces the oldest one of its subject."""
     config = stream.config
     if config["discard"] != "new":
         return
-    most = config["max_msgs_per_subject"]
-    own = sum(one.subject == sent.subject for one in [*stream.messages.values(), *staged])
-    full = 0 < most <= own
-    if full and config.get("discard_new_per_subject") and not sent.header("Nats-Rollup"):
-        raise Refused(10077, text="maximum messages per subject exceeded")
-    if 0 < config["max_msgs"] < len(stream.messages) + len(staged) + 1 and not full:
+    full = _check_subject_room(stream, sent, [])
+    if 0 < config["max_msgs"] < len(stream.messages) + 1 and not full:
         raise Refused(10077, text="maximum messages exceeded")
-    if config["max_bytes"] > 0 and stream.bytes + _stored_size(stream, [*staged, sent]) > config["max_bytes"]:
+    if config["max_bytes"] > 0 and stream.bytes + _stored_size(stream, [sent]) > config["max_bytes"]:
         oldest = [one for one in stream.messages.values() if one.subject == sent.subject][:1]
         if not full or not oldest or oldest[0].size(config["storage"]) < _stored_size(stream, [sent]):
             raise Refused(10077, text="maximum bytes exceeded")
+
+
+def _check_batch_room(stream: Stream, sent: Sent, staged: list[Sent]) -> None:
+    """In a batch, what replaces another message needs room as well."""
+    config = stream.config
+    if config["discard"] != "new":
+        return
+    if 0 < config["max_msgs"] < len(stream.messages) + len(staged) + 1:
+        raise Refused(10077, text="maximum messages exceeded")
+    if 0 < config["max_bytes"] < stream.bytes + _stored_size(stream, [*staged, sent]):
+        raise Refused(10077, text="maximum bytes exceeded")
+    _check_subject_room(stream, sent, staged)
+
+
+def _check_subject_room(stream: Stream, sent: Sent, staged: list[Sent]) -> bool:
+    """Whether the subject has as many messages as it may have. Raises Refused."""
+    own = sum(one.subject == sent.subject for one in [*stream.messages.values(), *staged])
+    full = 0 < stream.config["max_msgs_per_subject"] <= own
+    if full and stream.config.get("discard_new_per_subject") and not sent.header("Nats-Rollup"):
+        raise Refused(10077, text="maximum messages per subject exceeded")
+    return full
 
 
 def _stored_size(stream: Stream, messages: list[Sent]) -> int:
@@ -246,7 +263,7 @@ def batch(stream: Stream, sent: Sent) -> dict[str, Any] | None:
         return None
     _check_batch(stream, held)
     for one in held:
-        store(stream, one)
+        store(stream, one._replace(at=sent.at))  # stored when the last one came, however long it was held
     return {"stream": stream.name, "seq": stream.last_seq, "batch": name, "count": len(held)}
 
 
@@ -272,7 +289,7 @@ def _check_batch(stream: Stream, held: list[Sent]) -> None:
             raise Refused(10111, text="batch rollup sub invalid")
         if rollup == "all" and at:
             raise Refused(10111, text="batch rollup all invalid")
-        check_room(stream, sent, held[:at])
+        _check_batch_room(stream, sent, held[:at])
 
 
 def _check_batch_last(stream: Stream, sent: Sent, at: int) -> None:

@@ -48,13 +48,16 @@ class Rules:
     """`pause_until` of the past ends a pause; nats-server goes on showing it."""
     bare_counted: bool = True
     """Messages sent without headers are counted in what the end of a Direct Get says is left."""
+    owners_lag: bool = False
+    """A pull that waits is served at once by a replica that may not have the newest messages yet, in a cluster: what it
+    is told is left may be short. The player asks after `player.FRESH`."""
     rest: float = 0.0
     """Seconds after a STREAM.DELETE until the name is free: nats-server's next file stream may find the old one's data,
     or fail (10049)."""
 
 
 OURS = Rules()
-CLUSTERED = replace(OURS, created_again=False)
+CLUSTERED = replace(OURS, created_again=False, owners_lag=True)
 PEER = Rules(
     auto_allow_direct=False,
     headers_of_messages=False,

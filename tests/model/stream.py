@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Headers = tuple[tuple[str, str], ...]
 NANO = 1e9
+BATCH_PATIENCE = 10.0
+"""Seconds for which an open batch waits for its next message."""
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class Stream:
     ids: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Sequence and time of known messages."""
     batches: dict[str, list[Any]] = field(default_factory=dict)
-    """Messages of open atomic batches."""
+    """Messages of open atomic batches, each with the time at which it came."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
 
     @classmethod
@@ -134,6 +136,7 @@ class Stream:
     def pass_time(self, now: float) -> None:
         for consumer in list(self.consumers.values()):
             consumer.pass_time(now)
+        self.batches = {key: held for key, held in self.batches.items() if held[-1].at + BATCH_PATIENCE > now}
         window = self.config["duplicate_window"] / NANO
         self.ids = {key: (seq, at) for key, (seq, at) in self.ids.items() if at + window > now}
         gone = [one for one in self.messages.values() if (end := self.ends(one)) is not None and end <= now]
@@ -156,6 +159,7 @@ class Stream:
         window = self.config["duplicate_window"] / NANO
         ends = [end for one in self.messages.values() if (end := self.ends(one)) is not None]
         ends += [one.due for consumer in self.consumers.values() for one in consumer.pending.values()]
+        ends += [held[-1].at + BATCH_PATIENCE for held in self.batches.values()]
         return ends + [at + window for _, at in self.ids.values()]
 
     # -- what is told of it
