@@ -21,8 +21,8 @@ from tests.model.stream import Headers
 MOST_OPEN = 3
 """Requests of which nobody knows whether they still happen."""
 MOST_WORLDS = 200
-NOTHING_SAID = {10005, 10008}
-"""Errors of a cluster that is not whole; those with status 503 and 429 as well."""
+NOTHING_SAID = {10005, 10008, 10044}
+"""Errors of a cluster that is not whole, and of a server that it has removed; those with status 503 and 429 as well."""
 READS = ("STREAM.INFO", "STREAM.MSG.GET", "STREAM.NAMES", "STREAM.LIST", "CONSUMER.INFO", "CONSUMER.NAMES")
 
 
