@@ -67,6 +67,8 @@ class Branches:
 
     def answered(self, request: Request, found: list[Answer], now: float) -> list[str]:
         """What no world explains, as the first one sees it. Raises TooMany."""
+        if request.reads and _says_nothing(found):
+            return []  # also of the worlds, where it depends on times in some what the answer should be
         kept: list[World] = []
         told: list[str] = []
         for world in self.worlds:
@@ -79,7 +81,7 @@ class Branches:
             self._keep(kept)
             return []
         if request.reads:
-            return told if not _says_nothing(found) else []
+            return told
         if _says_nothing(found):
             self.lost(request)
             return []

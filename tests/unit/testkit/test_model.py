@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.model.answers import Answer
+from tests.model.branches import Branches, Request
 from tests.model.consumer import Consumer
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Step, Writer
@@ -228,3 +229,14 @@ async def test_a_waiting_pull_comes_when_each_replica_has_all_messages() -> None
         await Player(twin, rules).play(history)
         took.append(twin.now() - began)
     assert took[0] < FRESH < took[1]
+
+
+def test_a_read_without_an_answer_tells_nothing_of_what_happened() -> None:
+    """Which message is at a time is not known in the world in which there is one."""
+    branches = Branches(OURS)
+    branches.worlds[0].server.ask(CREATE, (), json.dumps(MADE | {"allow_direct": True}).encode(), 0.0)
+    branches.lost(Request("a.1", (), b"x"))
+    at = Request("$JS.API.DIRECT.GET.A", (), b'{"start_time": "2020-01-01T00:00:00Z"}')
+    assert branches.answered(at, [Answer("503")], 1.0) == []
+    stored = b'{"stream": "A", "seq": 1}'
+    assert branches.answered(Request("a.2", (), b"y"), [Answer(data=stored)], 2.0) == []
