@@ -391,7 +391,7 @@ async def decided(context: ApiContext, assignment: Assignment, known: Fields) ->
 
 def _nothing(context: ApiContext, config: Fields) -> Fields:
     """Returns a leader's answer about a stream that was just created."""
-    first = max(int(config.get("first_seq") or 0), 0)
+    first = first if (first := int(config.get("first_seq") or 0)) > 1 else 0  # as `state_object` shows a new stream
     none = rfc3339(0)
     state = {"messages": 0, "bytes": 0, "first_seq": first, "first_ts": none, "last_seq": max(first - 1, 0)}
     return {"state": {**state, "last_ts": none, "consumer_count": 0}, "cluster": {}}

@@ -65,6 +65,8 @@ async def test_what_is_decided_is_not_answered_as_a_failure(client: Client) -> N
     made = await client.create("N", first_seq=10)
     assert made["did_create"] is True and (made["state"]["first_seq"], made["state"]["last_seq"]) == (10, 9)
     assert refused(await client.create("N", first_seq=10)) == (503, 10008), "nothing was done"
+    made = await client.create("ONE", first_seq=1)
+    assert (made["state"]["first_seq"], made["state"]["last_seq"]) == (0, 0), "as its leader shows it"
 
 
 async def test_a_standalone_server_says_did_create_each_time_and_shows_the_cluster_in_info_only() -> None:

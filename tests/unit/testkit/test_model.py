@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from tests.model.answers import Answer
+from tests.model.branches import Branches, Request
 from tests.model.consumer import Consumer
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Step, Writer
-from tests.model.player import Differs, Player, shrink
-from tests.model.rules import OURS
+from tests.model.player import FRESH, Differs, Player, shrink
+from tests.model.reading import Unknown
+from tests.model.rules import CLUSTERED, OURS
 from tests.model.server import Server
 from tests.model.stream import Stream
 from tests.model.twin import Lie, Twin
@@ -135,3 +139,104 @@ async def test_a_lie_is_found_and_shown_by_few_requests(writer: type[Writer], na
 
 def test_a_history_is_the_same_for_the_same_seed() -> None:
     assert Writer(7).history(100) == Writer(7).history(100) != Writer(8).history(100)
+
+
+CREATE = "$JS.API.STREAM.CREATE.A"
+MADE = {"name": "A", "subjects": ["a.>"], "storage": "file", "allow_atomic": True}
+
+
+def _made(server: Server, **config: object) -> Stream:
+    server.ask(CREATE, (), json.dumps(MADE | config).encode(), 0.0)
+    return server.streams["A"]
+
+
+def _staged(server: Server, subject: str, number: int, now: float, *, commit: bool = False) -> dict[str, Any]:
+    headers = (("Nats-Batch-Id", "b"), ("Nats-Batch-Sequence", str(number)), ("Nats-Batch-Commit", "1"))
+    found = server.ask(subject, headers if commit else headers[:2], b"x", now)[0].data
+    return found if commit else {}
+
+
+def test_a_batch_is_stored_when_it_is_committed() -> None:
+    server = Server(OURS)
+    stream = _made(server, max_age=5 * 10**9, duplicate_window=10**9)
+    _staged(server, "a.1", 1, 10.0)
+    assert _staged(server, "a.2", 2, 19.0, commit=True)["count"] == 2
+    server.pass_time(23.0)
+    assert list(stream.messages) == [1, 2]
+
+
+def test_a_batch_that_gets_no_more_is_forgotten() -> None:
+    server = Server(OURS)
+    _made(server)
+    _staged(server, "a.1", 1, 10.0)
+    assert server.deadlines() == [20.0]
+    assert _staged(server, "a.1", 2, 20.0, commit=True)["error"]["err_code"] == 10176
+
+
+def test_a_batch_makes_no_room_by_what_it_replaces() -> None:
+    server = Server(OURS)
+    stream = _made(server, discard="new", max_msgs=2, max_msgs_per_subject=1)
+    for subject in ("a.1", "a.2", "a.1"):
+        assert "error" not in server.ask(subject, (), b"x", 1.0)[0].data
+    assert list(stream.messages) == [2, 3]
+    assert _staged(server, "a.1", 1, 2.0, commit=True)["error"]["err_code"] == 10077
+
+
+def _consumer(server: Server, naked: Sequence[tuple[int, float]]) -> None:
+    """Of three messages, with NAKs of a second: (sequence, when)."""
+    _made(server)
+    config = {"stream_name": "A", "config": {"durable_name": "c", "ack_policy": "explicit"}}
+    server.ask("$JS.API.CONSUMER.CREATE.A.c", (), json.dumps(config).encode(), 0.0)
+    for _ in range(3):
+        server.ask("a.1", (), b"x", 1.0)
+    server.ask("$JS.API.CONSUMER.MSG.NEXT.A.c", (), b'{"batch": 3, "no_wait": true}', 2.0)
+    for seq, at in naked:
+        server.ask(f"$JS.ACK.A.c.1.{seq}.{seq}.0.0", (), b"-NAK 1s", at)
+
+
+def _next(server: Server) -> list[str]:
+    found = server.ask("$JS.API.CONSUMER.MSG.NEXT.A.c", (), b'{"batch": 3, "no_wait": true}', 10.0)
+    return [one.reply[5] for one in found if one.reply]
+
+
+def test_what_falls_due_joins_the_end_of_the_queue() -> None:
+    server = Server(OURS)
+    _consumer(server, [(3, 2.0), (1, 4.0)])
+    assert _next(server) == ["3", "1"]
+
+
+def test_nobody_knows_the_order_of_what_falls_due_together() -> None:
+    server = Server(OURS)
+    _consumer(server, [(3, 2.0), (1, 2.1)])
+    with pytest.raises(Unknown):
+        _next(server)
+
+
+async def test_a_waiting_pull_comes_when_each_replica_has_all_messages() -> None:
+    history = [
+        Step(CREATE, MADE),
+        Step(
+            "$JS.API.CONSUMER.CREATE.A.c",
+            {"stream_name": "A", "config": {"durable_name": "c", "ack_policy": "explicit"}},
+        ),
+        Step("a.1", b"x"),
+        Step("$JS.API.CONSUMER.MSG.NEXT.A.c", {"batch": 1, "expires": 60_000_000}),
+    ]
+    took = []
+    for rules in (OURS, CLUSTERED):
+        twin = Twin()
+        began = twin.now()
+        await Player(twin, rules).play(history)
+        took.append(twin.now() - began)
+    assert took[0] < FRESH < took[1]
+
+
+def test_a_read_without_an_answer_tells_nothing_of_what_happened() -> None:
+    """Which message is at a time is not known in the world in which there is one."""
+    branches = Branches(OURS)
+    branches.worlds[0].server.ask(CREATE, (), json.dumps(MADE | {"allow_direct": True}).encode(), 0.0)
+    branches.lost(Request("a.1", (), b"x"))
+    at = Request("$JS.API.DIRECT.GET.A", (), b'{"start_time": "2020-01-01T00:00:00Z"}')
+    assert branches.answered(at, [Answer("503")], 1.0) == []
+    stored = b'{"stream": "A", "seq": 1}'
+    assert branches.answered(Request("a.2", (), b"y"), [Answer(data=stored)], 2.0) == []

@@ -15,7 +15,7 @@ from tests.model.history import Moment, Step, Writer, rendered
 from tests.model.player import Differs, Disturbed, Player
 from tests.model.reading import Unknown
 from tests.model.rules import CLUSTERED
-from tests.model.server import ACK, DIRECT
+from tests.model.server import ACK, API, DIRECT
 from tests.model.stream import Headers
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
@@ -26,6 +26,9 @@ PATIENCE = 4.0
 """Seconds until an answer counts as lost."""
 OVER = 60.0
 """Seconds after which a request without an answer does not happen any more."""
+REFUSED_EARLY = (f"{API}STREAM.CREATE.", f"{API}STREAM.UPDATE.")
+"""Requests that the server of the client refuses by what it knows of streams, before others see them."""
+NO_STREAM = b'"err_code":10059'
 LONG_AGO = 1_600_000_000 * 10**9
 
 
@@ -74,6 +77,17 @@ def _gone(branches: Branches, request: Request) -> bool:
     """The message that is to be deleted was there once."""
     stream = branches.worlds[0].server.streams.get(request.subject.rpartition(".")[2])
     return stream is not None and 0 < json.loads(request.body).get("seq", 0) <= stream.last_seq
+
+
+def _may_be_old(step: Step, found: list[Answer], told: list[str]) -> bool:
+    """Whether a server may say so that has not heard of all that was decided: it lacks messages, shows an older
+    configuration, or refuses what an older stream does not permit."""
+    if step.subject.startswith(DIRECT):
+        return True
+    if step.subject.startswith(f"{API}STREAM.INFO.") and any(".data.config" in line for line in told):
+        return True
+    data = found[0].data
+    return NO_STREAM in data or (step.subject.startswith(REFUSED_EARLY) and b'"error":' in data)
 
 
 def _short(answers: list[Answer]) -> str:
@@ -166,10 +180,10 @@ class Modelled(Workload):
                 await asyncio.sleep(self.rng.expovariate(0.5))
                 return
             told = branches.answered(request, found, self.now)
-            if not told or not step.subject.startswith(DIRECT):
+            if not told or not _may_be_old(step, found, told):
                 break
             await asyncio.sleep(1.0)  # a replica that lags, to which the session came anew
-        if told and step.subject.startswith(DIRECT):
+        if told and _may_be_old(step, found, told):
             self.count("old answers")
         elif "STREAM.MSG.DELETE" in step.subject and b'"success":true' in found[0].data and _gone(branches, request):
             self.count("deleted twice")  # servers asked each other again, and the first attempt may have done it
