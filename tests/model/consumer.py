@@ -134,7 +134,9 @@ class Consumer:
             self.counts[seq] = count
             known = self.pending.get(seq)
             self.pending[seq] = Pending(known.consumer_seq if known else number, now + self._wait(count))
-        left = str(len(self.ahead())) if self.stream.rules.pending_exact else ANY
+        ahead = len(self.ahead())
+        exact = self.stream.rules.pending_exact and not (ahead and self.stream.removed)
+        left = str(ahead) if exact else ANY
         ack = ("$JS", "ACK", self.stream.name, self.name, str(count), str(seq), str(number), message.stamp, left)
         own = message.headers
         if self.config.get("headers_only"):

@@ -86,9 +86,9 @@ def _publish_late(stream: Stream, sent: Sent) -> dict[str, Any]:
 def store(stream: Stream, sent: Sent) -> dict[str, Any]:
     """Of a message that is welcome."""
     data, more = sent.data, {}
-    if increment := sent.header("Nats-Incr"):
-        total = _total(stream, sent.subject) + int(increment)
-        data, more = json.dumps({"val": str(total)}, separators=(",", ":")).encode(), {"val": str(total)}
+    if sent.header("Nats-Incr"):
+        data, total = _counted(stream, sent)
+        more = {"val": total}
     message = stream.append(sent.subject, sent.headers, data, sent.at, lifetime(sent.header("Nats-TTL")))
     stream.limit(sent.subject)
     if rollup := (sent.header("Nats-Rollup") or "").lower():
@@ -155,6 +155,15 @@ def _check_last_id(stream: Stream, sent: Sent) -> None:
 def _check_counter(stream: Stream, sent: Sent) -> None:
     if stream.config.get("allow_msg_counter") and not sent.header("Nats-Incr"):
         raise Refused(10169)
+    most, increment = stream.config["max_msg_size"], sent.header("Nats-Incr")
+    if most > 0 and increment and sent._replace(data=_counted(stream, sent)[0]).size > most:
+        raise Refused(10054)
+
+
+def _counted(stream: Stream, sent: Sent) -> tuple[bytes, str]:
+    """What is stored of a counter's message, and the total."""
+    total = str(_total(stream, sent.subject) + int(sent.header("Nats-Incr") or 0))
+    return json.dumps({"val": total}, separators=(",", ":")).encode(), total
 
 
 def _total(stream: Stream, subject: str) -> int:

@@ -59,6 +59,8 @@ class Stream:
     last_seq: int = 0
     last_stamp: Stamp | None = None
     last_id: str = ""
+    removed: bool = False
+    """Messages were removed: what ack subjects say is left is an estimate then, but for 0 (docs/consumers.md)."""
     begun: bool = False
     """It had a message, or was purged, or begins at a sequence."""
     ids: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Stream:
         return message
 
     def remove(self, seqs: list[int]) -> int:
+        self.removed |= bool(seqs)
         for seq in seqs:
             del self.messages[seq]
         for consumer in self.consumers.values():

@@ -276,7 +276,7 @@ class Selection:
                 self._recount(now)
                 return
         if messages.last_seq > self._counted_to:
-            self._left += messages.queries.count_any(self.state.rules.filters, self._counted_to + 1)
+            self._left += messages.queries.count_any(self.state.rules.filters, max(self._counted_to, self.cursor) + 1)
             self._counted_to = messages.last_seq
 
     def _recount(self, now: float) -> None:

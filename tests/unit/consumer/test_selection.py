@@ -46,6 +46,15 @@ def test_new_messages_are_counted_when_they_come() -> None:
     assert taken(selection, 1) == ([3], [1])
 
 
+def test_messages_before_a_start_that_is_still_to_come_do_not_count() -> None:
+    rig = rig_of(b"a", deliver_policy="by_start_sequence", opt_start_seq=3)
+    selection = rig.owner.selection
+    assert taken(selection, 1) == ([], [])
+    rig.publish(b"a", b"a", b"a")
+    assert selection.left == 2
+    assert taken(selection, 1) == ([3], [1])
+
+
 def test_giving_back() -> None:
     selection = rig_of(*[b"a"] * 5).owner.selection
     columns, _ = selection.take(4)
