@@ -109,6 +109,8 @@ class LeafPair:
         self.leaf: Node
         self.at_hub: NATS
         self.at_leaf: NATS
+        self.v2: dict[str, bool] = {}
+        """By domain: True where deliveries have reply subjects of version 2."""
         self._clients: list[NATS] = []
 
     async def __aenter__(self) -> LeafPair:
