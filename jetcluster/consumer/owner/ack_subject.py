@@ -8,10 +8,10 @@ Both are accepted (ADR-15). Deliveries have v2 where the configuration says so (
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from jetcluster import native
+from jetcluster.model.account_hash import account_hash
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
@@ -20,7 +20,6 @@ NUMBERS = b"*.*.*.*.*"
 """The five numbers, in the subject of a subscription."""
 NUMBERS_AND_MORE = b"*.*.*.*.>"
 """The same for v2, which may have more tokens."""
-_BASE62 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 
@@ -31,17 +30,12 @@ def prefix(stream: bytes, consumer: bytes) -> bytes:
 
 def prefix_v2(domain: bytes, account: str, stream: bytes, consumer: bytes) -> bytes:
     """Return the beginning of subjects of version 2, including the dot."""
-    return b"$JS.ACK.%b.%b.%b.%b." % (domain or b"_", account_hash(account), stream, consumer)
+    return b"$JS.ACK.%b.%b.%b.%b." % (domain or b"_", account_hash(account).encode(), stream, consumer)
 
 
 def of_flow_control(prefix: bytes) -> bytes:
     """Return the beginning of the subjects of flow control, for a `prefix` of acks of either version."""
     return prefix.replace(b"$JS.ACK.", b"$JS.FC.", 1)
-
-
-def account_hash(account: str) -> bytes:
-    """Return the eight characters that stand for an account's name."""
-    return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(account.encode()).digest()[:8])
 
 
 class Renderer:

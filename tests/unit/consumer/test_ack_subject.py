@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from jetcluster.consumer.owner.ack_subject import Renderer, account_hash, of_flow_control, prefix, prefix_v2, sized
+from jetcluster.consumer.owner.ack_subject import Renderer, of_flow_control, prefix, prefix_v2, sized
+from jetcluster.model.account_hash import account_hash
 from jetcluster.store.api import Columns
 
 COLUMNS = Columns([7, 9], [100, 200], [b"a", b"b"], [b"", b"NATS/1.0\r\nX: 1\r\n\r\n"], [b"one", b"four"])
@@ -35,13 +36,13 @@ def test_headers_only() -> None:
 def test_the_second_form() -> None:
     hashed = account_hash("A")
     assert len(hashed) == 8 and hashed.isalnum() and hashed != account_hash("B")
-    assert prefix_v2(b"", "A", b"S", b"C") == b"$JS.ACK._.%b.S.C." % hashed
-    assert prefix_v2(b"hub", "A", b"S", b"C") == b"$JS.ACK.hub.%b.S.C." % hashed
+    assert prefix_v2(b"", "A", b"S", b"C") == b"$JS.ACK._.%b.S.C." % hashed.encode()
+    assert prefix_v2(b"hub", "A", b"S", b"C") == b"$JS.ACK.hub.%b.S.C." % hashed.encode()
 
 
 def test_deliveries_and_flow_control_in_the_second_form() -> None:
     v2 = prefix_v2(b"hub", "A", b"S", b"C")
     first, _ = Renderer(v2).first(COLUMNS, range(3, 5), range(6, 4, -1))
     assert first[1] == v2 + b"1.7.3.100.6"
-    assert of_flow_control(v2) == b"$JS.FC.hub.%b.S.C." % account_hash("A")
+    assert of_flow_control(v2) == b"$JS.FC.hub.%b.S.C." % account_hash("A").encode()
     assert of_flow_control(prefix(b"S", b"C")) == b"$JS.FC.S.C."
