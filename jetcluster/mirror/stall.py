@@ -29,7 +29,7 @@ class Stall:
         self._count = 0
 
     def after(self, question: bytes, error: ApiError | None) -> ApiError | None:
-        """Return the link's error after a heartbeat; `question`: where the consumer waits, b"" when it does not; `error`:
+        """Return the link's error after a heartbeat. `question`: where the consumer waits, b"" if it does not. `error`:
         the error of before."""
         if question and question == self._question:
             self._count += 1

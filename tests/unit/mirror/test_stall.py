@@ -21,5 +21,5 @@ def test_another_question_ends_it_and_other_errors_stay() -> None:
     for _ in range(3):
         stall.after(b"q", None)
     assert stall.after(b"r", STALLED) is None
-    full = errors.by_code(10077)
+    full = errors.by_code(10008)
     assert [stall.after(question, full) for question in (b"", b"s", b"s")] == [full] * 3
