@@ -1,4 +1,4 @@
-"""Ends of one moment, and sequences that are waited for, on a real SparkSession and real servers (spark/cut.py)."""
+"""Ends of one moment, and sequences that are waited for, on a real SparkSession and real servers (arrow/cut.py)."""
 
 from __future__ import annotations
 

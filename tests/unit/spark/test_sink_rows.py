@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from jetcluster.arrow.schema import arrow_schema
 from jetcluster.spark import sink_options
-from jetcluster.spark.schema import arrow_schema
 from jetcluster.spark.sink import Row, RowError, RowReader, build
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.arrow.offsets import Offset, Offsets
+from jetcluster.arrow.options import EARLIEST, LATEST, Place, SourceOptions
 from jetcluster.client.stream_state import StreamState
 from jetcluster.errors import JetclusterError
-from jetcluster.spark.offsets import Offset, Offsets
-from jetcluster.spark.options import EARLIEST, LATEST, Place, SourceOptions
 
 SMALL_TASK_SEQUENCES: Final = 10_000
 """Below this number of sequences a task costs more to start than to read."""

@@ -1,4 +1,4 @@
-"""A task of the source: all of its range, or an error that says what may be missing (spark/read_task.py)."""
+"""A task of the source: all of its range, or an error that says what may be missing (arrow/read_task.py)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
-from jetcluster.spark.planner import DataLossError, RangeTask, Target
-from jetcluster.spark.read_task import read_task
+from jetcluster.arrow.planner import DataLossError, RangeTask, Target
+from jetcluster.arrow.read_task import read_task
 from jetcluster.stream.read.direct_get import Frame
-from tests.unit.spark.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
+from tests.unit.arrow.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
 
 
 def read(meanwhile: Callable[[StreamPeer], None], **given: object) -> list[int]:

@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from jetcluster.arrow.frames import MessageBatch, answering_stream, is_whole, position, sequence
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.options import SourceOptions
 from jetcluster.client.connection import Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
 from jetcluster.client.stream_state import StreamError, leader_next
 from jetcluster.errors import ApiError, JetclusterError, PassingError
-from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, position, sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.options import SourceOptions
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
 FIRST_FILTERED: Final = 512

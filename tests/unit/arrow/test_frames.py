@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.spark.arrow import Converter
-from jetcluster.spark.frames import MessageBatch, MissingFieldError, is_whole, position, sequence
-from tests.unit.spark.rows import MIXED, batch_of
+from jetcluster.arrow.convert import Converter
+from jetcluster.arrow.frames import MessageBatch, MissingFieldError, is_whole, position, sequence
+from tests.unit.arrow.rows import MIXED, batch_of
 
 
 def test_frames() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetcluster.arrow.frames import OWN_FIELDS, PLAIN, MessageBatch, MissingFieldError
+from jetcluster.arrow.schema import arrow_schema
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.frames import OWN_FIELDS, PLAIN, MessageBatch, MissingFieldError
-from jetcluster.spark.schema import arrow_schema
 
 _CRLF: Final = b"\r\n"
 _PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]

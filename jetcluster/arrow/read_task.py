@@ -13,12 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.client.servers import ask
-from jetcluster.client.stream_state import StreamState, is_ours, stream_state
-from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.arrow import Converter
-from jetcluster.spark.fetch import (
+from jetcluster.arrow.convert import Converter
+from jetcluster.arrow.fetch import (
     MAX_PAUSE_SECONDS,
     MIN_PAUSE_SECONDS,
     PROOF,
@@ -29,11 +25,15 @@ from jetcluster.spark.fetch import (
     merged,
     refuse,
 )
-from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.offsets import Offset
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.arrow.frames import MessageBatch, answering_stream, is_whole, sequence
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamState, is_ours, stream_state
+from jetcluster.errors import ApiError, JetclusterError
 
 
 class LastFetch:

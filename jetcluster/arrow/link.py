@@ -11,12 +11,12 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import Target
 from jetcluster.client.connection import Connection
 from jetcluster.client.reply import ConnectionLostError
 from jetcluster.client.servers import ServerOptions
 from jetcluster.client.stream_state import StreamError, is_ours
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import Target
 
 
 class Link:
