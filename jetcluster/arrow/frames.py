@@ -6,26 +6,17 @@ A block is `NATS/1.0`, the stored fields, then `Nats-Stream`, `Nats-Subject`, `N
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import bisect
+from dataclasses import dataclass
+from typing import Any, Final
 
+from jetcluster.client.connection import Gather
 from jetcluster.errors import PeerError
 
 PLAIN: Final = b"NATS/1.0\r\n"
 OWN_FIELDS: Final = b"\r\nNats-Stream: "
 _SEQUENCE: Final = b"\r\nNats-Sequence: "
 _PENDING: Final = b"\r\nNats-Num-Pending: "
-
-
-class MessageBatch(NamedTuple):
-    """Messages in the order of their sequences."""
-
-    heads: list[bytes]
-    payloads: list[bytes]
-
-    @property
-    def size(self) -> int:
-        """Bytes of header blocks and payloads."""
-        return sum(map(len, self.heads)) + sum(map(len, self.payloads))
 
 
 class MissingFieldError(PeerError, ValueError):
@@ -63,20 +54,96 @@ def answering_stream(head: bytes) -> str:
     return head[at : head.index(b"\r\n", at)].decode()
 
 
-def position(heads: list[bytes], seq: int) -> int:
-    """Returns the number of `heads`, which are in order, with a sequence below `seq`."""
-    low, high = 0, len(heads)
-    while low < high:
-        middle = (low + high) // 2
-        if sequence(heads[middle]) < seq:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Messages in the order of their sequences, two objects each."""
+
+    heads: list[bytes]
+    payloads: list[bytes]
+
+    @property
+    def count(self) -> int:
+        return len(self.heads)
+
+    @property
+    def first(self) -> int:
+        """The sequence of the first message. Raises MissingFieldError, and IndexError where there is none."""
+        return sequence(self.heads[0])
+
+    @property
+    def last(self) -> int:
+        return sequence(self.heads[-1])
+
+    @property
+    def stream(self) -> str:
+        """The stream whose replica answered, which may be a mirror."""
+        return answering_stream(self.heads[-1])
+
+    def is_whole(self, left: int, last: int) -> bool:
+        """Returns whether no message is missing between the first and the last frame of an answer: the pending count
+        goes down by one per message, and the end has the same count (`left`) and last sequence (`last`)."""
+        end = pending(self.heads[-1])
+        return pending(self.heads[0]) - end == self.count - 1 and left == end and last == self.last
+
+    def below(self, seq: int) -> MessageBatch:
+        """Returns the messages with smaller sequences."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if sequence(self.heads[middle]) < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return MessageBatch(self.heads[:low], self.payloads[:low])
 
 
-def is_whole(heads: list[bytes], left: int, last: int) -> bool:
-    """Returns whether no message is missing between the first and the last frame of an answer: the pending count goes
-    down by one per message, and the end has the same count (`left`) and last sequence (`last`)."""
-    end = pending(heads[-1])
-    return pending(heads[0]) - end == len(heads) - 1 and left == end and last == sequence(heads[-1])
+class ColumnBatch:
+    """Messages in the order of their sequences, as compiled loops have put them into columns."""
+
+    def __init__(self, columns: Any) -> None:
+        """`columns` are of a `native.Columns` that has the whole answer. Raises MissingFieldError."""
+        if columns.fault:
+            raise MissingFieldError(columns.fault)
+        self.count: int = columns.count
+        self.stream: str = columns.stream.decode()
+        self._pending = columns.first_pending, columns.last_pending
+        self.seqs, self.times, self.subjects, self.blocks, self.payloads = columns.finish()
+        """Sequences and nanoseconds as 64-bit numbers of this machine; pairs (offsets of 32 bits, bytes). A message
+        without stored headers has an empty block. Only the first `count` are messages of this batch."""
+
+    @property
+    def first(self) -> int:
+        """The sequence of the first message."""
+        return self._numbers[0]
+
+    @property
+    def last(self) -> int:
+        return self._numbers[self.count - 1]
+
+    @property
+    def _numbers(self) -> memoryview:
+        return memoryview(self.seqs).cast("q")
+
+    def is_whole(self, left: int, last: int) -> bool:
+        """As `MessageBatch.is_whole`. Raises MissingFieldError."""
+        first, end = self._pending
+        if first < 0 or end < 0:
+            raise MissingFieldError("a message without Nats-Num-Pending")
+        return first - end == self.count - 1 and left == end and last == self.last
+
+    def below(self, seq: int) -> ColumnBatch:
+        """Returns the messages with smaller sequences: this batch, cut."""
+        self.count = bisect.bisect_left(self._numbers, seq, 0, self.count)
+        return self
+
+
+Batch = MessageBatch | ColumnBatch
+
+
+def taken(gather: Gather) -> Batch:
+    """Returns the messages of an answer that has ended. Raises MissingFieldError."""
+    if gather.columns is None:
+        return MessageBatch(gather.heads, gather.payloads)
+    if gather.heads and not gather.columns.fault:
+        raise MissingFieldError(f"a message that compiled loops do not take: {gather.heads[0][:200]!r}")
+    return ColumnBatch(gather.columns)
