@@ -39,9 +39,9 @@ def digest(subject: bytes, block: bytes, payload: bytes) -> int:
 class Converter:
     """Converts messages of `stream` to record batches with the columns `names`, in that order."""
 
-    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False) -> None:
-        self._schema = arrow_schema(names, kafka=kafka)
-        makers = _KAFKA if kafka else _COLUMNS
+    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False, time_unit: str = "us") -> None:
+        self._schema = arrow_schema(names, kafka=kafka, time_unit=time_unit)
+        makers = _KAFKA if kafka else _COLUMNS | _TIMES[time_unit]
         self._makers = [makers[name] for name in names]
         self._stream = stream
         self._with_blocks = bool({"headers", "headers_raw", "digest"} & set(names))
@@ -307,6 +307,8 @@ _COLUMNS: Final[dict[str, _Maker]] = {
     "subject_raw": _raw_subjects,
     "digest": _digests,
 }
+
+_TIMES: Final[dict[str, dict[str, _Maker]]] = {"us": {}, "ns": {"time": lambda rows: rows.times}}
 
 _KAFKA: Final[dict[str, _Maker]] = {
     "key": lambda rows: rows.raw_subjects,

@@ -51,7 +51,7 @@ def answering_stream(head: bytes) -> str:
     if at < 0:
         raise MissingFieldError(f"no Nats-Stream in {head[:200]!r}")
     at += len(OWN_FIELDS)
-    return head[at : head.index(b"\r\n", at)].decode()
+    return head[at : head.index(b"\r\n", at)].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ColumnBatch:
         if columns.fault:
             raise MissingFieldError(columns.fault)
         self.count: int = columns.count
-        self.stream: str = columns.stream.decode()
+        self.stream: str = columns.stream.decode(errors="replace")
         self._pending = columns.first_pending, columns.last_pending
         self.seqs, self.times, self.subjects, self.blocks, self.payloads = columns.finish()
         """Sequences and nanoseconds as 64-bit numbers of this machine; pairs (offsets of 32 bits, bytes). A message

@@ -91,7 +91,7 @@ class Link:
         servers = (*self._servers, *self._found)
         at = self._next % len(servers)
         connection = server.connect_to(*servers[at:], *servers[:at])
-        self._found = tuple(url for url in _told(connection, server) if url not in self._servers)
+        self._found = tuple(url for url in told(connection, server) if url not in self._servers)
         wanted = {"peer": self._preference.name, "leader": self._target.leader}.get(self._preference.kind)
         if wanted is None or is_ours(connection) or connection.server_name == wanted:
             return connection
@@ -130,7 +130,8 @@ def _order(options: SourceOptions, index: int) -> tuple[str, ...]:
     return servers[at:] + servers[:at]
 
 
-def _told(connection: Connection, server: ServerOptions) -> list[str]:
+def told(connection: Connection, server: ServerOptions) -> list[str]:
+    """Returns the URLs of the servers that this one tells of."""
     scheme = "tls" if server.credentials.wants_tls or connection.url.startswith("tls") else "nats"
     return [f"{scheme}://{address}" for address in connection.info.get("connect_urls") or ()]
 

@@ -5,12 +5,16 @@ Spark's source parses them from strings (`spark.options`); `read_stream` makes t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from jetcluster.arrow.schema import default_columns
 from jetcluster.client.servers import ServerOptions
+from jetcluster.errors import CallerError
+from jetcluster.protocol import subjects
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -18,6 +22,10 @@ LATEST: Final = -1
 
 Place = int | dict[str, Any]
 """A position for all streams, or one per stream: a sequence, EARLIEST, LATEST or an offset of a checkpoint."""
+
+
+class OptionError(CallerError, ValueError):
+    """An option is unknown, missing or invalid."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +82,65 @@ class SourceOptions:
     """The ends of the streams are of one moment."""
     cut_timeout: float = 10.0
     pushdown: bool = False
+    newest: bool = False
+    """With mode last: messages after the end count, too. Each subject that has a message at the end has one then."""
+    time_unit: str = "us"
+    """Unit of the column `time`; Spark knows microseconds."""
 
     @property
     def names(self) -> list[str]:
         """The columns of a query without a schema of its own."""
         return list(self.columns) or default_columns(kafka=self.kafka, headers=self.headers)
+
+
+def check_servers(urls: Iterable[str]) -> None:
+    """Raises OptionError for what is no server's URL, or holds a secret."""
+    for url in urls:
+        if "@" in url:
+            raise OptionError(
+                "servers holds a user or password: options end up in plans and logs. Use user with passwordEnv, "
+                "tokenEnv or credsFile"
+            )
+        parts = urlsplit(url if "//" in url else f"nats://{url}")
+        if parts.scheme not in ("nats", "tls") or not parts.hostname:
+            raise OptionError(f"servers: {url!r} is no URL like nats://host:4222 or tls://host:4222")
+
+
+def checked_streams(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns each name once. Raises OptionError."""
+    for name in names:
+        if re.search(r"[.*>\s/\\]", name):
+            raise OptionError(f"{name!r} is no stream's name")
+    return tuple(dict.fromkeys(names))
+
+
+def checked_subjects(found: Sequence[str]) -> tuple[str, ...]:
+    """Returns the filters without those that another one includes. Raises OptionError."""
+    for subject in found:
+        if not subjects.is_valid(subject.encode()):
+            raise OptionError(f"subjects: {subject!r} is no subject or filter")
+    return tuple(
+        one for one in dict.fromkeys(found)
+        if not any(one != other and subjects.is_subset(one.encode(), other.encode()) for other in found)
+    )  # fmt: skip
+
+
+def preference_of(text: str) -> ReadPreference:
+    """Raises OptionError."""
+    kind, colon, name = text.partition(":")
+    kind = kind.lower()
+    if kind in ("any", "local", "leader") and not colon:
+        return ReadPreference(kind)
+    if kind in ("peer", "mirror") and name:
+        return ReadPreference(kind, name)
+    raise OptionError(f"readPreference is any, local, leader, peer:SERVER or mirror:STREAM, not {text!r}")
+
+
+def named_place(text: str) -> int | None:
+    """Returns the position that a word names; None for another text."""
+    match = re.fullmatch(r"(earliest|latest)(?:-(\d{1,18}))?", text.lower())
+    if match is None or (match[2] and match[1] == "earliest"):
+        return None
+    if match[2]:
+        return EARLIEST - int(match[2]) if int(match[2]) else LATEST
+    return EARLIEST if match[1] == "earliest" else LATEST

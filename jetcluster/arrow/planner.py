@@ -60,6 +60,8 @@ class LastTask:
     subjects: tuple[str, ...]
     up_to: int
     index: int
+    newest: bool = False
+    """Messages after `up_to` count, too."""
 
 
 Task = RangeTask | LastTask
@@ -190,7 +192,7 @@ def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: Sou
             name for chunk in chunks[at * len(chunks) // count : (at + 1) * len(chunks) // count] for name in chunk
         ]
         if taken:
-            tasks.append(LastTask(target, tuple(taken), up_to, len(tasks)))
+            tasks.append(LastTask(target, tuple(taken), up_to, len(tasks), options.newest))
     return tasks
 
 

@@ -51,12 +51,17 @@ class LastFetch:
             yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
 
     def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
-        """Yields the messages page by page, as `max_bytes` may cut an answer short."""
+        """Yields the messages page by page, as `max_bytes` may cut an answer short. What a page of the newest ones
+        shows is not asked for again, as it may have changed."""
         after = 0
         while True:
             batch, left = self._patiently(names, after)
             if batch.count:
-                after = batch.last
+                if self._task.newest and left:
+                    found = set(Converter(["subject"], "").convert(batch).column(0).to_pylist())
+                    names = tuple(name for name in names if name not in found)
+                else:
+                    after = batch.last
                 yield batch
             if not left:
                 return
@@ -86,9 +91,11 @@ class LastFetch:
     def _page(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
         """Returns (messages, number of messages that follow)."""
         request = {
-            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
+            "multi_last": names, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
             "max_bytes": self._options.fetch_bytes, "min_last_seq": self._task.up_to,
         }  # fmt: skip
+        if not self._task.newest:
+            request["up_to_seq"] = self._task.up_to
         link, task = self._link, self._task
         gather = link.connection.gather(
             link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout, columns=True
@@ -118,15 +125,17 @@ MAX_BATCH_BYTES: Final = 16 << 20
 """Bytes of one record batch; an Arrow binary column holds at most 2 GiB."""
 
 
-def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
-    """Yields `pyarrow.RecordBatch`. Raises what the fetches raise, and DataLossError."""
-    link = Link(options, task.target, task.index)
-    converter = Converter(names, task.target.stream, kafka=options.kafka)
+def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_link: Link | None = None) -> Iterator[Any]:
+    """Yields `pyarrow.RecordBatch`. `open_link`: a link that stays open, instead of one for this task. Raises what the
+    fetches raise, and DataLossError."""
+    link = open_link or Link(options, task.target, task.index)
+    converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
     try:
         batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task)
         yield from collected(map(converter.convert, batches), options.arrow_rows)
     finally:
-        link.close()
+        if open_link is None:
+            link.close()
 
 
 def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batch]:

@@ -32,6 +32,8 @@ class Extent(NamedTuple):
     high: int
     subjects: tuple[str, ...] = ()
     """For mode=last: the stored subjects."""
+    mean_bytes: float = 0.0
+    """The size of a stored message."""
     loss: str = ""
     """Describes messages that the options ask for and that are gone; "" for none. A caller that is about to read them
     raises it; a streaming query that resumes from a checkpoint does not."""
@@ -48,7 +50,7 @@ def batch_extents(options: SourceOptions) -> list[Extent]:
     """Returns the ranges of a batch query, by options and leaders' state. A query begins with it, so it gives up soon
     when no server is there. Raises StreamError, and what `ask` raises."""
     server = options.server
-    return ask(server, partial(_extents, options=options), options.retry_timeout, reach=server.reach_timeout)
+    return ask(server, partial(extents_of, options=options), options.retry_timeout, reach=server.reach_timeout)
 
 
 def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
@@ -128,7 +130,8 @@ def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
     return ask(options.server, question, options.retry_timeout)
 
 
-def _extents(link: Connection, options: SourceOptions) -> list[Extent]:
+def extents_of(link: Connection, options: SourceOptions) -> list[Extent]:
+    """Returns the ranges of a batch query, as one server tells. Raises as `batch_extents`."""
     checked = {name: _checked(link, name, options) for name in streams_of(link, options)}
     states = cut.fresh_states(link, {name: state for name, (_, state) in checked.items()}, options)
     return [_extent(link, target, states[name], options) for name, (target, _) in checked.items()]
@@ -146,7 +149,8 @@ def _extent(link: Connection, target: Target, state: StreamState, options: Sourc
     if options.mode == "last" and not is_ours(link) and not state.current:
         # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
-    return Extent(target, min(low, high), high, subjects, loss)
+    mean = state.bytes / state.messages if state.messages else 0.0
+    return Extent(target, min(low, high), high, subjects, mean, loss)
 
 
 def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offset:

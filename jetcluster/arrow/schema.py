@@ -65,8 +65,8 @@ def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
     return list(names)
 
 
-def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
-    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it."""
+def arrow_schema(names: Sequence[str], *, kafka: bool = False, time_unit: str = "us") -> Any:
+    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it with times in microseconds."""
     import pyarrow as pa
 
     text, many = pa.string(), pa.list_(pa.field("element", pa.string()))
@@ -75,7 +75,7 @@ def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
         "bigint": pa.int64(),
         "int": pa.int32(),
         "binary": pa.binary(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp": pa.timestamp(time_unit, tz="UTC"),
         HEADERS: pa.map_(pa.field("key", text, nullable=False), pa.field("value", many)),
         KAFKA_TYPES["headers"]: pa.list_(
             pa.field("element", pa.struct([pa.field("key", text), pa.field("value", pa.binary())]))

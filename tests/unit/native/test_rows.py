@@ -99,7 +99,12 @@ def test_columns_are_those_of_python(seed: int, spoil: bool) -> None:
             ColumnBatch(columns)
         return
     batch = ColumnBatch(columns)
-    assert table(batch).equals(table(plain))
+    try:
+        wanted = table(plain)
+    except (MissingFieldError, pa.ArrowInvalid):  # a spoilt block may look like another one's lines
+        assert spoil
+        return
+    assert table(batch).equals(wanted)
     assert (batch.count, batch.first, batch.last, batch.stream) == (plain.count, plain.first, plain.last, plain.stream)
     for left, last in ((0, plain.last), (1, plain.last), (0, plain.last - 1)):
         try:
