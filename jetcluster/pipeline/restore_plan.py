@@ -49,7 +49,7 @@ class RowTotals(NamedTuple):
 
 def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, int]]:
     """Yields (seq, time_ns, subject, header block, payload, digest, place) of each row. Raises ArchiveDamagedError."""
-    from jetcluster.spark.arrow import digest  # imports pyarrow
+    from jetcluster.arrow.convert import digest  # imports pyarrow
 
     columns = [
         batch.column(name).to_pylist()

@@ -13,12 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.client.servers import ask
-from jetcluster.client.stream_state import StreamState, is_ours, stream_state
-from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.arrow import Converter
-from jetcluster.spark.fetch import (
+from jetcluster.arrow.convert import Converter
+from jetcluster.arrow.fetch import (
     MAX_PAUSE_SECONDS,
     MIN_PAUSE_SECONDS,
     PROOF,
@@ -29,11 +25,15 @@ from jetcluster.spark.fetch import (
     merged,
     refuse,
 )
-from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.offsets import Offset
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.arrow.frames import Batch, taken
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamState, is_ours, stream_state
+from jetcluster.errors import ApiError, JetclusterError
 
 
 class LastFetch:
@@ -44,24 +44,29 @@ class LastFetch:
         self._options = options
         self._task = task
 
-    def __iter__(self) -> Iterator[MessageBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         """Yields one batch per request, by sequence. Raises StreamError, and the error of the last attempt."""
         names = self._task.subjects
         for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
             yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
 
-    def _chunk(self, names: tuple[str, ...]) -> Iterator[MessageBatch]:
-        """Yields the messages page by page, as `max_bytes` may cut an answer short."""
+    def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Yields the messages page by page, as `max_bytes` may cut an answer short. What a page of the newest ones
+        shows is not asked for again, as it may have changed."""
         after = 0
         while True:
             batch, left = self._patiently(names, after)
-            if batch.heads:
+            if batch.count:
+                if self._task.newest and left:
+                    found = set(Converter(["subject"], "").convert(batch).column(0).to_pylist())
+                    names = tuple(name for name in names if name not in found)
+                else:
+                    after = batch.last
                 yield batch
-                after = sequence(batch.heads[-1])
             if not left:
                 return
 
-    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
         begun, pause = time.monotonic(), MIN_PAUSE_SECONDS
         while True:
             try:
@@ -83,15 +88,17 @@ class LastFetch:
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
-    def _page(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+    def _page(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
         """Returns (messages, number of messages that follow)."""
         request = {
-            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
+            "multi_last": names, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
             "max_bytes": self._options.fetch_bytes, "min_last_seq": self._task.up_to,
         }  # fmt: skip
+        if not self._task.newest:
+            request["up_to_seq"] = self._task.up_to
         link, task = self._link, self._task
         gather = link.connection.gather(
-            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout
+            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout, columns=True
         )
         end = gather.wait()
         if end.status not in (204, 404) and not is_behind(end):
@@ -102,39 +109,43 @@ class LastFetch:
                 f"{task.target.stream}: the replica on {end.get('Jc-Peer') or end.get('Nats-Answered-By')} has applied "
                 f"{applied or end.get('Nats-Applied-Sequence')} of {task.up_to}"
             )
-        if not gather.heads:
-            return MessageBatch([], []), 0
+        batch = taken(gather)
+        if not batch.count:
+            return batch, 0
         left = int(end.get("Nats-Num-Pending") or -1)
-        if not is_whole(gather.heads, left, int(end.get("Nats-Last-Sequence") or 0)):
-            raise IncompleteError(f"an answer of {len(gather.heads)} last messages has holes")
-        if answering_stream(gather.heads[-1]) != link.stream:
+        if not batch.is_whole(left, int(end.get("Nats-Last-Sequence") or 0)):
+            raise IncompleteError(f"an answer of {batch.count} last messages has holes")
+        if batch.stream != link.stream:
             raise IncompleteError(f"a mirror answered for {link.stream}")
         link.answered()
-        return MessageBatch(gather.heads, gather.payloads), left
+        return batch, left
 
 
 MAX_BATCH_BYTES: Final = 16 << 20
 """Bytes of one record batch; an Arrow binary column holds at most 2 GiB."""
 
 
-def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
-    """Yields `pyarrow.RecordBatch`. Raises what the fetches raise, and DataLossError."""
-    link = Link(options, task.target, task.index)
-    converter = Converter(names, task.target.stream, kafka=options.kafka)
+def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_link: Link | None = None) -> Iterator[Any]:
+    """Yields `pyarrow.RecordBatch`. `open_link`: a link that stays open, instead of one for this task. Raises what the
+    fetches raise, and DataLossError."""
+    link = open_link or Link(options, task.target, task.index)
+    converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
     try:
         batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task)
-        for batch in collected(batches, options.arrow_rows):
-            yield converter.convert(batch)
+        yield from collected(map(converter.convert, batches), options.arrow_rows)
     finally:
-        link.close()
+        if open_link is None:
+            link.close()
 
 
-def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[MessageBatch]:
+def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batch]:
     count = 0
+    alone = len(options.subjects) == 1
     for batch in merged([
-        RangeFetch(link, options, task.target.stream, subject, task.low, task.high) for subject in options.subjects
+        RangeFetch(link, options, task.target.stream, subject, task.low, task.high, columns=alone)
+        for subject in options.subjects
     ]):  # fmt: skip
-        count += len(batch.heads)
+        count += batch.count
         yield batch
     if options.fail_on_data_loss:
         dense = count == task.high - task.low
@@ -167,17 +178,22 @@ def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> Non
         )
 
 
-def collected(batches: Iterable[MessageBatch], rows: int) -> Iterator[MessageBatch]:
-    """Regroups batches to about `rows` messages, and MAX_BATCH_BYTES."""
-    heads: list[bytes] = []
-    payloads: list[bytes] = []
-    size = 0
+def collected(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Joins record batches to about `rows` rows, and MAX_BATCH_BYTES."""
+    parts: list[Any] = []
+    count = size = 0
     for batch in batches:
-        if heads and (len(heads) + len(batch.heads) > rows or size + batch.size > MAX_BATCH_BYTES):
-            yield MessageBatch(heads, payloads)
-            heads, payloads, size = [], [], 0
-        heads += batch.heads
-        payloads += batch.payloads
-        size += batch.size
-    if heads:
-        yield MessageBatch(heads, payloads)
+        if parts and (count + batch.num_rows > rows or size + batch.nbytes > MAX_BATCH_BYTES):
+            yield _joined(parts)
+            parts, count, size = [], 0, 0
+        parts.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
