@@ -10,7 +10,7 @@ from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
-from jetcluster.spark.publish import MAX_BATCH_MESSAGES
+from jetcluster.spark.message import MAX_BATCH_MESSAGES
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
