@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from jetcluster.client.reply import Reply, api_error
 from jetcluster.errors import JetclusterError
 
-
 MAX_BATCH_MESSAGES: Final = 1000
 """The most messages that a server accepts in one atomic batch (ADR-50)."""
 

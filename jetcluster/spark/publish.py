@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from jetcluster.client.connection import Connection, Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, make_reply
 from jetcluster.client.servers import ServerOptions
-from jetcluster.spark.message import MAX_BATCH_MESSAGES, PubAck, PublishError, read_ack
+from jetcluster.spark.message import PubAck, PublishError, read_ack
 from jetcluster.spark.render import Cutter, Rows, constant, digits, joined, numbers_from_one, render
 
 MAX_BATCH_BYTES: Final = 4 << 20

@@ -9,8 +9,8 @@ from typing import Any, Final
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
-from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
 from jetcluster.spark.message import MAX_BATCH_MESSAGES
+from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
