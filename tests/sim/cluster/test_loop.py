@@ -8,7 +8,8 @@ import pytest
 
 from jetcluster.budget import LoopBudget, Steps
 from testkit.sim.deployment import Deployment
-from testkit.sim.machine import CALL, LATE, Machine
+from testkit.sim.machine import Machine
+from testkit.twins.storage.threads import LATE, START
 
 
 @pytest.fixture
@@ -132,5 +133,5 @@ def test_a_thread_begins_soon_or_after_others_and_the_loop_goes_on_meanwhile(
         await asyncio.gather(*map(one, range(60)))
 
     deployment.run_until_done(deployment.spawn(loop, work()), 120.0)
-    slow = [seconds for seconds in late if seconds > 2 * CALL]
+    slow = [seconds for seconds in late if seconds > 2 * START]
     assert len(late) == 60 and 1 <= len(slow) <= 20 and max(late) <= LATE
