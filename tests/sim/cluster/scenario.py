@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from testkit.twins.storage.threads import CUTS
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
@@ -42,6 +43,8 @@ class Scenario:
     """A client of each server publishes all the time (`pulse.py`)."""
     small: bool = False
     """Limits of the product are scaled down (`small.py`)."""
+    cuts: float = CUTS
+    """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
 
     @classmethod
     def of(
@@ -88,6 +91,7 @@ class Scenario:
             again=rng.random() < 0.5,
             pulse=rng.random() < 1 / 3,
             small=rng.random() < 1 / 3,
+            cuts=rng.choice([0.02, 0.1, 0.5]),
         )
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
