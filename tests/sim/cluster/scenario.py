@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -96,6 +97,20 @@ class Scenario:
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
+
+
+def each(start: int) -> list[Scenario]:
+    """Scenarios from seed `start` on in which every workload, exam and fault is met: two for each workload, with limits
+    as usual and small, for who measures what the simulation reaches at all."""
+    exams = itertools.cycle(sorted(name for name, one in found().items() if issubclass(one, Exam)))
+    others = sorted(name for name, one in found().items() if not issubclass(one, Exam))
+    faults = itertools.cycle(sorted(FAULTS))
+    scenarios = []
+    for at, (name, small) in enumerate(itertools.product(others, (False, True))):
+        some = tuple(next(faults) for _ in range(2))
+        scenario = Scenario.of(start + at, (name, next(exams)), faults=some)
+        scenarios.append(replace(scenario, small=small))
+    return scenarios
 
 
 def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:
