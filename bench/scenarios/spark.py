@@ -203,13 +203,15 @@ def page(samples: dict[str, list[Sample]], alone: dict[str, list[Sample]], load:
     rounds = max(map(len, samples.values()))
     return (
         f"{MESSAGES:,} messages of {SIZE} bytes, R3, into `noop`; median of {rounds}; load average at the start "
-        f"{load:.1f} on {os.cpu_count()} cores.\n\n{_table(samples)}\n"
-        f"The source by itself, {APART:,} of these messages, answers from memory:\n\n{_table(alone)}"
+        f"{load:.1f} on {os.cpu_count()} cores.\n\n{table(samples)}\n"
+        f"The source by itself, {APART:,} of these messages, answers from memory:\n\n{table(alone)}"
     )
 
 
-def _table(samples: dict[str, list[Sample]]) -> str:
-    lines = ["| | messages/s | server CPU us/message | client or Spark CPU us/message |", "|---|---|---|---|"]
+def table(samples: dict[str, list[Sample]], what: str = "messages") -> str:
+    """Markdown; `what` is counted."""
+    one = what.removesuffix("s")
+    lines = [f"| | {what}/s | server CPU us/{one} | client or Spark CPU us/{one} |", "|---|---|---|---|"]
     for name, found in sorted(samples.items()):
         rate, server, client = (statistics.median(values) for values in zip(*found, strict=True))
         lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {client:.2f} |")
