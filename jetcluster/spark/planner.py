@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.archive.bounds import Bounds
+from jetcluster.archive.manifest import ArchivedFile
 from jetcluster.client.stream_state import StreamState
 from jetcluster.errors import JetclusterError
 from jetcluster.spark.offsets import Offset, Offsets
@@ -62,7 +64,18 @@ class LastTask:
     index: int
 
 
-Task = RangeTask | LastTask
+@dataclass(frozen=True)
+class ArchiveTask:
+    """The archived rows within `bounds`, and the files that may have them."""
+
+    target: Target
+    url: str
+    files: tuple[ArchivedFile, ...]
+    bounds: Bounds
+    index: int
+
+
+Task = RangeTask | LastTask | ArchiveTask
 
 
 def lowest(state: StreamState) -> int:

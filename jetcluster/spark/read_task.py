@@ -13,10 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from jetcluster.archive.bounds import Bounds
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamState, is_ours, stream_state
 from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.spark import archived
+from jetcluster.spark.archived import Seen
+from jetcluster.spark.archived_rows import ArchivedConverter
 from jetcluster.spark.arrow import Converter
 from jetcluster.spark.fetch import (
     MAX_PAUSE_SECONDS,
@@ -33,7 +37,16 @@ from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, se
 from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.spark.planner import (
+    LAST_CHUNK_SUBJECTS,
+    ArchiveTask,
+    DataLossError,
+    LastTask,
+    RangeTask,
+    Task,
+    check_start,
+    lowest,
+)
 
 
 class LastFetch:
@@ -119,24 +132,36 @@ MAX_BATCH_BYTES: Final = 16 << 20
 
 def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
     """Yields `pyarrow.RecordBatch`. Raises what the fetches raise, and DataLossError."""
+    archived_rows = ArchivedConverter(names, task.target.stream, kafka=options.kafka)
+    if isinstance(task, ArchiveTask):
+        yield from map(archived_rows.convert, archived.read(task, options, archived_rows.columns))
+        return
+    seen = Seen() if task.target.stream in options.archives else None
     link = Link(options, task.target, task.index)
     converter = Converter(names, task.target.stream, kafka=options.kafka)
     try:
-        batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task)
+        batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task, seen)
         for batch in collected(batches, options.arrow_rows):
             yield converter.convert(batch)
     finally:
         link.close()
+    if seen is not None and seen.removed and isinstance(task, RangeTask):
+        bounds = Bounds(task.low, min(task.high, seen.removed), subjects=options.subjects)
+        lost = ArchiveTask(task.target, options.archives[task.target.stream], (), bounds, task.index)
+        yield from map(archived_rows.convert, archived.repair(lost, options, archived_rows.columns, seen))
 
 
-def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[MessageBatch]:
+def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[MessageBatch]:
+    """`seen`: for a stream with an archive, takes the sequences, and up to where messages may be missing."""
     count = 0
     for batch in merged([
         RangeFetch(link, options, task.target.stream, subject, task.low, task.high) for subject in options.subjects
     ]):  # fmt: skip
         count += len(batch.heads)
+        if seen is not None:
+            _note(seen, batch.heads)
         yield batch
-    if options.fail_on_data_loss:
+    if options.fail_on_data_loss or seen is not None:
         dense = count == task.high - task.low
         try:
             state = _state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
@@ -144,7 +169,18 @@ def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Mess
             if not dense:
                 raise
             return  # no message is missing, so the state is not needed
-        check_afterwards(task, state, dense=dense)
+        if seen is not None and not dense and lowest(state) > task.low:
+            seen.removed = lowest(state)
+        if options.fail_on_data_loss:
+            check_afterwards(task, state, dense=dense or (seen is not None and seen.removed > 0))
+
+
+def _note(seen: Seen, heads: list[bytes]) -> None:
+    first, last = sequence(heads[0]), sequence(heads[-1])
+    if last - first + 1 == len(heads):
+        seen.add_range(first, last)
+    else:
+        seen.add(list(map(sequence, heads)))
 
 
 def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:

@@ -3,8 +3,8 @@
 Two kinds of filters narrow the read: comparisons of `seq` with literals, and `subject` as a literal or with a prefix.
 Other filters have no effect here; Spark applies every filter again.
 
-A filter on `time` narrows nothing: a stream's timestamps come from its leaders' clocks and may go back, so no range of
-sequences holds exactly the messages of a range of times.
+A filter on `time` narrows only what is read of an archive, whose files tell the times of their rows. A stream's times
+come from its leaders' clocks and may go back, so no range of sequences holds exactly the messages of a range of times.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from jetcluster.archive.bounds import Bounds
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import listed
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
 from jetcluster.protocol import subjects
-from jetcluster.spark import cut, planner
+from jetcluster.spark import archived, cut, planner
+from jetcluster.spark.archived import Archived
 from jetcluster.spark.cut import ChangedError
 from jetcluster.spark.frames import pending
 from jetcluster.spark.link import check_preference
@@ -32,6 +35,7 @@ from jetcluster.spark.planner import DataLossError, Target, Task
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SUBJECTS = 16
 """An IN filter with more subjects narrows nothing, as each one would become a scan."""
 
@@ -40,11 +44,14 @@ class Pushdown:
     """The bounds that the filters of a query set: sequences [low, high) and subjects."""
 
     def __init__(self, *, kafka: bool = False) -> None:
-        self._seq_name = "offset" if kafka else "seq"
+        self._seq_name, self._time_name = ("offset", "timestamp") if kafka else ("seq", "time")
         self.low = 0
         self.high: int | None = None
         self.subjects: set[str] | None = None
         """Subjects, or one wildcard filter for a prefix; None: any."""
+        self.first_time: int | None = None
+        self.last_time: int | None = None
+        """Unix nanoseconds, inclusive; None: any."""
 
     def take(self, one: Filter) -> None:
         name = type(one).__name__
@@ -54,6 +61,11 @@ class Pushdown:
             self._sequence(name, value)
         elif attribute == ("subject",):
             self._subject(name, value)
+        elif attribute == ("time_ns",) and isinstance(value, int):
+            self._time(name, value, value)
+        elif attribute == (self._time_name,) and isinstance(value, datetime) and value.tzinfo is not None:
+            begin = (value - _EPOCH) // timedelta(microseconds=1) * 1000
+            self._time(name, begin, begin + 999)
 
     def options(self, options: SourceOptions) -> SourceOptions | None:
         """Returns `options` with the subjects that are left; None when none is left."""
@@ -82,6 +94,13 @@ class Pushdown:
         self.low = max(self.low, low)
         if high is not None:
             self.high = high if self.high is None else min(self.high, high)
+
+    def _time(self, name: str, begin: int, end: int) -> None:
+        """Takes a comparison with a moment of the nanoseconds from `begin` to `end`."""
+        if name in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):
+            self.first_time = begin if self.first_time is None else max(self.first_time, begin)
+        if name in ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"):
+            self.last_time = end if self.last_time is None else min(self.last_time, end)
 
     def _subject(self, name: str, value: Any) -> None:
         if name in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
@@ -116,6 +135,11 @@ class Extent(NamedTuple):
     loss: str = ""
     """Describes messages that the options ask for and that are gone; "" for none. A caller that is about to read them
     raises it; a streaming query that resumes from a checkpoint does not."""
+    archive: Archived | None = None
+    cut: int = 0
+    """What is below is read from the archive."""
+    times: tuple[int | None, int | None] = (None, None)
+    """Bounds of the query's filters, Unix nanoseconds."""
 
 
 def check_loss(extents: Sequence[Extent]) -> None:
@@ -138,7 +162,12 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
         for extent in extents:
             tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
         return tasks
-    return _range_tasks([(e.target, e.low, e.high) for e in extents], options)
+    found: list[Task] = []
+    for one in extents:
+        if one.archive is not None and one.low < one.cut:
+            bounds = Bounds(one.low, min(one.high, one.cut), *one.times, options.subjects)
+            found += archived.tasks(one.target, one.archive, bounds, options, len(found))
+    return found + _range_tasks([(e.target, max(e.low, e.cut), e.high) for e in extents], options)
 
 
 def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
@@ -149,7 +178,8 @@ def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptio
     for extent in extents:
         low = max(extent.low, pushdown.low)
         high = extent.high if pushdown.high is None else min(extent.high, pushdown.high)
-        found.append(extent._replace(low=min(low, high), high=high))
+        times = (pushdown.first_time, pushdown.last_time)
+        found.append(extent._replace(low=min(low, high), high=high, times=times))
     return found
 
 
@@ -180,15 +210,36 @@ def streams_of(link: Connection, options: SourceOptions) -> tuple[str, ...]:
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
     """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
-    ranges = []
+    found = []
     for name in end:
-        target, state = _asked(options, partial(_checked, name=name, options=options))
-        low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
+        target, live = _asked(options, partial(_checked, name=name, options=options))
+        begin = start.get(name, Offset(0))
+        state, archive = united(live, begin.seq, options)
+        low = planner.check_start(begin, state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
             continue  # the planned range is of a deleted stream
-        ranges.append((target, low, end[name].seq))
-    return _range_tasks(ranges, options)
+        extent = _with_archive(Extent(target, low, end[name].seq), archive, live, options)
+        check_loss([extent])
+        found.append(extent)
+    return tasks_of(found, options)
+
+
+def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
+    """Returns the state of archive and stream as one, and the archive, if the query has one and begins, at `seq`, below
+    what the stream has. Raises what `archived.find` raises."""
+    archive = archived.find(state.name, state.created, options) if seq < planner.lowest(state) else None
+    return (state if archive is None else archive.united(state)), archive
+
+
+def _with_archive(extent: Extent, archive: Archived | None, state: StreamState, options: SourceOptions) -> Extent:
+    """Returns the extent, cut between archive and stream, with the loss of what is in neither."""
+    if archive is None:
+        return extent
+    cut, loss = archive.cut(state, options), extent.loss
+    if options.fail_on_data_loss:
+        loss = loss or archive.gap(state.name, extent.low, min(planner.lowest(state), extent.high))
+    return extent._replace(archive=archive, cut=cut, loss=loss)
 
 
 def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
@@ -228,33 +279,43 @@ def _extents(link: Connection, options: SourceOptions) -> list[Extent]:
 
 
 def _extent(link: Connection, target: Target, state: StreamState, options: SourceOptions) -> Extent:
-    name, loss = state.name, ""
+    name, loss, live = state.name, "", state
+    archive = archived.find(name, state.created, options)
+    if archive is not None:
+        state = archive.united(state)
+    seq_at = partial(_seq_at_time, link, live, archive)
     try:
-        low, high = _start(link, state, options).seq, _end(link, state, options)
+        low, high = _start(seq_at, state, options).seq, _end(seq_at, state, options)
     except DataLossError as error:
         loss = str(error)
         lenient = dataclasses.replace(options, fail_on_data_loss=False)
-        low, high = _start(link, state, lenient).seq, _end(link, state, lenient)
+        low, high = _start(seq_at, state, lenient).seq, _end(seq_at, state, lenient)
     subjects = stored_subjects(link, name, options.subjects, high - 1) if options.mode == "last" else ()
     if options.mode == "last" and not is_ours(link) and not state.current:
         # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
-    return Extent(target, min(low, high), high, subjects, loss)
+    return _with_archive(Extent(target, min(low, high), high, subjects, loss), archive, live, options)
 
 
-def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offset:
+def _seq_at_time(link: Connection, state: StreamState, archive: Archived | None, ns: int) -> int:
+    """Returns the first sequence at or after a time, of the archive below the stream's first one, or of the stream."""
+    found = None if archive is None else archive.seq_at_time(ns, planner.lowest(state))
+    return seq_at_time(link, state, ns) if found is None else found
+
+
+def _start(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> Offset:
     begin = options.starting_times.get(state.name) if options.starting_time is None else options.starting_time
     if begin is not None:
-        return Offset(seq_at_time(link, state, begin), state.created)
+        return Offset(seq_at(begin), state.created)
     return planner.starting_offset(options.starting, state, fail=options.fail_on_data_loss)
 
 
-def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
+def _end(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> int:
     if options.as_of_time is not None:  # including that time
-        return seq_at_time(link, state, options.as_of_time + 1)
+        return seq_at(options.as_of_time + 1)
     end = options.ending_times.get(state.name) if options.ending_time is None else options.ending_time
     if end is not None:
-        return seq_at_time(link, state, end)
+        return seq_at(end)
     if options.as_of_seq:
         return planner.ending_offset(options.as_of_seq + 1, state, fail=options.fail_on_data_loss)
     return planner.ending_offset(options.ending, state, fail=options.fail_on_data_loss)
