@@ -35,7 +35,7 @@ from jetcluster.pipeline.result import DataLoss, Result, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jetcluster.spark.options import SourceOptions
+    from jetcluster.arrow.options import SourceOptions
 
 BATCH_SEQUENCES: Final = 1_000_000
 LOCK: Final = "_lock.json"
@@ -185,7 +185,7 @@ class Archive:
             self._add(min(last + 1, self.end + self._args.max_per_batch))
 
     def _add(self, end: int) -> None:
-        from jetcluster.spark import resolve
+        from jetcluster.arrow import resolve
 
         options = self._source_options(end)
         extents = resolve.batch_extents(options)

@@ -17,8 +17,8 @@ from jetcluster.archive.storage import ArchiveStorage, open_archive
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jetcluster.spark.options import SourceOptions
-    from jetcluster.spark.planner import Task
+    from jetcluster.arrow.options import SourceOptions
+    from jetcluster.arrow.planner import Task
 
 P = TypeVar("P")
 
@@ -54,7 +54,7 @@ def writer(options: SourceOptions, url: str, rows: int) -> Callable[[Task], Iter
 
     def work(task: Task) -> Iterator[str]:
         from jetcluster.archive.parquet import write_files
-        from jetcluster.spark.read_task import read_task
+        from jetcluster.arrow.read_task import read_task
 
         batches = read_task(task, options, COLUMNS)
         for file in write_files(open_archive(url), task.target.stream, batches, rows):
@@ -82,7 +82,7 @@ def merger(url: str, stream: str, rows: int) -> Callable[[FilePart], Iterator[st
         import pyarrow as pa
 
         from jetcluster.archive.parquet import write_files
-        from jetcluster.spark.schema import arrow_schema
+        from jetcluster.arrow.schema import arrow_schema
 
         storage = open_archive(url)
         batches = list(rows_of(storage, part, COLUMNS))
@@ -105,7 +105,8 @@ def rows_of(storage: ArchiveStorage, part: FilePart, columns: Sequence[str]) -> 
 
 def frame(session: SparkSession, url: str, parts: Sequence[FilePart], columns: Sequence[str]) -> DataFrame:
     """Returns the rows of the parts with these columns of an archive, one task for each part."""
-    from jetcluster.spark.schema import arrow_schema, ddl
+    from jetcluster.arrow.schema import arrow_schema
+    from jetcluster.spark.columns import ddl
 
     held, names = list(parts), list(columns)
 

@@ -19,7 +19,6 @@ from jetcluster.pipeline import archive_tasks
 from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.protocol import stream_archive
-from jetcluster.spark.sink_options import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +51,7 @@ class RowTotals(NamedTuple):
 
 def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, int]]:
     """Yields (seq, time_ns, subject, header block, payload, digest, place) of each row. Raises ArchiveDamagedError."""
-    from jetcluster.spark.arrow import digest  # imports pyarrow
+    from jetcluster.arrow.convert import digest  # imports pyarrow
 
     columns = [
         batch.column(name).to_pylist()
@@ -122,6 +121,8 @@ def _text(subject: bytes, seq: int) -> str:
     try:
         return subject.decode()
     except UnicodeDecodeError:
+        from jetcluster.spark.sink_options import SinkError  # imports pyarrow
+
         raise SinkError(f"message {seq} has subject {subject!r}, no UTF-8: only --mode exact restores that") from None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from jetcluster.archive.manifest import COLUMNS, ArchivedFile, Manifest
-from jetcluster.spark.arrow import digest
-from jetcluster.spark.schema import arrow_schema
+from jetcluster.arrow.convert import digest
+from jetcluster.arrow.schema import arrow_schema
 
 NOON = 1_795_348_800_000_000_000
 """2026-11-22T12:00:00Z in Unix nanoseconds."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from jetcluster.arrow.schema import arrow_schema
 from jetcluster.spark import sink_options
 from jetcluster.spark.render import Rows
 from jetcluster.spark.rows import RowError, RowReader, build
-from jetcluster.spark.schema import arrow_schema
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 

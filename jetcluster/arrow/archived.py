@@ -18,10 +18,10 @@ from jetcluster.archive import manifest
 from jetcluster.archive.bounds import Bounds
 from jetcluster.archive.manifest import ArchivedFile, Manifest
 from jetcluster.archive.storage import open_archive
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import ArchiveTask, DataLossError, Target, lowest
 from jetcluster.client.stream_state import StreamError, StreamState
 from jetcluster.protocol import subjects
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import ArchiveTask, DataLossError, Target, lowest
 
 MAX_READS: Final = 5
 """Times that a task begins anew as files were replaced."""
@@ -129,7 +129,7 @@ class Seen:
     def __init__(self) -> None:
         self._parts: list[Any] = []
         self.removed = 0
-        """What the stream had below this sequence may be missing; 0: nothing is."""
+        """Messages that the stream had below this sequence may be missing; 0: none are."""
 
     def add(self, seqs: Any) -> None:
         """`seqs`: integers, as numpy or a list."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.spark.frames import MessageBatch
+from jetcluster.arrow.frames import MessageBatch
 from jetcluster.stream.read.direct_get import DirectGet
-from tests.unit.spark.fake_server import Row, store_of
+from tests.unit.arrow.fake_server import Row, store_of
 
 
 def batch_of(rows: list[Row]) -> MessageBatch:

@@ -1,4 +1,4 @@
-"""Frames -> record batches (spark/arrow.py, spark/frames.py), with frames that the real reader makes."""
+"""Frames -> record batches (arrow/convert.py, arrow/frames.py), with frames that the real reader makes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
-from jetcluster.spark.arrow import Converter, digest
-from jetcluster.spark.frames import MessageBatch
-from jetcluster.spark.schema import (
+from jetcluster.arrow.convert import Converter, digest
+from jetcluster.arrow.frames import MessageBatch
+from jetcluster.arrow.schema import (
     KAFKA_TYPES,
     TYPES,
     arrow_schema,
 )
-from tests.unit.spark.fake_server import T0, Row
-from tests.unit.spark.rows import BLOCK, MASKED, MIXED, PLAIN, batch_of
+from tests.unit.arrow.fake_server import T0, Row
+from tests.unit.arrow.rows import BLOCK, MASKED, MIXED, PLAIN, batch_of
 
 
 def columns(rows: list[Row], names: list[str], *, kafka: bool = False) -> dict[str, list[object]]:

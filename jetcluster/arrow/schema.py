@@ -1,15 +1,12 @@
-"""Columns of the source: names, Spark types, Arrow types. A query gets the columns that it names, or the defaults."""
+"""Columns of a read: names, Spark types, Arrow types. A query gets the columns that it names, or the defaults."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jetcluster.errors import CallerError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 HEADERS: Final = "map<string,array<string>>"
 
@@ -68,23 +65,8 @@ def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
     return list(names)
 
 
-def ddl(names: Sequence[str], *, kafka: bool = False) -> str:
-    known = known_columns(kafka)
-    return ", ".join(f"`{name}` {known[name]}" for name in names)
-
-
-def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
-    """Returns the columns of a user's schema. Raises SchemaError."""
-    names = check_columns(schema.fieldNames(), kafka=kafka)
-    known = known_columns(kafka)
-    for field in schema.fields:
-        if (given := field.dataType.simpleString()) != known[field.name]:
-            raise SchemaError(f"column {field.name} is {known[field.name]}, not {given}")
-    return names
-
-
-def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
-    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it."""
+def arrow_schema(names: Sequence[str], *, kafka: bool = False, time_unit: str = "us") -> Any:
+    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it with times in microseconds."""
     import pyarrow as pa
 
     text, many = pa.string(), pa.list_(pa.field("element", pa.string()))
@@ -93,7 +75,7 @@ def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
         "bigint": pa.int64(),
         "int": pa.int32(),
         "binary": pa.binary(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp": pa.timestamp(time_unit, tz="UTC"),
         HEADERS: pa.map_(pa.field("key", text, nullable=False), pa.field("value", many)),
         KAFKA_TYPES["headers"]: pa.list_(
             pa.field("element", pa.struct([pa.field("key", text), pa.field("value", pa.binary())]))

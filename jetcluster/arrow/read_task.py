@@ -14,15 +14,11 @@ from functools import partial
 from typing import Any, Final
 
 from jetcluster.archive.bounds import Bounds
-from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.client.servers import ask
-from jetcluster.client.stream_state import StreamState, is_ours, stream_state
-from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark import archived
-from jetcluster.spark.archived import Seen
-from jetcluster.spark.archived_rows import ArchivedConverter
-from jetcluster.spark.arrow import Converter
-from jetcluster.spark.fetch import (
+from jetcluster.arrow import archived
+from jetcluster.arrow.archived import Seen
+from jetcluster.arrow.archived_rows import ArchivedConverter
+from jetcluster.arrow.convert import Converter
+from jetcluster.arrow.fetch import (
     MAX_PAUSE_SECONDS,
     MIN_PAUSE_SECONDS,
     PROOF,
@@ -33,11 +29,11 @@ from jetcluster.spark.fetch import (
     merged,
     refuse,
 )
-from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.offsets import Offset
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import (
+from jetcluster.arrow.frames import Batch, taken
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import (
     LAST_CHUNK_SUBJECTS,
     ArchiveTask,
     DataLossError,
@@ -47,6 +43,10 @@ from jetcluster.spark.planner import (
     check_start,
     lowest,
 )
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamState, is_ours, stream_state
+from jetcluster.errors import ApiError, JetclusterError
 
 
 class LastFetch:
@@ -57,24 +57,29 @@ class LastFetch:
         self._options = options
         self._task = task
 
-    def __iter__(self) -> Iterator[MessageBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         """Yields one batch per request, by sequence. Raises StreamError, and the error of the last attempt."""
         names = self._task.subjects
         for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
             yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
 
-    def _chunk(self, names: tuple[str, ...]) -> Iterator[MessageBatch]:
-        """Yields the messages page by page, as `max_bytes` may cut an answer short."""
+    def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Yields the messages page by page, as `max_bytes` may cut an answer short. What a page of the newest ones
+        shows is not asked for again, as it may have changed."""
         after = 0
         while True:
             batch, left = self._patiently(names, after)
-            if batch.heads:
+            if batch.count:
+                if self._task.newest and left:
+                    found = set(Converter(["subject"], "").convert(batch).column(0).to_pylist())
+                    names = tuple(name for name in names if name not in found)
+                else:
+                    after = batch.last
                 yield batch
-                after = sequence(batch.heads[-1])
             if not left:
                 return
 
-    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
         begun, pause = time.monotonic(), MIN_PAUSE_SECONDS
         while True:
             try:
@@ -96,15 +101,17 @@ class LastFetch:
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
-    def _page(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+    def _page(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
         """Returns (messages, number of messages that follow)."""
         request = {
-            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
+            "multi_last": names, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
             "max_bytes": self._options.fetch_bytes, "min_last_seq": self._task.up_to,
         }  # fmt: skip
+        if not self._task.newest:
+            request["up_to_seq"] = self._task.up_to
         link, task = self._link, self._task
         gather = link.connection.gather(
-            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout
+            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout, columns=True
         )
         end = gather.wait()
         if end.status not in (204, 404) and not is_behind(end):
@@ -115,51 +122,55 @@ class LastFetch:
                 f"{task.target.stream}: the replica on {end.get('Jc-Peer') or end.get('Nats-Answered-By')} has applied "
                 f"{applied or end.get('Nats-Applied-Sequence')} of {task.up_to}"
             )
-        if not gather.heads:
-            return MessageBatch([], []), 0
+        batch = taken(gather)
+        if not batch.count:
+            return batch, 0
         left = int(end.get("Nats-Num-Pending") or -1)
-        if not is_whole(gather.heads, left, int(end.get("Nats-Last-Sequence") or 0)):
-            raise IncompleteError(f"an answer of {len(gather.heads)} last messages has holes")
-        if answering_stream(gather.heads[-1]) != link.stream:
+        if not batch.is_whole(left, int(end.get("Nats-Last-Sequence") or 0)):
+            raise IncompleteError(f"an answer of {batch.count} last messages has holes")
+        if batch.stream != link.stream:
             raise IncompleteError(f"a mirror answered for {link.stream}")
         link.answered()
-        return MessageBatch(gather.heads, gather.payloads), left
+        return batch, left
 
 
 MAX_BATCH_BYTES: Final = 16 << 20
 """Bytes of one record batch; an Arrow binary column holds at most 2 GiB."""
 
 
-def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
-    """Yields `pyarrow.RecordBatch`. Raises what the fetches raise, and DataLossError."""
-    archived_rows = ArchivedConverter(names, task.target.stream, kafka=options.kafka)
+def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_link: Link | None = None) -> Iterator[Any]:
+    """Yields `pyarrow.RecordBatch`. `open_link`: a link that stays open, instead of one for this task. Raises what the
+    fetches raise, and DataLossError."""
+    of_archive = ArchivedConverter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
     if isinstance(task, ArchiveTask):
-        yield from map(archived_rows.convert, archived.read(task, options, archived_rows.columns))
+        yield from map(of_archive.convert, archived.read(task, options, of_archive.columns))
         return
     seen = Seen() if task.target.stream in options.archives else None
-    link = Link(options, task.target, task.index)
-    converter = Converter(names, task.target.stream, kafka=options.kafka)
+    link = open_link or Link(options, task.target, task.index)
+    converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
     try:
         batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task, seen)
-        for batch in collected(batches, options.arrow_rows):
-            yield converter.convert(batch)
+        yield from collected(map(converter.convert, batches), options.arrow_rows)
     finally:
-        link.close()
+        if open_link is None:
+            link.close()
     if seen is not None and seen.removed and isinstance(task, RangeTask):
         bounds = Bounds(task.low, min(task.high, seen.removed), subjects=options.subjects)
         lost = ArchiveTask(task.target, options.archives[task.target.stream], (), bounds, task.index)
-        yield from map(archived_rows.convert, archived.repair(lost, options, archived_rows.columns, seen))
+        yield from map(of_archive.convert, archived.repair(lost, options, of_archive.columns, seen))
 
 
-def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[MessageBatch]:
+def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[Batch]:
     """`seen`: for a stream with an archive, takes the sequences, and up to where messages may be missing."""
     count = 0
+    alone = len(options.subjects) == 1
     for batch in merged([
-        RangeFetch(link, options, task.target.stream, subject, task.low, task.high) for subject in options.subjects
+        RangeFetch(link, options, task.target.stream, subject, task.low, task.high, columns=alone)
+        for subject in options.subjects
     ]):  # fmt: skip
-        count += len(batch.heads)
+        count += batch.count
         if seen is not None:
-            _note(seen, batch.heads)
+            _note(seen, batch)
         yield batch
     if options.fail_on_data_loss or seen is not None:
         dense = count == task.high - task.low
@@ -175,12 +186,13 @@ def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | Non
             check_afterwards(task, state, dense=dense or (seen is not None and seen.removed > 0))
 
 
-def _note(seen: Seen, heads: list[bytes]) -> None:
-    first, last = sequence(heads[0]), sequence(heads[-1])
-    if last - first + 1 == len(heads):
-        seen.add_range(first, last)
+def _note(seen: Seen, batch: Batch) -> None:
+    if not batch.count:
+        return
+    if batch.last - batch.first + 1 == batch.count:
+        seen.add_range(batch.first, batch.last)
     else:
-        seen.add(list(map(sequence, heads)))
+        seen.add(batch.sequences())
 
 
 def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
@@ -203,17 +215,22 @@ def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> Non
         )
 
 
-def collected(batches: Iterable[MessageBatch], rows: int) -> Iterator[MessageBatch]:
-    """Regroups batches to about `rows` messages, and MAX_BATCH_BYTES."""
-    heads: list[bytes] = []
-    payloads: list[bytes] = []
-    size = 0
+def collected(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Joins record batches to about `rows` rows, and MAX_BATCH_BYTES."""
+    parts: list[Any] = []
+    count = size = 0
     for batch in batches:
-        if heads and (len(heads) + len(batch.heads) > rows or size + batch.size > MAX_BATCH_BYTES):
-            yield MessageBatch(heads, payloads)
-            heads, payloads, size = [], [], 0
-        heads += batch.heads
-        payloads += batch.payloads
-        size += batch.size
-    if heads:
-        yield MessageBatch(heads, payloads)
+        if parts and (count + batch.num_rows > rows or size + batch.nbytes > MAX_BATCH_BYTES):
+            yield _joined(parts)
+            parts, count, size = [], 0, 0
+        parts.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

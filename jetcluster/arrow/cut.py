@@ -24,12 +24,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from jetcluster.arrow.fetch import PROOF, is_behind, refuse
+from jetcluster.arrow.options import SourceOptions
 from jetcluster.client.connection import Connection
 from jetcluster.client.reply import NoRespondersError, Reply
 from jetcluster.client.stream_state import StreamError, StreamState, is_ours, stream_state
 from jetcluster.errors import JetclusterError, PassingError
-from jetcluster.spark.fetch import PROOF, is_behind, refuse
-from jetcluster.spark.options import SourceOptions
 
 ROUNDS: Final = 3
 """Rounds in a row that a proof may need."""

@@ -1,4 +1,4 @@
-"""Ranges are read whole, or not at all: replicas that lag, holes, servers that go (spark/fetch.py)."""
+"""Ranges are read whole, or not at all: replicas that lag, holes, servers that go (arrow/fetch.py)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 
 import pytest
 
+from jetcluster.arrow import fetch
+from jetcluster.arrow.fetch import RangeFetch, ReplicaLagError, merged
+from jetcluster.arrow.frames import sequence
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import Target
 from jetcluster.client.reply import NoRespondersError, ServerError
-from jetcluster.spark import fetch
-from jetcluster.spark.fetch import RangeFetch, ReplicaLagError, merged
-from jetcluster.spark.frames import sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import Target
 from jetcluster.stream.read.direct_get import Frame
+from tests.unit.arrow.fake_server import StreamPeer, numbered, options_for, store_of
 from tests.unit.client.fake_server import Peer
-from tests.unit.spark.fake_server import StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", "c", "n1", ("n1",))
 

@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from jetcluster.arrow.options import SourceOptions
 from jetcluster.errors import ApiError
-from jetcluster.spark.options import SourceOptions, source_options
+from jetcluster.spark.options import source_options
 from jetcluster.store.batch import Batch
 from jetcluster.stream.read import msg_get
 from jetcluster.stream.read.direct_get import DirectGet, Frame

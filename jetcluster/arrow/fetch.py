@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from jetcluster.arrow.frames import Batch, MessageBatch, sequence, taken
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.options import SourceOptions
 from jetcluster.client.connection import Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
 from jetcluster.client.stream_state import StreamError, leader_next
 from jetcluster.errors import ApiError, JetclusterError, PassingError
-from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, position, sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.options import SourceOptions
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
 FIRST_FILTERED: Final = 512
@@ -50,12 +50,24 @@ class RangeFetch:
     """Messages with `low` <= sequence < `high` on `subject` of the stream that `link` asks; `leader_of` is the stream
     whose leader is authoritative (the origin, when a mirror is read)."""
 
-    def __init__(self, link: Link, options: SourceOptions, leader_of: str, subject: str, low: int, high: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        options: SourceOptions,
+        leader_of: str,
+        subject: str,
+        low: int,
+        high: int,
+        *,
+        columns: bool = False,
+    ) -> None:
+        """`columns`: batches are ColumnBatch where there are compiled loops."""
         self.link = link
         """The connection. Its creator closes it."""
         self._options = options
         self._leader_of = leader_of
         self._subject = subject
+        self._columns = columns
         self._at = low
         self._high = high
         self._ahead: deque[tuple[int, Gather]] = deque()
@@ -73,7 +85,7 @@ class RangeFetch:
         self.retries = 0
         """Requests repeated after an unproven answer or a failure."""
 
-    def __iter__(self) -> Iterator[MessageBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         """Yields batches in order. Raises StreamError, and the error of the last attempt when retries are exhausted."""
         while self._at < self._high:
             try:
@@ -116,7 +128,7 @@ class RangeFetch:
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
 
-    def _next(self) -> MessageBatch | None:
+    def _next(self) -> Batch | None:
         """Returns the next batch; None when the rest of the range is proven to be empty."""
         gather = self._asked_early() or self._ask(self._at)
         end = gather.wait()
@@ -124,29 +136,28 @@ class RangeFetch:
             if is_behind(end):
                 raise ReplicaLagError(self._lag(end))
             refuse(end, self._leader_of)
-        heads, payloads = gather.heads, gather.payloads
-        if not heads:
+        batch = taken(gather)
+        if not batch.count:
             if end.status == 204:
                 raise IncompleteError(f"an answer from {self._at} on without messages")
             if self._is_covered(end):
                 return None
             raise ReplicaLagError(self._lag(end))
         left = int(end.get("Nats-Num-Pending") or -1)
-        if not is_whole(heads, left, int(end.get("Nats-Last-Sequence") or 0)) or sequence(heads[0]) < self._at:
-            raise IncompleteError(f"an answer of {len(heads)} messages from {self._at} on has holes")
-        last = sequence(heads[-1])
-        if (who := answering_stream(heads[-1])) != self.link.stream:
-            raise IncompleteError(f"{who}, a mirror, answered for {self.link.stream}")
-        found = len(heads)
+        if not batch.is_whole(left, int(end.get("Nats-Last-Sequence") or 0)) or batch.first < self._at:
+            raise IncompleteError(f"an answer of {batch.count} messages from {self._at} on has holes")
+        last = batch.last
+        if batch.stream != self.link.stream:
+            raise IncompleteError(f"{batch.stream}, a mirror, answered for {self.link.stream}")
+        found = batch.count
         if last >= self._high:
-            keep = position(heads, self._high)
-            del heads[keep:], payloads[keep:]
+            batch = batch.below(self._high)
         if self._subject != ">":
             self._per_sequence = found / (last + 1 - self._at)
         proven = not left and self._applied(end) >= self._high - 1
         self._dense = last + 1 == self._at + self._options.fetch_batch
         self._at = self._high if proven else last + 1
-        return MessageBatch(heads, payloads)
+        return batch
 
     def _ask_ahead(self) -> None:
         """Requests answers that arrive while this one is processed. Ignores failures, as `_next` then asks again."""
@@ -185,7 +196,8 @@ class RangeFetch:
         if self._awaited >= at:
             request["min_last_seq"] = self._awaited
         body = json.dumps(request).encode()
-        return self.link.connection.gather(self.link.subject, body, PROOF, self._options.request_timeout)
+        timeout = self._options.request_timeout
+        return self.link.connection.gather(self.link.subject, body, PROOF, timeout, columns=self._columns)
 
     def _expected(self, at: int) -> int:
         """Returns about how many messages match from `at` on to the end of the range. A request has no upper bound, and
@@ -236,7 +248,7 @@ def refuse(end: Reply, stream: str) -> None:
     raise StreamError(f"{stream}: Direct Get was answered with {end.status} {end.description}")
 
 
-def merged(fetches: list[RangeFetch]) -> Iterator[MessageBatch]:
+def merged(fetches: list[RangeFetch]) -> Iterator[Batch]:
     """Yields the messages of several subjects of one range by sequence, each once. Raises as the fetches do."""
     if len(fetches) == 1:
         yield from fetches[0]
@@ -259,5 +271,6 @@ def merged(fetches: list[RangeFetch]) -> Iterator[MessageBatch]:
 
 def _rows(fetch: RangeFetch, at: int) -> Iterator[tuple[int, int, bytes, bytes]]:
     for batch in fetch:
+        assert isinstance(batch, MessageBatch), "a merge is of messages"
         for head, payload in zip(batch.heads, batch.payloads, strict=True):
             yield sequence(head), at, head, payload

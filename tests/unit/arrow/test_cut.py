@@ -1,4 +1,4 @@
-"""Ends of streams that are proven to be of one moment, or as fresh as a query asks for (spark/cut.py)."""
+"""Ends of streams that are proven to be of one moment, or as fresh as a query asks for (arrow/cut.py)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
+from jetcluster.arrow import cut, resolve
+from jetcluster.arrow.cut import CutError, Ends, consistent_ends, proven
 from jetcluster.client.reply import NoRespondersError
 from jetcluster.client.stream_state import StreamError
-from jetcluster.spark import cut, resolve
-from jetcluster.spark.cut import CutError, Ends, consistent_ends, proven
-from tests.unit.spark.fake_server import StreamPeer, numbered, options_for, store_of
+from tests.unit.arrow.fake_server import StreamPeer, numbered, options_for, store_of
 
 
 def test_what_rounds_prove() -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import Target
 from jetcluster.client.connection import Connection
 from jetcluster.client.reply import ConnectionLostError
 from jetcluster.client.servers import ServerOptions
 from jetcluster.client.stream_state import StreamError, is_ours
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import Target
 
 
 class Link:
@@ -91,7 +91,7 @@ class Link:
         servers = (*self._servers, *self._found)
         at = self._next % len(servers)
         connection = server.connect_to(*servers[at:], *servers[:at])
-        self._found = tuple(url for url in _told(connection, server) if url not in self._servers)
+        self._found = tuple(url for url in told(connection, server) if url not in self._servers)
         wanted = {"peer": self._preference.name, "leader": self._target.leader}.get(self._preference.kind)
         if wanted is None or is_ours(connection) or connection.server_name == wanted:
             return connection
@@ -130,7 +130,8 @@ def _order(options: SourceOptions, index: int) -> tuple[str, ...]:
     return servers[at:] + servers[:at]
 
 
-def _told(connection: Connection, server: ServerOptions) -> list[str]:
+def told(connection: Connection, server: ServerOptions) -> list[str]:
+    """Returns the URLs of the servers that this one tells of."""
     scheme = "tls" if server.credentials.wants_tls or connection.url.startswith("tls") else "nats"
     return [f"{scheme}://{address}" for address in connection.info.get("connect_urls") or ()]
 

@@ -1,19 +1,21 @@
-"""Conversion of messages to `pyarrow.RecordBatch`. Arrow's kernels find the fields and parse numbers and times, a whole
-batch at once, as Python code per message would be slow."""
+"""Conversion of messages to `pyarrow.RecordBatch`. Compiled loops have put most of an answer into columns, which become
+arrays as they are. Where those are missing, Arrow's kernels find the fields and parse numbers and times, a whole batch
+at once, as Python code per message would be slow."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetcluster.arrow.frames import OWN_FIELDS, PLAIN, Batch, ColumnBatch, MessageBatch, MissingFieldError
+from jetcluster.arrow.schema import arrow_schema
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.frames import OWN_FIELDS, PLAIN, MessageBatch, MissingFieldError
-from jetcluster.spark.schema import arrow_schema
 
 _CRLF: Final = b"\r\n"
 _PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]
@@ -37,30 +39,118 @@ def digest(subject: bytes, block: bytes, payload: bytes) -> int:
 class Converter:
     """Converts messages of `stream` to record batches with the columns `names`, in that order."""
 
-    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False) -> None:
-        self._schema = arrow_schema(names, kafka=kafka)
-        makers = _KAFKA if kafka else _COLUMNS
+    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False, time_unit: str = "us") -> None:
+        self._schema = arrow_schema(names, kafka=kafka, time_unit=time_unit)
+        makers = _KAFKA if kafka else _COLUMNS | _TIMES[time_unit]
         self._makers = [makers[name] for name in names]
         self._stream = stream
         self._with_blocks = bool({"headers", "headers_raw", "digest"} & set(names))
 
-    def convert(self, batch: MessageBatch) -> Any:
+    def convert(self, batch: Batch) -> Any:
         """Raises MissingFieldError."""
-        rows = _Rows(batch, self._stream)
+        rows: _Rows
+        rows = _ColumnRows(batch, self._stream) if isinstance(batch, ColumnBatch) else _MessageRows(batch, self._stream)
         return pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=self._schema)
 
 
-class _Rows:
+class _Rows(ABC):
     """One batch during its conversion. Intermediate arrays that several columns need are computed once."""
+
+    stream: str
+    count: int
+    plain: bool
+    """No message has stored headers."""
+
+    @property
+    @abstractmethod
+    def raw_subjects(self) -> Any:
+        """Binary."""
+
+    @property
+    @abstractmethod
+    def seqs(self) -> Any:
+        """64-bit integers."""
+
+    @property
+    @abstractmethod
+    def nanoseconds(self) -> Any:
+        """64-bit integers since 1970."""
+
+    @property
+    @abstractmethod
+    def payloads(self) -> Any:
+        """Binary."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> list[bytes]:
+        """Stored header blocks, b"" for none."""
+
+    @functools.cached_property
+    def subjects(self) -> Any:
+        return _text(self.raw_subjects)
+
+    @functools.cached_property
+    def times(self) -> Any:
+        return pc.cast(self.nanoseconds, pa.timestamp("ns", "UTC"))
+
+    @functools.cached_property
+    def micros(self) -> Any:
+        nanoseconds = self.nanoseconds
+        if not self.count or pc.min(nanoseconds).as_py() >= 0:
+            return pc.cast(pc.divide(nanoseconds, 1000), pa.timestamp("us", "UTC"))
+        return pc.cast(pc.floor_temporal(self.times, unit="microsecond"), pa.timestamp("us", "UTC"))
+
+    def constant(self, value: Any, kind: Any) -> Any:
+        return pa.repeat(pa.scalar(value, kind), self.count)
+
+
+class _ColumnRows(_Rows):
+    """Rows whose columns are there already."""
+
+    def __init__(self, batch: ColumnBatch, stream: str) -> None:
+        self.stream = stream
+        self.count = batch.count
+        self._batch = batch
+        self.plain = not len(batch.blocks[1])
+
+    @functools.cached_property
+    def raw_subjects(self) -> Any:
+        return self._binary(self._batch.subjects)
+
+    @functools.cached_property
+    def seqs(self) -> Any:
+        return self._numbers(self._batch.seqs)
+
+    @functools.cached_property
+    def nanoseconds(self) -> Any:
+        return self._numbers(self._batch.times)
+
+    @functools.cached_property
+    def payloads(self) -> Any:
+        return self._binary(self._batch.payloads)
+
+    @functools.cached_property
+    def blocks(self) -> list[bytes]:
+        return [b""] * self.count if self.plain else self._binary(self._batch.blocks).to_pylist()
+
+    def _numbers(self, column: Any) -> Any:
+        return pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(column)])
+
+    def _binary(self, column: tuple[Any, Any]) -> Any:
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, *map(pa.py_buffer, column)])
+
+
+class _MessageRows(_Rows):
+    """Rows whose fields are to be found."""
 
     def __init__(self, batch: MessageBatch, stream: str) -> None:
         self.stream = stream
-        self.count = len(batch.heads)
-        self.payloads = batch.payloads
+        self.count = batch.count
+        self._payloads = batch.payloads
         self._heads = batch.heads
         self._first = 1
         self.plain = not self.count or batch.heads[0].startswith(_PLAIN_START)
-        """No message has stored headers."""
         if self.plain:
             lines = pc.split_pattern(pa.array(batch.heads, pa.binary()), _CRLF)
             widths = pc.min_max(pc.list_value_length(lines)).as_py()
@@ -88,38 +178,31 @@ class _Rows:
         return pc.binary_slice(found, len(name), _MAX_FIELD_BYTES)
 
     @functools.cached_property
-    def subjects(self) -> Any:
-        return _text(self.field(_SUBJECT))
+    def raw_subjects(self) -> Any:
+        return self.field(_SUBJECT)
 
     @functools.cached_property
     def seqs(self) -> Any:
         return pc.cast(pc.cast(self.field(_SEQUENCE), pa.string()), pa.int64())
 
     @functools.cached_property
-    def times(self) -> Any:
-        return pc.cast(pc.cast(self.field(_TIME), pa.string()), pa.timestamp("ns", "UTC"))
+    def nanoseconds(self) -> Any:
+        try:
+            times = pc.cast(pc.cast(self.field(_TIME), pa.string()), pa.timestamp("ns", "UTC"))
+        except pa.ArrowInvalid as error:
+            raise MissingFieldError(f"a message without Nats-Time-Stamp where it belongs: {error}") from error
+        return pc.cast(times, pa.int64())
 
     @functools.cached_property
-    def micros(self) -> Any:
-        nanoseconds = self.nanoseconds
-        if not self.count or pc.min(nanoseconds).as_py() >= 0:
-            return pc.cast(pc.divide(nanoseconds, 1000), pa.timestamp("us", "UTC"))
-        return pc.cast(pc.floor_temporal(self.times, unit="microsecond"), pa.timestamp("us", "UTC"))
-
-    @property
-    def nanoseconds(self) -> Any:
-        return pc.cast(self.times, pa.int64())
+    def payloads(self) -> Any:
+        return pa.array(self._payloads, pa.binary())
 
     @functools.cached_property
     def blocks(self) -> list[bytes]:
-        """Stored header blocks, b"" for none."""
         if self.plain:
             return [b""] * self.count
         plain = len(PLAIN)
         return [b"" if cut == plain else head[:cut] + _CRLF for head, cut in zip(self._heads, self._cuts, strict=True)]
-
-    def constant(self, value: Any, kind: Any) -> Any:
-        return pa.repeat(pa.scalar(value, kind), self.count)
 
 
 def _text(found: Any) -> Any:
@@ -132,7 +215,7 @@ def _text(found: Any) -> Any:
 
 def _raw_subjects(rows: _Rows) -> Any:
     """Returns the subjects that are not UTF-8, and null for all others."""
-    found = rows.field(_SUBJECT)
+    found = rows.raw_subjects
     try:
         pc.cast(found, pa.string())
     except pa.ArrowInvalid:
@@ -211,8 +294,8 @@ def kafka_headers(blocks: Sequence[bytes]) -> Any:
 
 
 def _digests(rows: _Rows) -> Any:
-    subjects = rows.field(_SUBJECT).to_pylist()
-    return pa.array(map(digest, subjects, rows.blocks, rows.payloads), pa.int64())
+    subjects, payloads = rows.raw_subjects.to_pylist(), rows.payloads.to_pylist()
+    return pa.array(map(digest, subjects, rows.blocks, payloads), pa.int64())
 
 
 _Maker = Callable[[_Rows], Any]
@@ -224,15 +307,17 @@ _COLUMNS: Final[dict[str, _Maker]] = {
     "time": lambda rows: rows.micros,
     "time_ns": lambda rows: rows.nanoseconds,
     "headers": _headers,
-    "data": lambda rows: pa.array(rows.payloads, pa.binary()),
+    "data": lambda rows: rows.payloads,
     "headers_raw": lambda rows: pa.array([block or None for block in rows.blocks], pa.binary()),
     "subject_raw": _raw_subjects,
     "digest": _digests,
 }
 
+_TIMES: Final[dict[str, dict[str, _Maker]]] = {"us": {}, "ns": {"time": lambda rows: rows.times}}
+
 _KAFKA: Final[dict[str, _Maker]] = {
-    "key": lambda rows: rows.field(_SUBJECT),
-    "value": lambda rows: pa.array(rows.payloads, pa.binary()),
+    "key": lambda rows: rows.raw_subjects,
+    "value": lambda rows: rows.payloads,
     "topic": lambda rows: rows.constant(rows.stream, pa.string()),
     "partition": lambda rows: rows.constant(0, pa.int32()),
     "offset": lambda rows: rows.seqs,

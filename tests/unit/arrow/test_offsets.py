@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jetcluster.spark import offsets
-from jetcluster.spark.offsets import Offset
+from jetcluster.arrow import offsets
+from jetcluster.arrow.offsets import Offset
 
 
 def test_offsets_as_json() -> None:

@@ -1,4 +1,4 @@
-"""Questions to leaders, plans and tasks against a scripted server (spark/resolve.py, stream_state.py, read_task.py,
+"""Questions to leaders, plans and tasks against a scripted server (arrow/resolve.py, stream_state.py, read_task.py,
 last.py, link.py)."""
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
+from jetcluster.arrow import planner, resolve
+from jetcluster.arrow.fetch import ReplicaLagError
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import DataLossError, LastTask, RangeTask, Target, narrower_limits
+from jetcluster.arrow.read_task import read_task
 from jetcluster.client.stream_state import StreamError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark import planner, resolve
-from jetcluster.spark.fetch import ReplicaLagError
-from jetcluster.spark.offsets import Offset
-from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import DataLossError, LastTask, RangeTask, Target, narrower_limits
-from jetcluster.spark.read_task import read_task
-from jetcluster.spark.resolve import Pushdown
-from tests.unit.spark.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
+from tests.unit.arrow.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", CREATED, "n1", ("n1",))
 
@@ -107,15 +106,6 @@ def test_a_micro_batch_checks_what_it_begins_with() -> None:
         (task,) = resolve.range_between(lenient, {"S": Offset(9, "before")}, end)
         assert isinstance(task, RangeTask) and (task.low, task.high) == (5, 31)
         assert resolve.range_between(lenient, {"S": Offset(5, CREATED)}, {"S": Offset(31, "before")}) == []
-
-
-def test_filters_narrow_the_range() -> None:
-    with StreamPeer(store_of(numbered(30))) as peer:
-        options = options_for(peer)
-        pushdown = Pushdown()
-        pushdown.low, pushdown.high = 10, 20
-        (extent,) = resolve.narrowed(resolve.batch_extents(options), pushdown, options)
-        assert (extent.low, extent.high) == (10, 20)
 
 
 def test_what_cannot_be_read_is_said() -> None:

@@ -7,19 +7,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from jetcluster.spark.arrow import kafka_headers
-from jetcluster.spark.schema import arrow_schema
+from jetcluster.arrow.convert import kafka_headers
+from jetcluster.arrow.schema import arrow_schema
 
 
 class ArchivedConverter:
     """Converts rows of the archive of `stream` to record batches with the columns `names`, in that order."""
 
-    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False) -> None:
-        self._schema = arrow_schema(names, kafka=kafka)
+    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False, time_unit: str = "us") -> None:
+        self._schema = arrow_schema(names, kafka=kafka, time_unit=time_unit)
+        self._time = "time_ns" if time_unit == "ns" else "time"
         self._stream = stream
         self._kafka = kafka
         needed = [one for name in names for one in (_KAFKA_NEEDS[name] if kafka else (name,)) if one != "stream"]
-        self.columns = list(dict.fromkeys(needed))
+        self.columns = list(dict.fromkeys(self._time if name == "time" else name for name in needed))
         """The columns of the archive that are needed."""
 
     def convert(self, batch: Any) -> Any:
@@ -31,7 +32,7 @@ class ArchivedConverter:
             return _KAFKA[field.name](batch, self._stream).cast(field.type)
         if field.name == "stream":
             return pa.repeat(pa.scalar(self._stream, field.type), batch.num_rows)
-        return batch[field.name].cast(field.type)
+        return batch[self._time if field.name == "time" else field.name].cast(field.type)
 
 
 def _keys(batch: Any, stream: str) -> Any:

@@ -1,19 +1,11 @@
-"""Columns and their types."""
+"""Columns and their types as Spark has them (spark/columns.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from jetcluster.spark.schema import (
-    KAFKA_TYPES,
-    TYPES,
-    SchemaError,
-    arrow_schema,
-    check_columns,
-    columns_of,
-    ddl,
-    default_columns,
-)
+from jetcluster.arrow.schema import KAFKA_TYPES, TYPES, SchemaError, arrow_schema
+from jetcluster.spark.columns import columns_of, ddl
 
 
 def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
@@ -46,10 +38,5 @@ def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
         columns_of(StructType([StructField("seq", StringType())]))
 
 
-def test_names_of_columns() -> None:
-    assert default_columns() == ["stream", "subject", "seq", "time", "time_ns", "headers", "data"]
-    assert "headers" not in default_columns(headers=False)
+def test_columns_as_a_schema_in_words() -> None:
     assert ddl(["seq", "data"]) == "`seq` bigint, `data` binary"
-    for names, said in ((["sequence"], "did you mean seq"), (["seq", "seq"], "named once"), ([], "named once")):
-        with pytest.raises(SchemaError, match=said):
-            check_columns(names)

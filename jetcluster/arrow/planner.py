@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from jetcluster.archive.bounds import Bounds
 from jetcluster.archive.manifest import ArchivedFile
+from jetcluster.arrow.offsets import Offset, Offsets
+from jetcluster.arrow.options import EARLIEST, LATEST, Place, SourceOptions
 from jetcluster.client.stream_state import StreamState
 from jetcluster.errors import JetclusterError
-from jetcluster.spark.offsets import Offset, Offsets
-from jetcluster.spark.options import EARLIEST, LATEST, Place, SourceOptions
 
 SMALL_TASK_SEQUENCES: Final = 10_000
 """Below this number of sequences a task costs more to start than to read."""
@@ -62,6 +62,8 @@ class LastTask:
     subjects: tuple[str, ...]
     up_to: int
     index: int
+    newest: bool = False
+    """Messages after `up_to` count, too."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: Sou
             name for chunk in chunks[at * len(chunks) // count : (at + 1) * len(chunks) // count] for name in chunk
         ]
         if taken:
-            tasks.append(LastTask(target, tuple(taken), up_to, len(tasks)))
+            tasks.append(LastTask(target, tuple(taken), up_to, len(tasks), options.newest))
     return tasks
 
 
