@@ -29,9 +29,9 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError, UnderWayError,
     │   WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
-        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private
-        _DamagedSegmentError, _MadeAgainError, _RefusedError
+        ArchiveLossError, ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError,
+        NotAnArchiveError, NotReachedError, NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, and
+        the private _DamagedSegmentError, _MadeAgainError, _RefusedError
 """
 
 from __future__ import annotations

@@ -111,6 +111,17 @@ storage = S3Storage.open("s3://backups/here", sys.argv[1], "us-east-1")
 storage.create("a/b", b"stored")
 assert storage.read("a/b") == b"stored" and [one.path for one in storage.list("a")] == ["a/b"]
 """
+ARCHIVE = """
+import os, sys, urllib.request
+from jetcluster.archive.storage import open_archive
+
+urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/backups", method="PUT")).close()
+os.environ["AWS_ENDPOINT_URL"] = sys.argv[1]
+storage = open_archive("s3://backups/archive")
+storage.create("a/b", b"stored")
+with storage.open("a/b") as file:
+    assert file.read() == b"stored" and [one.path for one in storage.list("a")] == ["a/b"]
+"""
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 CREATE_SPARK = """
 import sys
@@ -241,6 +252,9 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     elif extra == "s3":
         with s3_server() as endpoint:
             here.run("-c", S3, endpoint, **S3_KEYS)
+    elif extra == "archive":
+        with s3_server() as endpoint:
+            here.run("-c", ARCHIVE, endpoint, **S3_KEYS)
     elif extra == "bench":
         here.run("-c", PLOT, PYTHONPATH=str(TOP))
     elif extra == "dev":

@@ -270,13 +270,18 @@ def _headers(rows: _Rows) -> Any:
 
 
 def _kafka_headers(rows: _Rows) -> Any:
-    kind = arrow_schema(["headers"], kafka=True).field(0).type
     if rows.plain:
-        return pa.nulls(rows.count, kind)
+        return pa.nulls(rows.count, arrow_schema(["headers"], kafka=True).field(0).type)
+    return kafka_headers(rows.blocks)
+
+
+def kafka_headers(blocks: Sequence[bytes]) -> Any:
+    """Converts header blocks, b"" for none, to the column `headers` of Spark's Kafka source."""
+    kind = arrow_schema(["headers"], kafka=True).field(0).type
     offsets: list[int | None] = []
     keys: list[bytes] = []
     values: list[bytes] = []
-    for block in rows.blocks:
+    for block in blocks:
         offsets.append(len(keys) if block else None)
         for key, value in header_block.parse(block) if block else ():
             keys.append(key)

@@ -74,6 +74,10 @@ class MessageBatch:
     def last(self) -> int:
         return sequence(self.heads[-1])
 
+    def sequences(self) -> list[int]:
+        """Returns the sequences of all messages. Raises MissingFieldError."""
+        return list(map(sequence, self.heads))
+
     @property
     def stream(self) -> str:
         """The stream whose replica answered, which may be a mirror."""
@@ -119,6 +123,10 @@ class ColumnBatch:
     @property
     def last(self) -> int:
         return self._numbers[self.count - 1]
+
+    def sequences(self) -> list[int]:
+        """Returns the sequences of all messages."""
+        return self._numbers[: self.count].tolist()
 
     @property
     def _numbers(self) -> memoryview:

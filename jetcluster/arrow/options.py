@@ -82,6 +82,10 @@ class SourceOptions:
     """The ends of the streams are of one moment."""
     cut_timeout: float = 10.0
     pushdown: bool = False
+    archives: Mapping[str, str] = field(default_factory=dict)
+    """Stream -> URL of its archive."""
+    prefer_archive: bool = False
+    """All that is archived is read there, and not only what is below the stream's first sequence."""
     newest: bool = False
     """With mode last: messages after the end count, too. Each subject that has a message at the end has one then."""
     time_unit: str = "us"

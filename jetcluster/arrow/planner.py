@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.archive.bounds import Bounds
+from jetcluster.archive.manifest import ArchivedFile
 from jetcluster.arrow.offsets import Offset, Offsets
 from jetcluster.arrow.options import EARLIEST, LATEST, Place, SourceOptions
 from jetcluster.client.stream_state import StreamState
@@ -64,7 +66,18 @@ class LastTask:
     """Messages after `up_to` count, too."""
 
 
-Task = RangeTask | LastTask
+@dataclass(frozen=True)
+class ArchiveTask:
+    """The archived rows within `bounds`, and the files that may have them."""
+
+    target: Target
+    url: str
+    files: tuple[ArchivedFile, ...]
+    bounds: Bounds
+    index: int
+
+
+Task = RangeTask | LastTask | ArchiveTask
 
 
 def lowest(state: StreamState) -> int:

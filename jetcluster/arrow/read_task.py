@@ -13,6 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from jetcluster.archive.bounds import Bounds
+from jetcluster.arrow import archived
+from jetcluster.arrow.archived import Seen
+from jetcluster.arrow.archived_rows import ArchivedConverter
 from jetcluster.arrow.convert import Converter
 from jetcluster.arrow.fetch import (
     MAX_PAUSE_SECONDS,
@@ -29,7 +33,16 @@ from jetcluster.arrow.frames import Batch, taken
 from jetcluster.arrow.link import Link
 from jetcluster.arrow.offsets import Offset
 from jetcluster.arrow.options import SourceOptions
-from jetcluster.arrow.planner import LAST_CHUNK_SUBJECTS, DataLossError, LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.arrow.planner import (
+    LAST_CHUNK_SUBJECTS,
+    ArchiveTask,
+    DataLossError,
+    LastTask,
+    RangeTask,
+    Task,
+    check_start,
+    lowest,
+)
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamState, is_ours, stream_state
@@ -128,17 +141,27 @@ MAX_BATCH_BYTES: Final = 16 << 20
 def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_link: Link | None = None) -> Iterator[Any]:
     """Yields `pyarrow.RecordBatch`. `open_link`: a link that stays open, instead of one for this task. Raises what the
     fetches raise, and DataLossError."""
+    of_archive = ArchivedConverter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
+    if isinstance(task, ArchiveTask):
+        yield from map(of_archive.convert, archived.read(task, options, of_archive.columns))
+        return
+    seen = Seen() if task.target.stream in options.archives else None
     link = open_link or Link(options, task.target, task.index)
     converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
     try:
-        batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task)
+        batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task, seen)
         yield from collected(map(converter.convert, batches), options.arrow_rows)
     finally:
         if open_link is None:
             link.close()
+    if seen is not None and seen.removed and isinstance(task, RangeTask):
+        bounds = Bounds(task.low, min(task.high, seen.removed), subjects=options.subjects)
+        lost = ArchiveTask(task.target, options.archives[task.target.stream], (), bounds, task.index)
+        yield from map(of_archive.convert, archived.repair(lost, options, of_archive.columns, seen))
 
 
-def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batch]:
+def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[Batch]:
+    """`seen`: for a stream with an archive, takes the sequences, and up to where messages may be missing."""
     count = 0
     alone = len(options.subjects) == 1
     for batch in merged([
@@ -146,8 +169,10 @@ def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batc
         for subject in options.subjects
     ]):  # fmt: skip
         count += batch.count
+        if seen is not None:
+            _note(seen, batch)
         yield batch
-    if options.fail_on_data_loss:
+    if options.fail_on_data_loss or seen is not None:
         dense = count == task.high - task.low
         try:
             state = _state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
@@ -155,7 +180,19 @@ def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batc
             if not dense:
                 raise
             return  # no message is missing, so the state is not needed
-        check_afterwards(task, state, dense=dense)
+        if seen is not None and not dense and lowest(state) > task.low:
+            seen.removed = lowest(state)
+        if options.fail_on_data_loss:
+            check_afterwards(task, state, dense=dense or (seen is not None and seen.removed > 0))
+
+
+def _note(seen: Seen, batch: Batch) -> None:
+    if not batch.count:
+        return
+    if batch.last - batch.first + 1 == batch.count:
+        seen.add_range(batch.first, batch.last)
+    else:
+        seen.add(batch.sequences())
 
 
 def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from jetcluster.arrow import cut, planner
+from jetcluster.archive.bounds import Bounds
+from jetcluster.arrow import archived, cut, planner
+from jetcluster.arrow.archived import Archived
 from jetcluster.arrow.cut import ChangedError
 from jetcluster.arrow.frames import pending
 from jetcluster.arrow.link import check_preference
@@ -37,6 +39,11 @@ class Extent(NamedTuple):
     loss: str = ""
     """Describes messages that the options ask for and that are gone; "" for none. A caller that is about to read them
     raises it; a streaming query that resumes from a checkpoint does not."""
+    archive: Archived | None = None
+    cut: int = 0
+    """Sequences below are read from the archive."""
+    times: tuple[int | None, int | None] = (None, None)
+    """Bounds of the query's filters, Unix nanoseconds."""
 
 
 def check_loss(extents: Sequence[Extent]) -> None:
@@ -59,7 +66,12 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
         for extent in extents:
             tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
         return tasks
-    return _range_tasks([(e.target, e.low, e.high) for e in extents], options)
+    found: list[Task] = []
+    for one in extents:
+        if one.archive is not None and one.low < one.cut:
+            bounds = Bounds(one.low, min(one.high, one.cut), *one.times, options.subjects)
+            found += archived.tasks(one.target, one.archive, bounds, options, len(found))
+    return found + _range_tasks([(e.target, max(e.low, e.cut), e.high) for e in extents], options)
 
 
 def stream_states(options: SourceOptions) -> dict[str, StreamState]:
@@ -89,15 +101,36 @@ def streams_of(link: Connection, options: SourceOptions) -> tuple[str, ...]:
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
     """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
-    ranges = []
+    found = []
     for name in end:
-        target, state = _asked(options, partial(_checked, name=name, options=options))
-        low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
+        target, live = _asked(options, partial(_checked, name=name, options=options))
+        begin = start.get(name, Offset(0))
+        state, archive = united(live, begin.seq, options)
+        low = planner.check_start(begin, state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
             continue  # the planned range is of a deleted stream
-        ranges.append((target, low, end[name].seq))
-    return _range_tasks(ranges, options)
+        extent = _with_archive(Extent(target, low, end[name].seq), archive, live, options)
+        check_loss([extent])
+        found.append(extent)
+    return tasks_of(found, options)
+
+
+def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
+    """Returns the state of archive and stream as one, and the archive, if the query has one and begins, at `seq`, below
+    what the stream has. Raises what `archived.find` raises."""
+    archive = archived.find(state.name, state.created, options) if seq < planner.lowest(state) else None
+    return (state if archive is None else archive.united(state)), archive
+
+
+def _with_archive(extent: Extent, archive: Archived | None, state: StreamState, options: SourceOptions) -> Extent:
+    """Returns the extent, cut between archive and stream, with the loss of what is in neither."""
+    if archive is None:
+        return extent
+    cut, loss = archive.cut(state, options), extent.loss
+    if options.fail_on_data_loss:
+        loss = loss or archive.gap(state.name, extent.low, min(planner.lowest(state), extent.high))
+    return extent._replace(archive=archive, cut=cut, loss=loss)
 
 
 def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
@@ -138,34 +171,44 @@ def extents_of(link: Connection, options: SourceOptions) -> list[Extent]:
 
 
 def _extent(link: Connection, target: Target, state: StreamState, options: SourceOptions) -> Extent:
-    name, loss = state.name, ""
+    name, loss, live = state.name, "", state
+    archive = archived.find(name, state.created, options)
+    if archive is not None:
+        state = archive.united(state)
+    seq_at = partial(_seq_at_time, link, live, archive)
     try:
-        low, high = _start(link, state, options).seq, _end(link, state, options)
+        low, high = _start(seq_at, state, options).seq, _end(seq_at, state, options)
     except DataLossError as error:
         loss = str(error)
         lenient = dataclasses.replace(options, fail_on_data_loss=False)
-        low, high = _start(link, state, lenient).seq, _end(link, state, lenient)
+        low, high = _start(seq_at, state, lenient).seq, _end(seq_at, state, lenient)
     subjects = stored_subjects(link, name, options.subjects, high - 1) if options.mode == "last" else ()
     if options.mode == "last" and not is_ours(link) and not state.current:
         # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
     mean = state.bytes / state.messages if state.messages else 0.0
-    return Extent(target, min(low, high), high, subjects, mean, loss)
+    return _with_archive(Extent(target, min(low, high), high, subjects, mean, loss), archive, live, options)
 
 
-def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offset:
+def _seq_at_time(link: Connection, state: StreamState, archive: Archived | None, ns: int) -> int:
+    """Returns the first sequence at or after a time, of the archive below the stream's first one, or of the stream."""
+    found = None if archive is None else archive.seq_at_time(ns, planner.lowest(state))
+    return seq_at_time(link, state, ns) if found is None else found
+
+
+def _start(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> Offset:
     begin = options.starting_times.get(state.name) if options.starting_time is None else options.starting_time
     if begin is not None:
-        return Offset(seq_at_time(link, state, begin), state.created)
+        return Offset(seq_at(begin), state.created)
     return planner.starting_offset(options.starting, state, fail=options.fail_on_data_loss)
 
 
-def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
+def _end(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> int:
     if options.as_of_time is not None:  # including that time
-        return seq_at_time(link, state, options.as_of_time + 1)
+        return seq_at(options.as_of_time + 1)
     end = options.ending_times.get(state.name) if options.ending_time is None else options.ending_time
     if end is not None:
-        return seq_at_time(link, state, end)
+        return seq_at(end)
     if options.as_of_seq:
         return planner.ending_offset(options.as_of_seq + 1, state, fail=options.fail_on_data_loss)
     return planner.ending_offset(options.ending, state, fail=options.fail_on_data_loss)

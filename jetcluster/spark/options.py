@@ -52,7 +52,7 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "retryTimeout",
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
         "subscribePattern", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger",
-        "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout",
+        "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout", "archive", "preferArchive",
     )
 }  # fmt: skip
 
@@ -217,6 +217,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         consistent=reader.flag("consistent", False),
         cut_timeout=reader.seconds("cutTimeout", SourceOptions.cut_timeout),
         pushdown=reader.flag("pushdown", False),
+        archives=_archives(reader, streams),
+        prefer_archive=reader.flag("preferArchive", False),
     )
     _check_together(options, reader)
     return options
@@ -241,6 +243,10 @@ def _check_together(options: SourceOptions, reader: OptionReader) -> None:
         for name in (*_STARTS, *_ENDS):
             if reader.has(name):
                 raise OptionError(f"mode=last reads the last message of each subject: {name} means nothing there")
+        if options.archives:
+            raise OptionError("mode=last reads what the stream has: archive goes without it")
+    if options.prefer_archive and not options.archives:
+        raise OptionError("preferArchive is about an archive, and archive names none")
     if options.columns and not options.headers and "headers" in options.columns:
         raise OptionError("columns names headers, and includeHeaders=false")
     several = len(options.streams) != 1
@@ -298,6 +304,21 @@ def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
     if found and len(streams) != 1:
         raise OptionError(f'minLastSeq as a number is of one stream; write JSON like {{"ORDERS": {found}}}')
     return {streams[0]: found} if found else {}
+
+
+def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
+    text = reader.text("archive")
+    if not text.startswith("{"):
+        if text and len(streams) != 1:
+            raise OptionError(f'archive as a URL is of one stream; write JSON like {{"ORDERS": "{text}"}}')
+        return {streams[0]: text} if text else {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f'archive is a URL or JSON like {{"ORDERS": "s3://bucket/orders"}}, not {text!r}') from error
+    if unknown := found.keys() - set(streams) if streams else ():
+        raise OptionError(f"archive names {', '.join(sorted(unknown))}, which is not read")
+    return {str(stream): str(url) for stream, url in found.items()}
 
 
 def _own(given: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -3,14 +3,15 @@
 Two kinds of filters narrow the read: comparisons of `seq` with literals, and `subject` as a literal or with a prefix.
 Other filters have no effect here; Spark applies every filter again.
 
-A filter on `time` narrows nothing: a stream's timestamps come from its leaders' clocks and may go back, so no range of
-sequences holds exactly the messages of a range of times.
+A filter on `time` narrows only what is read of an archive, whose files tell the times of their rows. A stream's times
+come from its leaders' clocks and may go back, so no range of sequences holds exactly the messages of a range of times.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.arrow.options import SourceOptions
@@ -20,6 +21,7 @@ from jetcluster.protocol import subjects
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SUBJECTS = 16
 """An IN filter with more subjects narrows nothing, as each one would become a scan."""
 
@@ -28,11 +30,14 @@ class Pushdown:
     """The bounds that the filters of a query set: sequences [low, high) and subjects."""
 
     def __init__(self, *, kafka: bool = False) -> None:
-        self._seq_name = "offset" if kafka else "seq"
+        self._seq_name, self._time_name = ("offset", "timestamp") if kafka else ("seq", "time")
         self.low = 0
         self.high: int | None = None
         self.subjects: set[str] | None = None
         """Subjects, or one wildcard filter for a prefix; None: any."""
+        self.first_time: int | None = None
+        self.last_time: int | None = None
+        """Unix nanoseconds, inclusive; None: any."""
 
     def take(self, one: Filter) -> None:
         name = type(one).__name__
@@ -42,6 +47,11 @@ class Pushdown:
             self._sequence(name, value)
         elif attribute == ("subject",):
             self._subject(name, value)
+        elif attribute == ("time_ns",) and isinstance(value, int):
+            self._time(name, value, value)
+        elif attribute == (self._time_name,) and isinstance(value, datetime) and value.tzinfo is not None:
+            begin = (value - _EPOCH) // timedelta(microseconds=1) * 1000
+            self._time(name, begin, begin + 999)
 
     def options(self, options: SourceOptions) -> SourceOptions | None:
         """Returns `options` with the subjects that are left; None when none is left."""
@@ -71,6 +81,13 @@ class Pushdown:
         if high is not None:
             self.high = high if self.high is None else min(self.high, high)
 
+    def _time(self, name: str, begin: int, end: int) -> None:
+        """Takes a comparison with a moment of the nanoseconds from `begin` to `end`."""
+        if name in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):
+            self.first_time = begin if self.first_time is None else max(self.first_time, begin)
+        if name in ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"):
+            self.last_time = end if self.last_time is None else min(self.last_time, end)
+
     def _subject(self, name: str, value: Any) -> None:
         if name in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
             self._literals({value})
@@ -98,5 +115,6 @@ def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptio
     for extent in extents:
         low = max(extent.low, pushdown.low)
         high = extent.high if pushdown.high is None else min(extent.high, pushdown.high)
-        found.append(extent._replace(low=min(low, high), high=high))
+        times = (pushdown.first_time, pushdown.last_time)
+        found.append(extent._replace(low=min(low, high), high=high, times=times))
     return found
