@@ -39,6 +39,8 @@ POINTS = frozenset(
         "raft.flush",  # before AppendEntries leave
         "archive.written",  # after a batch's Parquet files, before its manifest
         "archive.committed",  # after the manifest, before Spark knows
+        "lakehouse.written",  # after a batch's data files, before any table's commit
+        "lakehouse.committed",  # after each table's commit
     }
 )
 """The names of all fault points; no other name can be armed."""

@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +26,7 @@ from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.folder import Folder, open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
+from jetcluster.pipeline.stop import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +68,7 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     """Archives the stored messages, or follows the stream. The result counts the batches that this run added."""
     started = time.monotonic()
     archive = Archive(session, args)
-    with _Stop() as stop:
+    with Stop() as stop:
         for attempt in range(1, MAX_STARTS + 1):
             try:
                 _finish(archive.start(), stop)
@@ -93,32 +92,11 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     return Result("archive", fields)
 
 
-def _finish(query: StreamingQuery, stop: _Stop) -> None:
+def _finish(query: StreamingQuery, stop: Stop) -> None:
     """Waits until the query has ended. Raises the error that ended it."""
     while not query.awaitTermination(_POLL_SECONDS):
         if stop.wanted:
             query.stop()
-
-
-class _Stop:
-    """A context in which SIGINT and SIGTERM end a job in order. Outside the main thread it has no effect."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._stop)
-        return self
-
-    def _stop(self, number: int, frame: object) -> None:
-        self.wanted = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 class Archive:
