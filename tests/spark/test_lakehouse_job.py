@@ -29,21 +29,32 @@ from tests.spark.streams import create, fill, until
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
-    pytest.mark.timeout(400),  # it starts Spark four times
+    pytest.mark.timeout(1000),  # it starts Spark four times
 ]
 
 KILLS = 2
-SLOW = 100.0
+SLOW = 250.0
 """Seconds that a start of Spark may take on a busy machine."""
 
 
-def started(servers: str, *words: str) -> subprocess.Popen[str]:
+def started(servers: str, log: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "jetcluster.pipeline", "lakehouse", "--server", servers, *words, "--json"]
+    command += ["--master", "local[2]", "--follow", "--every", "0.2", "--conf", "spark.driver.memory=1g"]
     paths = os.pathsep.join(filter(None, [str(TOP), os.environ.get("PYTHONPATH", "")]))
-    return subprocess.Popen(
-        [*command, "--master", "local[2]", "--follow", "--every", "0.2", "--conf", "spark.driver.memory=1g"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | {"PYTHONPATH": paths}
+        )
+
+
+def goes_on(job: subprocess.Popen[str], lake: Lake, log: Path, before: int) -> None:
+    """Waits until the job has committed thrice."""
+
+    def has_committed() -> bool:
+        assert job.poll() is None, log.read_text()
+        return commits(lake) >= before + 3
+
+    until(has_committed, SLOW, "a commit")
 
 
 def commits(lake: Lake) -> int:
@@ -55,6 +66,7 @@ def test_kills_at_any_moment(spark: Any, connection: Connection, servers: str, t
     lake, rng, stop = Lake(tmp_path / "lake"), random.Random(7), threading.Event()
     words = ["--stream", "LAKEKILL", *lake.words, "--format", "json", "--max-per-batch", "30"]
     published: list[bytes] = []
+    log = tmp_path / "log"
 
     def publish() -> None:
         while not stop.is_set():
@@ -67,16 +79,15 @@ def test_kills_at_any_moment(spark: Any, connection: Connection, servers: str, t
     publisher.start()
     try:
         for _ in range(KILLS):
-            before, job = commits(lake), started(servers, *words)
-            until(lambda: commits(lake) >= before + 3, SLOW, "a commit")  # noqa: B023
+            before, job = commits(lake), started(servers, log, *words)
+            goes_on(job, lake, log, before)
             time.sleep(rng.random())
             job.kill()
             job.wait()
-        job = started(servers, *words)
-        before = commits(lake)
-        until(lambda: commits(lake) >= before + 3, SLOW, "a commit")
+        before, job = commits(lake), started(servers, log, *words)
+        goes_on(job, lake, log, before)
         job.send_signal(signal.SIGTERM)
-        out, _ = job.communicate(timeout=60)
+        out, _ = job.communicate(timeout=SLOW)
         assert (job.returncode, json.loads(out)["ok"]) == (0, True)
     finally:
         stop.set()
