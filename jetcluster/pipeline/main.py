@@ -30,6 +30,7 @@ JOBS: Final[dict[str, str]] = {
     "archive": "Write a stream to Parquet, with a manifest per batch; --follow goes on with what comes",
     "restore": "Put an archive back into a stream: byte for byte as a new one, or published to one in use",
     "snapshot": "A key-value bucket as of a sequence or a time, to Parquet or JSON lines",
+    "lakehouse": "Keep Delta Lake and Iceberg tables in step with a stream or a bucket, each message once",
     "audit": "Compare all replicas and mirrors of a stream, or two streams, byte for byte",
     "verify": "Judge histories of the chaos suite: lost, duplicated, out of order, stale, broken batches",
     "doctor": "Check Java, pyspark and what it needs, worker Python and, with --server, the server",
@@ -122,7 +123,7 @@ def parser_of(name: str, job: JobModule) -> argparse.ArgumentParser:
 
 def overview() -> str:
     lines = [f"Usage: {PROGRAM} JOB [options]     ({PROGRAM} JOB --help)", "", "Jobs on Spark around a stream:"]
-    lines += [f"    {name:<9}{text}" for name, text in JOBS.items()]
+    lines += [f"    {name:<10}{text}" for name, text in JOBS.items()]
     lines += ["", "Result: one JSON object on stdout. Exit codes: 0 ok, 1 check failed, 2 usage, 3 environment,"]
     lines += ["4 data loss or another writer"]
     return "\n".join(lines) + "\n"
