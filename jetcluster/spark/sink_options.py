@@ -10,8 +10,8 @@ from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
+from jetcluster.spark.message import MAX_BATCH_MESSAGES
 from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
-from jetcluster.spark.publish import MAX_BATCH_MESSAGES
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
