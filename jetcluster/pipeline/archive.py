@@ -78,7 +78,9 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
                 if SLOW_START not in str(error) or attempt == MAX_STARTS:
                     raise
                 progress("Spark gave up on a Python worker that was slow to start; starting again")
-    batches = archive.added
+    # Not as `archive` knows them: Spark Connect calls a copy of it, in another process.
+    manifests = manifest.load(archive.folder)
+    batches = manifests[archive.known :]
     fields: dict[str, Any] = {
         "stream": args.stream,
         "out": archive.folder.url,
@@ -86,8 +88,8 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
         "rows": sum(one.rows for one in batches),
         "bytes": sum(sum(one.files.values()) for one in batches),
         "start": archive.start_seq,
-        "end": archive.end,
-        "manifests": len(archive.manifests),
+        "end": manifests[-1].end if manifests else archive.end,
+        "manifests": len(manifests),
         "seconds": round(time.monotonic() - started, 2),
     }
     return Result("archive", fields)
@@ -131,7 +133,8 @@ class Archive:
         self._state = state = stream_state_of(args, args.stream)
         self.folder: Folder = open_folder(session, args.out)
         self.manifests = manifest.load(self.folder)
-        self.added: list[Manifest] = []
+        self.known = len(self.manifests)
+        """Manifests that were there at the start."""
         self._subjects = sorted(word.strip() for word in args.subjects.split(",") if word.strip())
         if self.manifests:
             self._check_same(self.manifests[-1])
@@ -184,7 +187,6 @@ class Archive:
         manifest.commit(self.folder, found)
         faults.point("archive.committed")
         self.manifests.append(found)
-        self.added.append(found)
         self.end = end
         if not self._args.json:
             progress(f"batch {found.number}: {found.rows} rows of sequences {found.start} to {found.end - 1}")

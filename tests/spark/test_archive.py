@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from jetcluster import faults
 from jetcluster.client.connection import Connection
 from jetcluster.pipeline import manifest
+from jetcluster.pipeline.archive import Archive
 from jetcluster.pipeline.folder import HadoopFolder, LocalFolder, TakenError
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
@@ -42,6 +44,31 @@ def rows_of(spark: Any, out: Path) -> list[tuple[int, bytes, bytes, bytes]]:
 
 def stored(connection: Connection, name: str) -> list[tuple[int, bytes, bytes, bytes]]:
     return [(m.seq, m.subject, m.block, m.data) for m in contents(connection, name)]
+
+
+def test_what_is_counted_was_written(
+    spark: Any, connection: Connection, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Spark calls a copy of the job's object, as Spark Connect does."""
+    create(connection, "ARCCOPY")
+    fill(connection, mixed("ARCCOPY", 250))
+    twins: dict[int, Any] = {}
+    write: Any = getattr(Archive, "_write")  # noqa: B009 - what Spark is given
+
+    def on_a_copy(self: Archive, rows: Any, batch_id: int) -> None:
+        if id(self) not in twins:
+            twins[id(self)] = twin = copy.copy(self)
+            twin.manifests = list(self.manifests)
+        write(twins[id(self)], rows, batch_id)
+
+    monkeypatch.setattr(Archive, "_write", on_a_copy)
+    words = ["--stream", "ARCCOPY", "--out", tmp_path / "archive", "--max-per-batch", "100"]
+    found = run(spark, servers, "archive", *words).fields
+    assert [found[name] for name in ("rows", "batches", "start", "end", "manifests")] == [250, 3, 1, 251, 3]
+    assert found["bytes"] > 0
+    fill(connection, mixed("ARCCOPY", 10, 250))
+    found = run(spark, servers, "archive", *words).fields
+    assert [found[name] for name in ("rows", "batches", "start", "end", "manifests")] == [10, 1, 251, 261, 4]
 
 
 def test_all_of_a_stream_and_then_what_came(spark: Any, connection: Connection, servers: str, tmp_path: Path) -> None:

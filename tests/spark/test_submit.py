@@ -75,9 +75,8 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH" and not key.startswith("SPARK")}
     home = found / "pyspark"
     env |= {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
-    done = subprocess.run(
-        [python, "-c", "import pyspark, jetcluster"], env=env, capture_output=True, text=True, check=False
-    )
+    words = [python, "-c", "import pyspark, jetcluster"]
+    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, check=False)
     assert "No module named 'jetcluster'" in done.stderr
     processes = []
 
