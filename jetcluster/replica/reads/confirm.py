@@ -218,6 +218,10 @@ class ReadConfirmations:
         """When those in `_unled` were last looked at."""
         self._task: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
+        self._patience: TimerHandle | None = None
+        """Ends when reads that need no leader are answered although one was asked."""
+        self._meanwhile: asyncio.Task[None] | None = None
+        """Answers them."""
 
     def hold(
         self,
@@ -303,6 +307,7 @@ class ReadConfirmations:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        self._end_patience()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -354,17 +359,37 @@ class ReadConfirmations:
             return None
 
     async def _patiently(self) -> int | None:
-        """Return the leader's answer; meanwhile, reads that need none are answered after PATIENCE_SECONDS."""
+        """Return the leader's answer; meanwhile, reads that need none are answered after PATIENCE_SECONDS. Most answers
+        come before that: a timer costs a third of a task."""
         if self._tell is None:
             return await self._question()
-        asking = asyncio.ensure_future(self._question())
+        self._await_patience()
         try:
-            while not (await asyncio.wait((asking,), timeout=PATIENCE_SECONDS))[0]:
-                await self._answer_unled(self._asked)
-                await self._answer_unled(self._coming)
-            return asking.result()
+            return await self._question()
         finally:
-            asking.cancel()
+            self._end_patience()
+
+    def _await_patience(self) -> None:
+        self._patience = self._timers.call_later(PATIENCE_SECONDS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._meanwhile = asyncio.get_running_loop().create_task(self._answer_meanwhile())
+
+    async def _answer_meanwhile(self) -> None:
+        try:
+            await self._answer_unled(self._asked)
+            await self._answer_unled(self._coming)
+        except Exception as error:  # noqa: BLE001 - a defect: they wait for the leader
+            report("reads could not be answered without a leader", error)
+        self._await_patience()
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if self._meanwhile is not None:
+            self._meanwhile.cancel()
+            self._meanwhile = None
 
     async def _pause(self) -> None:
         """Return when the leader should be asked again, or a read has come that may need none."""

@@ -218,8 +218,9 @@ class Membership:
         if self.joining is not None:
             self.joining.cancel()
 
-    def _join(self) -> None:
-        allowed = self.allowed and self._known.current
+    def _join(self, *, again: bool = False) -> None:
+        """Join if that is allowed; `again`: as for a member, which may lag further."""
+        allowed = self._asked.allows(again or self.joined) and self._known.current
         if self._replica.retiring and not self._replica.leading:
             return  # it would not learn when its group goes on without it; the leader of a move does
         if self.joined or not allowed or not self._replica.trusted or not self._replica.may_answer:
@@ -531,7 +532,7 @@ class Membership:
         self._give_way()
         if self._replica.bus.has_interest(self._prefixes[0] + self._asked.name.encode()):
             return True
-        self._join()
+        self._join(again=True)
         return False
 
     def _stop_replica(self, error: BaseException) -> None:

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.api import dispatch, endpoints
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.api.request import ApiContext
-from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.mirror.link import CURRENT_MESSAGES, SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
 from jetcluster.replica.reads.waits import MAX_SECONDS, MAX_WAIT_SECONDS
 from jetcluster.stream.apply import sourced
@@ -460,7 +460,7 @@ async def test_a_mirror_that_nobody_stands_in_for_waits_for_what_its_upstream_ha
         reader = cluster.leader("M")
         await cluster.until(lambda: answers(reader), what="it answers")
         links = reader.replica("M").mirrors
-        links.links.end()
+        await tell_lag(cluster, CURRENT_MESSAGES + 1)  # less than with which it would leave, and too much to join
         assert (await cluster["A"].publish(b"up", b"late"))["seq"] == 6
         start = cluster.loop.time()
         asking = [
