@@ -21,12 +21,16 @@ class CopyExam(Exam):
     judges = (Exact,)
     promises = (
         "a mirror or source with a filter, a start or a transform has exactly what these leave of its upstream",
+        "a stream that is full takes the rest of its source once there is room; a mirror of a stream made anew says so",
         "a counter with sources has the sum of what each of them counted",
         "a work queue or a stream with interest removes a message with its last ack, and not before",
     )
 
     async def check(self) -> None:
-        await self.examine([self._mirror, self._sources, self._counters, self._queue, self._interest, self._limit], 3)
+        await self.examine(
+            [self._mirror, self._sources, self._counters, self._queue, self._interest, self._limit, self._full,
+             self._anew, self._late], 4
+        )  # fmt: skip
 
     async def _has(self, session: Session, name: str, wanted: list[tuple[str, str]]) -> dict[int, Msg]:
         """(subject, text) of all messages, once they are there."""
@@ -79,6 +83,46 @@ class CopyExam(Exam):
         self.equal("of its sources", sorted(told), sorted([*wanted, ("own", "own")]))
         own = [text for subject, text in told if subject.startswith("sa")]
         self.equal("in their order", own, ["SA-0", "SA-1"])
+
+    async def _full(self, session: Session) -> None:
+        """A source whose stream has no room for all of it, and then has."""
+        await self.fill(session, "MUCH", ["much"] * 5, subjects=["much"], num_replicas=self._size())
+        config = {"sources": [{"name": "MUCH"}], "max_msgs": 3, "discard": "new", "num_replicas": self._size()}
+        await self.create(session, "LITTLE", **config)
+        await self._has(session, "LITTLE", [("much", f"MUCH-{at}") for at in range(3)])
+
+        async def says_so() -> bool:
+            told = (await session.api("STREAM.INFO.LITTLE"))["sources"][0]
+            return "error" in told
+
+        await self.until("the source tells that there is no room", says_so, COMES)
+        await self.ask(session, "STREAM.PURGE.LITTLE", {"keep": 1})
+        await self._has(session, "LITTLE", [("much", f"MUCH-{at}") for at in (2, 3, 4)])
+
+    async def _anew(self, session: Session) -> None:
+        """A mirror keeps what it has, and takes nothing of another stream with the same name."""
+        await self.fill(session, "PHOENIX", ["ph"] * 4, subjects=["ph"], num_replicas=self._size())
+        await self.create(session, "ASHES", mirror={"name": "PHOENIX"}, num_replicas=self._size())
+        old = [("ph", f"PHOENIX-{at}") for at in range(4)]
+        await self._has(session, "ASHES", old)
+        await self.ask(session, "STREAM.DELETE.PHOENIX")
+        await self.create(session, "PHOENIX", subjects=["ph"], num_replicas=self._size())
+        for number in range(6):
+            await self.store(session, "ph", f"new {number}")
+
+        async def says_so() -> bool:
+            told = (await session.api("STREAM.INFO.ASHES"))["mirror"]
+            return "created again" in told.get("error", {}).get("description", "")
+
+        await self.until("the mirror tells that its stream was made anew", says_so, COMES)
+        await self._has(session, "ASHES", old)
+
+    async def _late(self, session: Session) -> None:
+        """A mirror and a source of a stream that is not there yet, and is gone for a while."""
+        await self.create(session, "WAITS", sources=[{"name": "LATER"}], num_replicas=self._size())
+        await asyncio.sleep(2.0)
+        await self.fill(session, "LATER", ["later"] * 3, subjects=["later"], num_replicas=self._size())
+        await self._has(session, "WAITS", [("later", f"LATER-{at}") for at in range(3)])
 
     async def _counters(self, session: Session) -> None:
         for name in ("C1", "C2"):
