@@ -101,14 +101,14 @@ class CopyExam(Exam):
 
     async def _anew(self, session: Session) -> None:
         """A mirror keeps what it has, and takes nothing of another stream with the same name."""
-        await self.fill(session, "PHOENIX", ["ph"] * 4, subjects=["ph"], num_replicas=self._size())
-        await self.create(session, "ASHES", mirror={"name": "PHOENIX"}, num_replicas=self._size())
-        old = [("ph", f"PHOENIX-{at}") for at in range(4)]
+        await self.fill(session, "FIRE", ["fire"] * 4, subjects=["fire"], num_replicas=self._size())
+        await self.create(session, "ASHES", mirror={"name": "FIRE"}, num_replicas=self._size())
+        old = [("fire", f"FIRE-{at}") for at in range(4)]
         await self._has(session, "ASHES", old)
-        await self.ask(session, "STREAM.DELETE.PHOENIX")
-        await self.create(session, "PHOENIX", subjects=["ph"], num_replicas=self._size())
+        await self.ask(session, "STREAM.DELETE.FIRE")
+        await self.create(session, "FIRE", subjects=["fire"], num_replicas=self._size())
         for number in range(6):
-            await self.store(session, "ph", f"new {number}")
+            await self.store(session, "fire", f"new {number}")
 
         async def says_so() -> bool:
             told = (await session.api("STREAM.INFO.ASHES"))["mirror"]
@@ -173,22 +173,22 @@ class CopyExam(Exam):
         await self._left(session, "WORK", [5])
 
     async def _interest(self, session: Session) -> None:
-        await self.create(session, "NEWS", subjects=["news"], retention="interest", num_replicas=self._size())
+        await self.create(session, "HEADLINES", subjects=["news"], retention="interest", num_replicas=self._size())
         await self.store(session, "news", "for nobody")
         for name in ("first", "second"):
-            await self.create_consumer(session, "NEWS", name)
-        await self._left(session, "NEWS", [])
+            await self.create_consumer(session, "HEADLINES", name)
+        await self._left(session, "HEADLINES", [])
         for number in range(3):
             await self.store(session, "news", f"news {number}")
-        both = [await self._pull(session, "NEWS", name, 3) for name in ("first", "second")]
+        both = [await self._pull(session, "HEADLINES", name, 3) for name in ("first", "second")]
         for msg in both[0]:
             await session.request(msg.reply, b"+ACK")
         await asyncio.sleep(1.0)
-        self.equal("before the second has had it", len(await self.contents(session, "NEWS")), 3)
+        self.equal("before the second has had it", len(await self.contents(session, "HEADLINES")), 3)
         await session.request(both[1][1].reply, b"+ACK")
-        await self._left(session, "NEWS", [2, 4])
-        await self.ask(session, "CONSUMER.DELETE.NEWS.second")
-        await self._left(session, "NEWS", [])
+        await self._left(session, "HEADLINES", [2, 4])
+        await self.ask(session, "CONSUMER.DELETE.HEADLINES.second")
+        await self._left(session, "HEADLINES", [])
 
     async def _limit(self, session: Session) -> None:
         """A work queue has one consumer per message."""
