@@ -100,9 +100,13 @@ class Roster:
         return tuple((peer, node.key) for peer, node in sorted(self._machine.nodes.items()) if node.key)
 
     def told(self, peer: str, announcement: Announcement) -> None:
-        """Takes an announcement of `peer`; it counts when `peer` votes in the meta group by this node's own log."""
+        """Takes an announcement of `peer`; it counts when `peer` votes in the meta group by this node's own log. A log
+        that is being filled from its beginning comes by configurations of servers that are all gone by now: until it
+        has caught up, the voters with which this node joined count as well."""
         log = self._journal.groups.get(META_GROUP)
-        voters = log.config.electorate if log is not None else ()
+        voters = set(log.config.electorate) if log is not None else set()
+        if log is not None and log.joining:
+            voters |= {*log.configs[0][1].electorate, *self._told}
         for gone in [known for known in self._told if known not in voters]:
             del self._told[gone]
         if peer in voters:

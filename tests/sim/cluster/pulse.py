@@ -9,7 +9,7 @@ from random import Random
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Disconnected, Msg, Session
-from tests.sim.cluster.availability import Majorities
+from tests.sim.cluster.availability import SLOW_PACE, SLOWEST, Majorities
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.workload import Workload, together
 
@@ -18,11 +18,8 @@ EVERY = 0.5
 """Seconds between two publishes, and between two looks."""
 LONGEST = 3.0
 SLOWED = 10.0
-SLOWEST = 15.0
-"""Seconds until the next ack; the second where disks or processors are slower than usual, the third on disks whose
-writes take longer than a second again and again, so that each server in turn says that it is not well. An election
-needs several writes, one after the other."""
-SLOW_PACE = 20.0
+"""Seconds until the next ack; the second where disks or processors are slower than usual. `availability.SLOWEST` on
+disks of `SLOW_PACE`."""
 KEPT = 64
 """Messages that are kept."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
-from tests.sim.cluster.availability import LONGEST, Availability
+from tests.sim.cluster.availability import LONGEST, SLOW_PACE, Availability
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.machine_faults import cut_links
 
@@ -32,6 +32,12 @@ def leaderless(deployment: Deployment, seconds: float = 2 * LONGEST) -> float:
 
 def test_a_group_without_a_leader_is_missed(deployment: Deployment) -> None:
     with pytest.raises(Violation, match=r"a majority is well and connected, and nothing was committed for 10\.5 s"):
+        leaderless(deployment)
+
+
+def test_the_slowest_disks_have_longer(deployment: Deployment) -> None:
+    deployment.machines["n1"].disk.pace = SLOW_PACE
+    with pytest.raises(Violation, match=r"nothing was committed for 15\.5 s"):
         leaderless(deployment)
 
 

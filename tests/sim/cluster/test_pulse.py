@@ -8,7 +8,8 @@ import pytest
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Msg
-from tests.sim.cluster.pulse import LONGEST, SLOWED, SLOWEST, Pulse
+from tests.sim.cluster.availability import SLOWEST
+from tests.sim.cluster.pulse import LONGEST, SLOWED, Pulse
 
 pytestmark = pytest.mark.sim
 

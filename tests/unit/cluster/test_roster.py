@@ -6,10 +6,13 @@ import asyncio
 import json
 import random
 import struct
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
+from jetcluster.cluster.joining import Roster
 from jetcluster.cluster.meta_members import TAKEN_AFTER_SECONDS
 from jetcluster.config.nkeys import encode_key
 from jetcluster.mesh.api import MeshError
@@ -17,6 +20,7 @@ from jetcluster.mesh.identity import NodeKey
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
+from jetcluster.raft.membership import Config
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import SimMesh, virtual_time
 
@@ -203,6 +207,23 @@ async def test_voters_name_new_ones_as_soon_as_they_know() -> None:
             said = {peer: told.meta_peers for peer, told in node.js.parts.roster._told.items()}
             others = {other.me for other in cluster if other is not node}
             assert others == {peer for peer, named in said.items() if new.me in named}
+
+
+def test_who_joins_hears_those_it_joined_while_its_log_comes_by_servers_that_are_all_gone() -> None:
+    log = SimpleNamespace(joining=True, configs=[(0, Config(("V", "W"))), (16, Config(("OLD1", "OLD2")))])
+    log.config = log.configs[-1][1]
+    mesh = SimpleNamespace(on_peers=lambda up, down: None)
+    journal = SimpleNamespace(groups={META_GROUP: log})
+    roster = Roster(cast(Any, mesh), cast(Any, journal), MetaMachine(), lambda peer: None)
+    roster.told("X", Announcement((), True, ("X", "Y")))
+    roster.told("V", Announcement((), True, ("V", "W")))
+    assert [peer for peer in "VWXY" if roster.vouched(peer)] == ["V", "W"]
+    log.configs = [(16, log.config)]  # the beginning was compacted meanwhile
+    roster.told("V", Announcement((), True, ("V", "Z")))
+    assert roster.vouched("Z"), "whom it has heard from the first on"
+    log.joining = False
+    roster.told("OLD1", Announcement((), True, ("OLD1", "OLD2")))
+    assert not roster.vouched("Z"), "once it has caught up its own log says who votes"
 
 
 @virtual_time

@@ -32,7 +32,8 @@ class BatchExam(Exam):
         self.number = 0
         await self.examine(
             [self._room, self._room_of_a_subject, self._ids, self._rollups, self._expected, self._counters, self._times,
-             self._sizes, self._order, self._long, self._fast, self._fast_refusals, self._fast_pings], 8
+             self._sizes, self._order, self._long, self._fast, self._fast_refusals, self._fast_pings,
+             self._fast_wrong], 8
         )  # fmt: skip
 
     async def _stream(self, session: Session, **config: Any) -> tuple[str, str]:
@@ -288,3 +289,31 @@ class BatchExam(Exam):
         self.equal("the end", (await heard("end")).get("count"), 2)
         session.unsubscribe(sid)
         await self._is(session, name, "what was sent", [1, 2])
+
+    async def _fast_wrong(self, session: Session) -> None:
+        """What is wrong with a batch itself; and one that ends without its last message."""
+        name, s = await self._stream(session, allow_batched=True)
+        none, t = await self._stream(session)
+        inbox = session.new_inbox()
+        got: asyncio.Queue[Msg] = asyncio.Queue()
+        sid = session.subscribe(f"{inbox}.>", got.put_nowait)
+        for subject, reply, code in (
+            (f"{t}.a", "off.1.ok.1.0.$FI", 10205),
+            (f"{s}.a", "wrong.1.ok.1.9.$FI", 10206),
+            (f"{s}.a", "wrong.1.maybe.1.0.$FI", 10206),
+            (f"{s}.a", f"{'x' * 65}.1.ok.1.0.$FI", 10207),
+            (f"{s}.a", "unknown.1.ok.2.1.$FI", 10208),
+        ):
+            session.publish(subject, b"refused", f"{inbox}.{reply}")
+            async with asyncio.timeout(5.0):
+                self.equal(reply, json.loads((await got.get()).payload)["error"]["err_code"], code)
+        stem = f"{inbox}.ends.1.ok"
+        for at, operation in ((1, 0), (2, 1), (3, 3)):
+            session.publish(f"{s}.a", str(at).encode(), f"{stem}.{at}.{operation}.$FI")
+        async with asyncio.timeout(5.0):
+            while (answer := json.loads((await got.get()).payload)).get("type", "end") != "end":
+                pass
+        self.equal("without its last one", answer.get("count"), 2)
+        session.unsubscribe(sid)
+        await self._is(session, name, "two of three", [1, 2])
+        await self._is(session, none, "none", [])

@@ -21,12 +21,16 @@ class CopyExam(Exam):
     judges = (Exact,)
     promises = (
         "a mirror or source with a filter, a start or a transform has exactly what these leave of its upstream",
+        "a stream that is full takes the rest of its source once there is room; a mirror of a stream made anew says so",
         "a counter with sources has the sum of what each of them counted",
         "a work queue or a stream with interest removes a message with its last ack, and not before",
     )
 
     async def check(self) -> None:
-        await self.examine([self._mirror, self._sources, self._counters, self._queue, self._interest, self._limit], 3)
+        await self.examine(
+            [self._mirror, self._sources, self._counters, self._queue, self._interest, self._limit, self._full,
+             self._anew, self._late], 4
+        )  # fmt: skip
 
     async def _has(self, session: Session, name: str, wanted: list[tuple[str, str]]) -> dict[int, Msg]:
         """(subject, text) of all messages, once they are there."""
@@ -80,6 +84,46 @@ class CopyExam(Exam):
         own = [text for subject, text in told if subject.startswith("sa")]
         self.equal("in their order", own, ["SA-0", "SA-1"])
 
+    async def _full(self, session: Session) -> None:
+        """A source whose stream has no room for all of it, and then has."""
+        await self.fill(session, "MUCH", ["much"] * 5, subjects=["much"], num_replicas=self._size())
+        config = {"sources": [{"name": "MUCH"}], "max_msgs": 3, "discard": "new", "num_replicas": self._size()}
+        await self.create(session, "LITTLE", **config)
+        await self._has(session, "LITTLE", [("much", f"MUCH-{at}") for at in range(3)])
+
+        async def says_so() -> bool:
+            told = (await session.api("STREAM.INFO.LITTLE"))["sources"][0]
+            return "error" in told
+
+        await self.until("the source tells that there is no room", says_so, COMES)
+        await self.ask(session, "STREAM.PURGE.LITTLE", {"keep": 1})
+        await self._has(session, "LITTLE", [("much", f"MUCH-{at}") for at in (2, 3, 4)])
+
+    async def _anew(self, session: Session) -> None:
+        """A mirror keeps what it has, and takes nothing of another stream with the same name."""
+        await self.fill(session, "FIRE", ["fire"] * 4, subjects=["fire"], num_replicas=self._size())
+        await self.create(session, "ASHES", mirror={"name": "FIRE"}, num_replicas=self._size())
+        old = [("fire", f"FIRE-{at}") for at in range(4)]
+        await self._has(session, "ASHES", old)
+        await self.ask(session, "STREAM.DELETE.FIRE")
+        await self.create(session, "FIRE", subjects=["fire"], num_replicas=self._size())
+        for number in range(6):
+            await self.store(session, "fire", f"new {number}")
+
+        async def says_so() -> bool:
+            told = (await session.api("STREAM.INFO.ASHES"))["mirror"]
+            return "created again" in told.get("error", {}).get("description", "")
+
+        await self.until("the mirror tells that its stream was made anew", says_so, COMES)
+        await self._has(session, "ASHES", old)
+
+    async def _late(self, session: Session) -> None:
+        """A mirror and a source of a stream that is not there yet, and is gone for a while."""
+        await self.create(session, "WAITS", sources=[{"name": "LATER"}], num_replicas=self._size())
+        await asyncio.sleep(2.0)
+        await self.fill(session, "LATER", ["later"] * 3, subjects=["later"], num_replicas=self._size())
+        await self._has(session, "WAITS", [("later", f"LATER-{at}") for at in range(3)])
+
     async def _counters(self, session: Session) -> None:
         for name in ("C1", "C2"):
             await self.create(session, name, subjects=[f"{name}.n"], allow_msg_counter=True, num_replicas=self._size())
@@ -129,22 +173,22 @@ class CopyExam(Exam):
         await self._left(session, "WORK", [5])
 
     async def _interest(self, session: Session) -> None:
-        await self.create(session, "NEWS", subjects=["news"], retention="interest", num_replicas=self._size())
+        await self.create(session, "HEADLINES", subjects=["news"], retention="interest", num_replicas=self._size())
         await self.store(session, "news", "for nobody")
         for name in ("first", "second"):
-            await self.create_consumer(session, "NEWS", name)
-        await self._left(session, "NEWS", [])
+            await self.create_consumer(session, "HEADLINES", name)
+        await self._left(session, "HEADLINES", [])
         for number in range(3):
             await self.store(session, "news", f"news {number}")
-        both = [await self._pull(session, "NEWS", name, 3) for name in ("first", "second")]
+        both = [await self._pull(session, "HEADLINES", name, 3) for name in ("first", "second")]
         for msg in both[0]:
             await session.request(msg.reply, b"+ACK")
         await asyncio.sleep(1.0)
-        self.equal("before the second has had it", len(await self.contents(session, "NEWS")), 3)
+        self.equal("before the second has had it", len(await self.contents(session, "HEADLINES")), 3)
         await session.request(both[1][1].reply, b"+ACK")
-        await self._left(session, "NEWS", [2, 4])
-        await self.ask(session, "CONSUMER.DELETE.NEWS.second")
-        await self._left(session, "NEWS", [])
+        await self._left(session, "HEADLINES", [2, 4])
+        await self.ask(session, "CONSUMER.DELETE.HEADLINES.second")
+        await self._left(session, "HEADLINES", [])
 
     async def _limit(self, session: Session) -> None:
         """A work queue has one consumer per message."""

@@ -35,7 +35,7 @@ class QueueCopies(Workload):
         size = self.rng.choice([1, 3]) if len(self.leaf) != 1 else 1
         sources = [{"name": name} | external for name in ("JOBS", "NEWS")]
         await self.create(there, "TAKEN", num_replicas=size, sources=sources)
-        await self.create(there, "TWIN", num_replicas=size, mirror={"name": "MOVED"} | external)
+        await self.create(there, "MOVED_TWIN", num_replicas=size, mirror={"name": "MOVED"} | external)
         await self.until("all links are there", lambda: self._linked(admin))
 
     async def _linked(self, session: Session) -> bool:
@@ -64,7 +64,7 @@ class QueueCopies(Workload):
 
         nodes = tuple(self.leaf)
         await self.everywhere("TAKEN", sum(map(len, taken)), sourced, nodes=nodes)
-        await self.everywhere("TWIN", max(moved, default=0), mirrored, nodes=nodes)
+        await self.everywhere("MOVED_TWIN", max(moved, default=0), mirrored, nodes=nodes)
         session = await self.session("check")
         for name in QUEUES:
 
