@@ -199,8 +199,7 @@ class Machine:
         """Its data store was (`disk_faults`)."""
         self.memory_trouble = ""
         """A reason to say that hardly any memory is left; "" for none."""
-        self.descriptors: int | None = FEW
-        """The number of the process's next descriptor; None: there is none left."""
+        self._descriptors: int | None = FEW
         self.failing = 0
         """Faults of its disk that fail reads or writes now."""
         self._harmed: list[tuple[str, SectorFile, int]] = []
@@ -276,6 +275,17 @@ class Machine:
     def harm(self, path: str) -> None:
         """Something has happened to this file of the disk."""
         self._harmed.append((path, self.disk.file(path), self.starts))
+
+    @property
+    def descriptors(self) -> int | None:
+        """The number of the process's next descriptor; None: there is none left, for a file or a connection."""
+        return self._descriptors
+
+    @descriptors.setter
+    def descriptors(self, lowest: int | None) -> None:
+        self._descriptors = lowest
+        self.host.exhausted = lowest is None
+        self.disk.files.exhaust(wanted=lowest is None)
 
     def lowest_free(self) -> int:
         """The process's next descriptor. Raises OSError where there is none."""

@@ -33,6 +33,8 @@ RATE = 120e6
 """Bytes per second of a link that nothing is done to."""
 SLOW = 0.001
 """Seconds that no such link takes."""
+ACCEPT_RETRY = 1.0
+"""Seconds until a process without descriptors looks again whether somebody wants to connect."""
 SYN_TIMEOUT = 127.0
 EPHEMERAL = 40_000
 
@@ -137,6 +139,15 @@ class SimServer:
         self.factory = factory
         self.address = address
         self.sockets: tuple[SimSocket, ...] = (SimSocket(address),)
+
+    def accept(self, there: SimTransport) -> None:
+        """Makes a connection that the kernel has made. Without a descriptor for it, later, as with asyncio."""
+        if not self.sockets:
+            there.abort()
+        elif self.endpoints.host.exhausted:
+            self.endpoints.loop.call_later(ACCEPT_RETRY, self.accept, there)
+        else:
+            there.made(self.factory)
 
     def close(self) -> None:
         if self.endpoints.network.ports.get(self.address) is self:
@@ -417,6 +428,8 @@ class Host:
         self.ip = ip
         self.up = True
         self.next_port = EPHEMERAL
+        self.exhausted = False
+        """No descriptor is left for another connection."""
 
 
 class Endpoints:
@@ -444,6 +457,8 @@ class Endpoints:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         """Raises OSError."""
+        if self.host.exhausted:
+            raise OSError(errno.EMFILE, "Too many open files")
         future = self.loop.create_future()
         own = (self.host.ip, self.host.next_port)
         self.host.next_port += 1
@@ -559,7 +574,7 @@ class Network:
         there.peer, dialler.peer = dialler, there
         server.endpoints.transports[there] = None
         back.send(there._lane, 40, dialler._loop.from_outside, _succeed, future)
-        server.endpoints.loop.from_outside(there.made, server.factory)
+        server.endpoints.loop.from_outside(server.accept, there)
 
 
 def _fail(future: asyncio.Future[None], error: Exception) -> None:

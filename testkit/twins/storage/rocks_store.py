@@ -306,7 +306,8 @@ class RocksStore:
             self._flush_immutable()
         top = sum(table.level == 0 for table in self.tables)
         if self.options.compacts and top >= LEVEL0_TRIGGER and self._compacting.holder is None:
-            self.compact(None, None)
+            with self._compacting:  # of files alone: what is in memory by now stays there
+                self._compact(None, None)
 
     def _flush_immutable(self) -> None:
         if self.failed:

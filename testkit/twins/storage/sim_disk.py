@@ -74,7 +74,7 @@ class SimDisk:
         self.errors = 0
         """Counts operations that failed as `fail` had asked."""
         self.incidents: dict[str, int] = {}
-        """The same by path."""
+        """The same by path, with rot, cuts, and lacks of descriptors."""
         self.refused = 0
         """Counts writes for which there was no room."""
         self.locked: dict[str, object] = {}
@@ -159,7 +159,7 @@ class SimDisk:
                     if fault.left <= 0:
                         self.heal(fault)
                 self.errors += 1
-                self._note(path)
+                self.note(path)
                 raise OSError(fault.code, os.strerror(fault.code), path)
 
     def rot(self, path: object, offset: int, flips: int = 1) -> None:
@@ -167,17 +167,18 @@ class SimDisk:
         file = self.file(path)
         old = file.read(offset, flips)
         self.tampered += 1
-        self._note(str(path))
+        self.note(str(path))
         file.overwrite(offset, bytes(byte ^ (1 + self.rng.randrange(255)) for byte in old))
 
     def cut(self, path: object, size: int) -> None:
         file = self.file(path)
         file.cut(size)
         self.tampered += 1
-        self._note(str(path))
+        self.note(str(path))
         self._reserve(file, -(-file.size // self.sector) * self.sector)
 
-    def _note(self, path: str) -> None:
+    def note(self, path: str) -> None:
+        """Counts that a call for `path` has failed, or that it was tampered with."""
         self.incidents[path] = self.incidents.get(path, 0) + 1
 
     def tree(self, path: object = "/") -> Iterator[tuple[str, SectorFile]]:

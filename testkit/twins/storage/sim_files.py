@@ -45,6 +45,7 @@ class SimFiles:
         self._disk.call()
         name = str(path)
         if self.most_open is not None and len(self._open) >= self.most_open:
+            self._disk.note(name)
             raise _error(errno.EMFILE, path)
         node = self._opened(name, flags, mode)
         if isinstance(node, SectorFile):
@@ -92,6 +93,11 @@ class SimFiles:
         for closed in self._open.values():
             self._closed(closed)
         self._open = {}
+        self.most_open = None
+
+    def exhaust(self, *, wanted: bool = True) -> None:
+        """Others of the process have all descriptors, except those that files have now; or no more."""
+        self.most_open = len(self._open) if wanted else None
 
     def _file(self, fd: int) -> tuple[_Open, SectorFile]:
         found = self._open.get(fd)

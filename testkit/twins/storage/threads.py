@@ -177,6 +177,8 @@ class Threads:
             thread.greenlet.parent.switch()
 
     def _stand(self, seconds: float) -> None:
+        if self._ended:
+            raise ProcessEnded
         thread = self.current
         assert thread is not None
         self._after(seconds, self._go, thread, thread.turn)

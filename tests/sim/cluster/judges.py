@@ -6,7 +6,8 @@ Texts are unique: each stands for one message that somebody sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
@@ -513,11 +514,9 @@ class Sums:
 
 
 class Lifetimes:
-    """Messages that go after a time, and those that may not. A look at one is (what, time, is it there); `slack` is
-    what clocks may be apart."""
+    """Messages that go after a time, and those that may not. A look at one is (what, time, is it there)."""
 
-    def __init__(self, slack: float) -> None:
-        self.slack = slack
+    def __init__(self) -> None:
         self._lives: dict[int, tuple[float, float]] = {}
         """Earliest and latest time of a message's end, by sequence; infinity for one that stays."""
 
@@ -526,12 +525,15 @@ class Lifetimes:
         return self._lives.keys()
 
     def ack(self, seq: int, sent: float, acked: float, seconds: float = math.inf) -> None:
-        self._lives[seq] = sent + seconds - self.slack, acked + seconds + self.slack
+        self._lives[seq] = sent + seconds, acked + seconds
 
-    def look(self, seq: int, began: float, ended: float, there: bool) -> None:
-        earliest, latest = self._lives[seq]
+    def look(
+        self, seq: int, began: float, ended: float, there: bool, early: float, latest: Callable[[float], float]
+    ) -> None:
+        """`early`: seconds by which it may go too early. `latest`: when something is to be gone that is to go then."""
+        earliest, last = self._lives[seq][0] - early, latest(self._lives[seq][1])
         require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
-        require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")
+        require(not there or began < last, f"{seq} is there {began - last:.3f} s too long")
 
 
 class Places:
@@ -568,7 +570,7 @@ class Repeats:
 
 
 class Firings:
-    """Scheduled messages, which fire once and not before their time."""
+    """Scheduled messages, which fire once, not before their time and not long after."""
 
     def __init__(self) -> None:
         self.due: dict[str, str] = {}
@@ -577,12 +579,17 @@ class Firings:
     def put(self, name: str, at: str) -> None:
         self.due[name] = at
 
-    def fired(self, where: str, messages: Iterable[tuple[str, str]]) -> set[str]:
-        """(name, when it was stored, as in `due`) of all that has come; the names."""
+    def fired(
+        self, where: str, messages: Iterable[tuple[str, str]], latest: Mapping[str, str] = MappingProxyType({})
+    ) -> set[str]:
+        """(name, when it was stored, as in `due`) of all that has come; the names. `latest`: when they are to have come
+        at the latest, as far as that is known."""
         found: set[str] = set()
         for name, at in messages:
             require(name in self.due, f"{where}: {name} fired and was never put")
             require(name not in found, f"{where}: {name} fired twice")
             require(at >= self.due[name], f"{where}: {name} fired at {at}, it is due at {self.due[name]}")
+            late = name in latest and at > latest[name]
+            require(not late, f"{where}: {name} fired at {at}, is due at {self.due[name]} and by {latest.get(name)}")
             found.add(name)
         return found

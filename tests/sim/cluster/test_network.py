@@ -10,6 +10,7 @@ import pytest
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.loop import SimLoop
+from testkit.sim.machine import FEW
 
 PORT = 5000
 
@@ -230,3 +231,19 @@ def test_who_is_reset_while_it_connects_notices_the_connection_and_its_end(rig: 
     rig.deployment.run(1.0)
     assert end.transport is not None and end.transport.is_closing()
     assert len(end.lost) == 1 and isinstance(end.lost[0], ConnectionResetError)
+
+
+def test_a_process_without_descriptors_connects_nowhere_and_accepts_later(rig: Rig) -> None:
+    rig.connect()
+    rig.deployment.clients["a"].descriptors = None
+    with pytest.raises(OSError, match="Too many open files"):
+        rig.dial()
+    rig.deployment.clients["a"].descriptors = FEW
+    rig.deployment.clients["b"].descriptors = None
+    here = rig.dial()
+    here.transport.write(b"early")
+    rig.deployment.run(3.0)
+    assert len(rig.accepted) == 1
+    rig.deployment.clients["b"].descriptors = FEW
+    rig.deployment.run(2.0)
+    assert rig.accepted[1].data == b"early"

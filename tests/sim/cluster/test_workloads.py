@@ -163,9 +163,13 @@ def in_turn(limit: int = 1) -> judges.InTurn:
     return history
 
 
+def later(due: float) -> float:
+    return due + 1.0
+
+
 def lifetimes() -> judges.Lifetimes:
     """Sent at 10, acknowledged at 11, to live for 5 s."""
-    history = judges.Lifetimes(1.0)
+    history = judges.Lifetimes()
     history.ack(1, 10.0, 11.0, 5.0)
     history.ack(2, 10.0, 11.0)
     return history
@@ -275,13 +279,13 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: in_turn(2).take(3, "b"),
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
-    judges.Firings: [lambda: firings().fired("n1", FIRED)],
+    judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     judges.Repeats: [lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
     judges.Lifetimes: [
-        lambda: lifetimes().look(1, 13.0, 13.9, True),
-        lambda: lifetimes().look(1, 17.5, 17.6, False),
-        lambda: lifetimes().look(2, 99.0, 99.1, True),
+        lambda: lifetimes().look(1, 13.0, 13.9, True, 1.0, later),
+        lambda: lifetimes().look(1, 17.5, 17.6, False, 1.0, later),
+        lambda: lifetimes().look(2, 99.0, 99.1, True, 1.0, later),
     ],
 }
 PLANTED: dict[type, dict[str, Plant]] = {
@@ -435,6 +439,7 @@ PLANTED: dict[type, dict[str, Plant]] = {
     judges.Firings: {
         "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
         "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
+        "too late": lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:24.999999Z"}),
         "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
     },
     judges.InTurn: {
@@ -449,9 +454,9 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "of another key": lambda: in_turn().take(1, "b"),
     },
     judges.Lifetimes: {
-        "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),
-        "there too long": lambda: lifetimes().look(1, 18.0, 18.1, True),
-        "gone and without an end": lambda: lifetimes().look(2, 99.0, 99.1, False),
+        "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False, 1.0, later),
+        "there too long": lambda: lifetimes().look(1, 18.0, 18.1, True, 1.0, later),
+        "gone and without an end": lambda: lifetimes().look(2, 99.0, 99.1, False, 1.0, later),
     },
 }
 

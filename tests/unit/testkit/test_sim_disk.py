@@ -345,3 +345,20 @@ def test_the_probe_asks_the_disk_that_it_is_for() -> None:
     with pytest.raises(OSError, match="Input/output"):
         probe(Path("/d"), disk.files)
     assert disk.files.listdir("/d") == []
+
+
+def test_files_that_are_open_are_all_there_is_when_descriptors_are_used_up() -> None:
+    disk = new_disk()
+    files = disk.files
+    spare = files.open("/d/f", os.O_RDWR | os.O_CREAT)
+    files.exhaust()
+    with pytest.raises(OSError, match="Too many open files"):
+        files.open("/d/g", os.O_RDWR | os.O_CREAT)
+    assert disk.incidents == {"/d/g": 1} and files.listdir("/d") == ["f"]
+    files.close(spare)
+    files.close(files.open("/d/g", os.O_RDWR | os.O_CREAT))
+    files.exhaust(wanted=False)
+    assert [files.open("/d/g", os.O_RDWR) for _ in range(3)]
+    files.exhaust()
+    disk.kill_process()
+    files.open("/d/g", os.O_RDWR)

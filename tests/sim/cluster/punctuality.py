@@ -1,0 +1,80 @@
+"""By how much a stream may be late: its servers' clocks may be off, and it may have no leader who is well.
+
+Looked at while a run goes on, as `availability.py` does.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jetcluster.raft.api import Role
+from testkit.sim.deployment import Deployment
+from testkit.sim.machine import UPTIME
+from testkit.twins.storage.sim_disk import TAIL
+from tests.sim.cluster.availability import Majorities
+from tests.sim.cluster.invariants import replicas
+
+EVERY = 0.1
+"""Seconds between two looks."""
+SLACK = 1.0
+"""Seconds by which something may come late or early where all is well."""
+SYNCS = 3
+"""Syncs that are slow at most, one after the other, before what is due is there."""
+AGREED = 11.0
+"""Seconds that slack for clocks comes to at most: they agree within five, and each may lead before and after."""
+
+
+class Punctuality:
+    """`begin` has everything looked at from then on."""
+
+    def __init__(self, deployment: Deployment, cluster: str, stream: str) -> None:
+        self._deployment = deployment
+        self._majorities = Majorities(deployment)
+        self._cluster, self._stream = cluster, stream
+        self._wrong = 0.0
+        """Seconds by which a clock of the cluster was wrong, at most."""
+        self._troubles: list[list[float]] = []
+        """Times in which nobody led who is well and could commit: [begin, end], the last one perhaps not over."""
+
+    def begin(self) -> None:
+        self.look()
+        self._deployment.scheduler.after(EVERY, self.begin)
+
+    def look(self) -> None:
+        now = self._deployment.scheduler.now
+        for server in self._deployment.servers.values():
+            if server.cluster == self._cluster:
+                clock = self._deployment.machines[server.name].clock
+                self._wrong = max(self._wrong, abs(clock.now() - UPTIME + clock.wall_ahead - now))
+        if not self._is_led():
+            if not self._troubles or self._troubles[-1][1] < now - 1.5 * EVERY:
+                self._troubles.append([now - EVERY, now])
+            self._troubles[-1][1] = now
+
+    def _is_led(self) -> bool:
+        found = [
+            one
+            for one in replicas(self._deployment)
+            if one.cluster == self._cluster and one.stream is not None and one.stream.assignment.name == self._stream
+        ]
+        well = self._majorities.well()
+        leaders = [one for one in found if one.group.role is Role.LEADER]
+        if not leaders or not self._majorities.has_one(found, well):
+            return False
+        newest = max(leaders, key=lambda one: int(one.group.term))
+        return newest.machine.name in well and bool(newest.group.ready)
+
+    @property
+    def early(self) -> float:
+        """Seconds by which something may come too early."""
+        return SLACK + min(2 * self._wrong, AGREED)
+
+    def latest(self, due: float) -> float:
+        """The last time at which something may come that is due then, in true seconds."""
+        paces = [machine.disk.pace for machine in self._deployment.machines.values()]
+        slow = SYNCS * TAIL[1] * max(paces) if max(paces) > 1.0 else 0.0
+        late = self.early + slow
+        for began, ended in self._troubles:
+            if began <= due + late and ended > due:
+                due = ended
+        return due + late if math.isfinite(due) else due

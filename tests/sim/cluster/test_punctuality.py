@@ -1,0 +1,56 @@
+"""What may be late is what nobody could have done in time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from testkit.sim.deployment import Deployment
+from tests.sim.cluster.punctuality import AGREED, EVERY, SLACK, Punctuality
+from tests.sim.cluster.workloads.times import Times
+
+pytestmark = pytest.mark.sim
+
+
+def begun(deployment: Deployment) -> Punctuality:
+    times = Times(deployment, Random(1))
+    deployment.run_until_done(deployment.spawn(times.loop, times.prepare()), 30.0)
+    deployment.run(3.0)
+    return times.punctuality
+
+
+def test_all_is_well_and_nothing_may_be_late(deployment: Deployment) -> None:
+    punctuality, began = begun(deployment), deployment.scheduler.now
+    deployment.run(5.0)
+    assert punctuality.early == pytest.approx(SLACK, abs=0.01)
+    assert punctuality.latest(began) == pytest.approx(began + SLACK, abs=0.01)
+    deployment.machines["n3"].pause()  # two of three are a majority, and one of them leads soon
+    deployment.run(10.0)
+    now = deployment.scheduler.now
+    assert punctuality.latest(now) == pytest.approx(now + SLACK, abs=0.01)
+
+
+def test_who_cannot_be_led_is_late_until_it_is(deployment: Deployment) -> None:
+    punctuality, began = begun(deployment), deployment.scheduler.now
+    deployment.run(5.0)
+    for name in ("n1", "n2"):
+        deployment.machines[name].pause()
+    deployment.run(8.0)
+    for name in ("n1", "n2"):
+        deployment.machines[name].resume()
+    resumed = deployment.scheduler.now
+    deployment.run(10.0)
+    now = deployment.scheduler.now
+    assert punctuality.latest(began) < began + 1.1 * SLACK, "it was due long before"
+    for due in (began + 4.5, began + 9.0):
+        assert resumed + SLACK - 2 * EVERY < punctuality.latest(due) < resumed + 6.0
+    assert punctuality.latest(now) < now + 1.1 * SLACK, "it is led again"
+
+
+@pytest.mark.parametrize("wrong", [0.5, -20.0])
+def test_clocks_that_are_wrong_excuse_by_how_much(deployment: Deployment, wrong: float) -> None:
+    punctuality = begun(deployment)
+    deployment.machines["n2"].clock.wall_ahead = wrong
+    deployment.run(1.0)
+    assert punctuality.early == pytest.approx(SLACK + min(2 * abs(wrong), AGREED), abs=0.01)
