@@ -1,9 +1,9 @@
 """The package as files that spark-submit takes to workers where jetcluster is not installed.
 
 It is all Python, so it runs wherever the workers' Python is of the driver's minor version; the compiled loops are left
-out. The zip goes twice: in `--py-files` for the driver, whose Python has it in its path from the start; and in
-`--archives`, unpacked as a folder `jetcluster`, for the workers. Spark gives the functions of a Python data source only
-the folder of its files, not the zips in it, and that folder then has the package.
+out. The zip goes three times: in `--py-files` and in `PYTHONPATH` for the driver and the processes that it starts to
+plan queries; and in `--archives`, unpacked as a folder `jetcluster`, for the workers. Spark gives the functions of a
+Python data source no zips, but the folder in which they lie, and that one then has the package.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 def file_name() -> str:
     return f"jetcluster-{jetcluster.__version__}.zip"
+
+
+def environment() -> str:
+    """Returns the setting for the driver: streaming queries are planned in a process without Spark's files."""
+    return f"PYTHONPATH={file_name()}"
 
 
 def options() -> list[str]:

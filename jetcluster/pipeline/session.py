@@ -113,7 +113,8 @@ def submit_line(master: str, conf: Iterable[str], words: Iterable[str], python: 
     else:
         found += package.options()
     found += [str(Path(__file__).with_name("__main__.py")), *words]
-    return f"PYSPARK_PYTHON={shlex.quote(python)} {shlex.join(found)}"
+    before = "" if is_local(master) else f"{package.environment()} "
+    return f"{before}PYSPARK_PYTHON={shlex.quote(python)} {shlex.join(found)}"
 
 
 def _java_options(quick: bool) -> str:

@@ -71,7 +71,7 @@ def test_print_submit_drops_what_spark_submit_gets(
     assert main.main(words) == 0
     out, err = capsys.readouterr()
     assert "--master yarn --conf a=b --conf c=d" in out
-    assert out.startswith("PYSPARK_PYTHON=/there/python3 spark-submit ")
+    assert out.startswith(f"PYTHONPATH={package.file_name()} PYSPARK_PYTHON=/there/python3 spark-submit ")
     assert "/there/python3 needs pyspark, pyarrow, pandas" in err
     assert {path.name for path in tmp_path.iterdir()} == {package.file_name(), "pyspark_jetstream.py"}
     assert main.main(["doctor", "--master", "local", "--print-submit"]) == 0
