@@ -24,6 +24,7 @@ FIGURES = {
     "searches": "how long searches with wildcards hold a replica",
     "sick": "how long a publisher goes without acks while the leader's disk is sick",
     "spark": "the Spark source and the archive job",
+    "sink": "the Spark sink: rows per second, and CPU per row",
     "workers": "throughput and processor time of one worker and of two",
     "subscriptions": "very many subscriptions of one client",
 }

@@ -64,8 +64,10 @@ async def own_rate(cluster: ProcessCluster, stream: str, messages: int, connecti
     return Sample(found.rate, server / found.messages * 1e6, found.cpu["client"] / found.messages * 1e6)
 
 
-def table(samples: Mapping[str, Sequence[Sample]], client: str = "client or Spark") -> str:
-    lines = [f"| | messages/s | server CPU us/message | {client} CPU us/message |", "|---|---|---|---|"]
+def table(samples: Mapping[str, Sequence[Sample]], client: str = "client or Spark", what: str = "messages") -> str:
+    """Returns Markdown. `what` is counted."""
+    one = what.removesuffix("s")
+    lines = [f"| | {what}/s | server CPU us/{one} | {client} CPU us/{one} |", "|---|---|---|---|"]
     for name, found in sorted(samples.items()):
         rate, server, own = (statistics.median(values) for values in zip(*found, strict=True))
         lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {own:.2f} |")

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetcluster import native
 from jetcluster.arrow.frames import OWN_FIELDS, PLAIN, Batch, ColumnBatch, MessageBatch, MissingFieldError
 from jetcluster.arrow.schema import arrow_schema
 from jetcluster.protocol import headers as header_block
@@ -86,6 +87,10 @@ class _Rows(ABC):
     def blocks(self) -> list[bytes]:
         """Stored header blocks, b"" for none."""
 
+    def header_fields(self) -> tuple[Any, ...] | None:
+        """Returns the fields of the blocks as `header_fields` of native/rows.pyx does; None: they are to be found."""
+        return None
+
     @functools.cached_property
     def subjects(self) -> Any:
         return _text(self.raw_subjects)
@@ -116,7 +121,7 @@ class _ColumnRows(_Rows):
 
     @functools.cached_property
     def raw_subjects(self) -> Any:
-        return self._binary(self._batch.subjects)
+        return _binary(self.count, self._batch.subjects)
 
     @functools.cached_property
     def seqs(self) -> Any:
@@ -128,17 +133,17 @@ class _ColumnRows(_Rows):
 
     @functools.cached_property
     def payloads(self) -> Any:
-        return self._binary(self._batch.payloads)
+        return _binary(self.count, self._batch.payloads)
 
     @functools.cached_property
     def blocks(self) -> list[bytes]:
-        return [b""] * self.count if self.plain else self._binary(self._batch.blocks).to_pylist()
+        return [b""] * self.count if self.plain else _binary(self.count, self._batch.blocks).to_pylist()
 
     def _numbers(self, column: Any) -> Any:
         return pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(column)])
 
-    def _binary(self, column: tuple[Any, Any]) -> Any:
-        return pa.Array.from_buffers(pa.binary(), self.count, [None, *map(pa.py_buffer, column)])
+    def header_fields(self) -> tuple[Any, ...] | None:
+        return native.header_fields(*self._batch.blocks, self.count) if native.header_fields is not None else None
 
 
 class _MessageRows(_Rows):
@@ -236,6 +241,8 @@ def _headers(rows: _Rows) -> Any:
     kind = arrow_schema(["headers"]).field(0).type
     if rows.plain:
         return pa.nulls(rows.count, kind)
+    if (found := rows.header_fields()) is not None:
+        return _maps(kind, rows.count, *found)
     offsets: list[int | None] = []
     value_offsets: list[int] = [0]
     keys: list[bytes] = []
@@ -267,6 +274,20 @@ def _headers(rows: _Rows) -> Any:
         pa.array(value_offsets, pa.int32()), _text(pa.array(values, pa.binary())), type=kind.item_type
     )
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), _text(pa.array(keys, pa.binary())), items, type=kind)
+
+
+def _maps(kind: Any, count: int, bits: Any, offsets: Any, names: tuple[Any, Any], values: tuple[Any, Any]) -> Any:
+    """Returns the maps of such fields, in which each name has one value."""
+    fields = len(names[0]) // 4 - 1
+    ones = pa.array(range(fields + 1), pa.int32())
+    items = pa.ListArray.from_arrays(ones, _text(_binary(fields, values)), type=kind.item_type)
+    pairs = pa.StructArray.from_arrays([_text(_binary(fields, names)), items], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, count, [pa.py_buffer(bits), pa.py_buffer(offsets)], children=[pairs])
+
+
+def _binary(count: int, column: tuple[Any, Any]) -> Any:
+    """Returns an array of offsets of 32 bits and bytes."""
+    return pa.Array.from_buffers(pa.binary(), count, [None, *map(pa.py_buffer, column)])
 
 
 def _kafka_headers(rows: _Rows) -> Any:

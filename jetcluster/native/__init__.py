@@ -92,6 +92,8 @@ read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pur
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
 """`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
+header_fields: Callable[..., tuple[Any, ...] | None] | None = None if why_pure else _found["rows"].header_fields
+"""`rows.header_fields`; its twin is in `arrow.convert`."""
 Columns: Any = None if why_pure else _found["rows"].Columns
 """`rows.Columns`; its twins are `client.connection.Connection` and `arrow.convert`."""
 

@@ -1,4 +1,5 @@
-"""`Columns`: the messages of an answer to a batched Direct Get, from the bytes of a connection straight into columns.
+"""`Columns`: the messages of an answer to a batched Direct Get, from the bytes of a connection straight into columns; and
+`header_fields`: the fields of their header blocks.
 
 The twins are `client.connection.Connection`, which makes two objects of each message, and `arrow.convert`, which finds
 the fields in them with Arrow's kernels.
@@ -21,6 +22,7 @@ cdef enum:
     MAX_DIGITS = 9  # of a size
     MAX_SEQ_DIGITS = 19
     PLAIN_BYTES = 10  # NATS/1.0\r\n
+    OWN_LINES = 6
     FRAME_BYTES = 64  # less than any frame with a message has
     MAX_COLUMN_BYTES = 2147483647  # offsets have 32 bits
 
@@ -125,6 +127,7 @@ cdef struct Message:  # places in the input
     int64_t time
     int64_t pending
     Py_ssize_t end
+    int lines  # of the block, from Nats-Stream on
 
 
 cdef inline bint _field(const char *data, Py_ssize_t *at, Py_ssize_t end, const char *name, Py_ssize_t size,
@@ -156,9 +159,17 @@ cdef Py_ssize_t _own_fields(const char *data, Py_ssize_t begin, Py_ssize_t end) 
 
 
 cdef Fault _fields(const char *data, Py_ssize_t begin, Py_ssize_t end, Message *found) noexcept nogil:
-    """Reads the header block data[begin:end]."""
+    """Reads the header block data[begin:end]. Most have nothing but the server's own fields, each once: those are read
+    from the begin, and are right if nothing is left behind them."""
+    if end - begin > PLAIN_BYTES + 13 and memcmp(data + begin + PLAIN_BYTES, b"Nats-Stream: ", 13) == 0:
+        if _fields_from(data, begin, begin + PLAIN_BYTES, end, found) == NONE and found.lines == OWN_LINES:
+            return NONE
+    return _fields_from(data, begin, _own_fields(data, begin, end), end, found)
+
+
+cdef Fault _fields_from(const char *data, Py_ssize_t begin, Py_ssize_t at, Py_ssize_t end, Message *found) noexcept nogil:
+    """Reads the server's own fields from `at` on; -1: there are none."""
     cdef Place value
-    cdef Py_ssize_t at = _own_fields(data, begin, end)
     cdef bint good
     if at < 0 or not _field(data, &at, end, b"Nats-Stream: ", 13, &found.stream):
         return STREAM
@@ -176,7 +187,9 @@ cdef Fault _fields(const char *data, Py_ssize_t begin, Py_ssize_t end, Message *
     if not good:
         return TIME
     found.pending = -1
+    found.lines = 4
     while at < end - 2:
+        found.lines += 1
         if _field(data, &at, end, b"Nats-Num-Pending: ", 18, &value):
             found.pending = _number(data, value.at, value.at + value.size, MAX_SEQ_DIGITS)
         elif not _field(data, &at, end, b"", 0, &value):
@@ -326,3 +339,82 @@ cdef _reserve(bytearray column, Py_ssize_t used, Py_ssize_t more):
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(column)
     if used + more > size:
         PyByteArray_Resize(column, max(used + more, size + size // 2))
+
+
+cdef enum:
+    MAX_FIELDS = 64  # of a block; each name is compared with those before it
+
+
+def header_fields(bytearray ends not None, bytearray blocks not None, Py_ssize_t count):
+    """Returns the fields of `count` header blocks, which are columns as of `Columns.finish`: (a bitmap of the blocks that
+    are not empty, offsets of their fields, names and values as offsets and bytes). None where a block has a name twice, or
+    very many fields."""
+    cdef bytearray bits = bytearray((count + 7) // 8), offsets = bytearray(4 * count + 4), names, values, name_ends, value_ends
+    cdef const int32_t *at = <const int32_t *>PyByteArray_AS_STRING(ends)
+    cdef const char *data = PyByteArray_AS_STRING(blocks)
+    cdef Fields fields
+    cdef Py_ssize_t i, most
+    if count < 0 or PyByteArray_GET_SIZE(ends) < 4 * count + 4 or at[0] < 0 or at[count] > PyByteArray_GET_SIZE(blocks):
+        raise ValueError("not columns")
+    most = (at[count] - at[0]) // 4 + 1  # a field has a name, a colon, and an end
+    names, values = bytearray(at[count] - at[0]), bytearray(at[count] - at[0])
+    name_ends, value_ends = bytearray(4 * most + 4), bytearray(4 * most + 4)
+    fields.names, fields.values = PyByteArray_AS_STRING(names), PyByteArray_AS_STRING(values)
+    fields.name_ends = <int32_t *>PyByteArray_AS_STRING(name_ends)
+    fields.value_ends = <int32_t *>PyByteArray_AS_STRING(value_ends)
+    fields.count = 0
+    for i in range(count):
+        if at[i + 1] < at[i]:
+            raise ValueError("not columns")
+        if at[i + 1] > at[i]:
+            bits[i >> 3] |= 1 << (i & 7)
+            if not _read_fields(data + at[i], at[i + 1] - at[i], &fields):
+                return None
+        (<int32_t *>PyByteArray_AS_STRING(offsets))[i + 1] = <int32_t>fields.count
+    PyByteArray_Resize(names, fields.name_ends[fields.count])
+    PyByteArray_Resize(values, fields.value_ends[fields.count])
+    PyByteArray_Resize(name_ends, 4 * fields.count + 4)
+    PyByteArray_Resize(value_ends, 4 * fields.count + 4)
+    return bits, offsets, (name_ends, names), (value_ends, values)
+
+
+cdef struct Fields:
+    char *names
+    char *values
+    int32_t *name_ends
+    int32_t *value_ends
+    Py_ssize_t count
+
+
+cdef bint _read_fields(const char *data, Py_ssize_t size, Fields *fields) noexcept nogil:
+    """Adds the fields of a block. False for one that Python has to read."""
+    cdef Py_ssize_t first = fields.count, at, eol, colon, begin, end, other, name
+    cdef Py_ssize_t stop = size - 2  # its last line is empty
+    at = _line_end(data, 0, size) + 2
+    while 2 <= at < stop:
+        eol = _line_end(data, at, size)
+        if eol < 0 or eol > stop:
+            break
+        colon = at
+        while colon < eol and data[colon] != 58:
+            colon += 1
+        if at < colon < eol:
+            if fields.count - first == MAX_FIELDS:
+                return False
+            begin, end = colon + 1, eol
+            while begin < end and (data[begin] == 32 or data[begin] == 9):
+                begin += 1
+            while begin < end and (data[end - 1] == 32 or data[end - 1] == 9):
+                end -= 1
+            name = fields.name_ends[fields.count]
+            for other in range(first, fields.count):
+                if fields.name_ends[other + 1] - fields.name_ends[other] == colon - at and memcmp(
+                        fields.names + fields.name_ends[other], data + at, colon - at) == 0:
+                    return False
+            memcpy(fields.names + name, data + at, colon - at)
+            memcpy(fields.values + fields.value_ends[fields.count], data + begin, end - begin)
+            fields.name_ends[fields.count + 1] = <int32_t>(name + colon - at)
+            fields.value_ends[fields.count + 1] = <int32_t>(fields.value_ends[fields.count] + end - begin)
+            fields.count += 1
+        at = eol + 2
+    return True

@@ -21,11 +21,10 @@ from jetcluster.client.connection import Connection, Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, make_reply
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.message import PubAck, PublishError, read_ack
+from jetcluster.spark.message import MAX_BATCH_MESSAGES, PubAck, PublishError, read_ack
 from jetcluster.spark.publish import (
     DUPLICATE_ID,
     MAX_BATCH_BYTES,
-    MAX_BATCH_MESSAGES,
     NOT_COMPLETE,
     Patience,
     ServerLink,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jetcluster.client.reply import Reply, api_error
 from jetcluster.errors import JetclusterError
+
+MAX_BATCH_MESSAGES: Final = 1000
+"""The most messages that a server accepts in one atomic batch (ADR-50)."""
 
 
 class PublishError(JetclusterError):

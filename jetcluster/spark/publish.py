@@ -24,8 +24,6 @@ from jetcluster.client.servers import ServerOptions
 from jetcluster.spark.message import PubAck, PublishError, read_ack
 from jetcluster.spark.render import Cutter, Rows, constant, digits, joined, numbers_from_one, render
 
-MAX_BATCH_MESSAGES: Final = 1000
-"""The most messages that a server accepts in one atomic batch (ADR-50)."""
 MAX_BATCH_BYTES: Final = 4 << 20
 """Bytes of subjects, headers and payloads: the server's log cuts a larger batch into parts."""
 MAX_TOGETHER: Final = 1000

@@ -151,6 +151,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
         machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.cuts = scenario.cuts
         machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
         machine.raft_limits = small.RAFT if scenario.small else {}
         machine.new_disk(scenario.disk)

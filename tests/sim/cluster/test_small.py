@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster import small
-from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.nemesis import FAULTS
+from tests.sim.cluster.scenario import Scenario, each
+from tests.sim.cluster.workload import found
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,3 +50,12 @@ def test_without_it_nothing_is_small() -> None:
 
 def test_a_third_of_all_seeds_is_small() -> None:
     assert 20 <= sum(Scenario.of(seed).small for seed in range(90)) <= 40
+
+
+def test_each_workload_exam_and_fault_has_a_seed_and_each_workload_one_with_small_limits() -> None:
+    scenarios = each(0)
+    assert {name for one in scenarios for name in one.workloads} == found().keys()
+    assert {fault for one in scenarios for fault in one.rage.faults} == FAULTS.keys()
+    others = {name for name in found() if not issubclass(found()[name], Exam)}
+    for small_ones in (False, True):
+        assert others <= {name for one in scenarios if one.small == small_ones for name in one.workloads}

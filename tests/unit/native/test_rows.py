@@ -26,6 +26,8 @@ NAMES = ["seq", "time_ns", "subject", "subject_raw", "headers_raw", "headers", "
 BLOCKS = [
     b"", b"", b"", b"A: b\r\n", b"A: 1\r\nA:2\r\n", b"a\r:b\r\n",
     b"Nats-Stream: X\r\nNats-Subject: y\r\nNats-Sequence: 9\r\n",
+    b"X:\t v \t\r\nY:\r\nZ:::\r\n", b"no colon\r\n: no name\r\n", b"".join(b"f%d: %d\r\n" % (n, n) for n in range(70)),
+    b"Nats-Msg-Id: 5\r\nNats-Expected-Stream: S\r\n", b"\xff: \xff\r\n\r\n", b"Nats-Stream: X\r\n",
     b"Nats-Stream: X\r\nNats-Subject: y\r\nNats-Sequence: 9\r\nNats-Time-Stamp: z\r\nNats-Num-Pending: 3\r\n",
 ]  # fmt: skip
 SUBJECTS = [b"a", b"a.b", b"orders.\xff", "orders.é".encode(), b"x" * 300]
@@ -117,6 +119,35 @@ def test_columns_are_those_of_python(seed: int, spoil: bool) -> None:
         return
     cut = chance.randrange(plain.first - 1, plain.last + 2)
     assert table(batch.below(cut)).equals(table(plain.below(cut)))
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([b"A: 1", b"b:2 ", b"A:3", b": x", b"", b"c:\t", b"no", b"d : 4", b"\r: 5"]), max_size=4
+        )
+    )
+)
+def test_fields_of_any_blocks_are_those_of_python(blocks: list[list[bytes]]) -> None:
+    chance, frames = random.Random(1), []
+    for at, lines in enumerate(blocks):
+        block = b"".join(line + b"\r\n" for line in lines)
+        frames.append((head_of(chance, at + 1, len(blocks) - at - 1, at, block), b""))
+    columns = native.Columns(PREFIX)
+    data = b"".join(b"%b%d %d\r\n%b\r\n" % (PREFIX, len(head), len(head), head) for head, _ in frames)
+    assert columns.take(data, 0) == len(data), columns.fault
+    if frames:
+        assert table(ColumnBatch(columns)).equals(
+            table(MessageBatch([head for head, _ in frames], [b""] * len(frames)))
+        )
+
+
+def test_columns_that_are_none_are_refused() -> None:
+    ends = bytearray(b"".join(n.to_bytes(4, "little") for n in (0, 9, 4)))
+    for count, blocks in ((2, bytearray(9)), (1, bytearray(8)), (3, bytearray(9)), (-1, bytearray(9))):
+        with pytest.raises(ValueError, match="not columns"):
+            native.header_fields(ends, blocks, count)
 
 
 @pytest.mark.parametrize(
