@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml scripts/hatch_build.py scripts/native.py $(wildcard jet
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "installing; pyspark is 450 MB and takes a minute or two the first time"
-	$(BIN)/python -m pip install --quiet -e '.[dev,docs,spark]'
+	$(BIN)/python -m pip install --quiet -e '.[dev,docs,lakehouse]'
 	@$(BIN)/python -m compileall -q jetcluster # an editable install leaves that to the first start, which it slows down
 	@touch $(STAMP)
 

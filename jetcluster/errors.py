@@ -15,7 +15,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   SignalError, StatusError, SystemRequestError, TooManyConsumersError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
-    │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
+    │   HandshakeError, LoginError, MembersError, MisfitError, MissingFieldError, ProtocolError, Refused, S2Error,
+    │   WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, BackupStorageError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError,
     │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
@@ -24,10 +25,10 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
     │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
-    │   BusyError, ChangedError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but
-    │   not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
-    │   SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError, UnderWayError,
-    │   WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
+    │   BusyError, ChangedError, ConflictError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError,
+    │   MeshError (but not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError,
+    │   RequestTimeoutError, SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError,
+    │   UnderWayError, WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
         ArchiveLossError, ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError,
         NotAnArchiveError, NotReachedError, NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, and

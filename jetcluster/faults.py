@@ -40,6 +40,8 @@ POINTS = frozenset(
         "archive.written",  # after a batch's Parquet files, before its manifest
         "archive.committed",  # after the manifest
         "archive.compacted",  # after the files of a batch made of many, before its manifest
+        "lakehouse.written",  # after a batch's data files, before any table's commit
+        "lakehouse.committed",  # after each table's commit
     }
 )
 """The names of all fault points; no other name can be armed."""

@@ -101,6 +101,26 @@ table = read_stream(sys.argv[1], "ARROW").read_all()
 assert table.column("data").to_pylist() == [b"%d" % number for number in range(200)]
 assert sorted(read_bucket(sys.argv[1], "ARROW").read_all().column("key").to_pylist()) == ["0", "1", "2", "3", "4"]
 """
+LAKEHOUSE = """
+import sys
+from pathlib import Path
+from deltalake import DeltaTable
+from jetcluster.client.connection import Connection
+from jetcluster.pipeline import environment, main, session
+
+url, folder = sys.argv[1:]
+with Connection([url]) as connection:
+    connection.api("STREAM.CREATE.LAKE", {"name": "LAKE", "subjects": ["lake"], "allow_direct": True})
+    connection.request("lake", b'{"a": 1}')
+environment.check()
+spark = session.open_session("local[2]", name="extras", quick=True)
+Path(folder).mkdir()
+words = ["--catalog", "type=sql", "--catalog", f"uri=sqlite:///{folder}/c.db", "--catalog", f"warehouse=file://{folder}/w"]
+words += ["--delta", f"{folder}/lake", "--iceberg", "db.lake", "--format", "json"]
+main.run_in(spark, "lakehouse", "--server", url, "--stream", "LAKE", *words)
+assert DeltaTable(f"{folder}/lake").to_pyarrow_table().select(["_seq", "a"]).to_pylist() == [{"_seq": 1, "a": 1}]
+spark.stop()
+"""
 S3 = """
 import sys
 import boto3
@@ -249,6 +269,8 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
         here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
     elif extra == "arrow":
         here.run("-c", ARROW, url)
+    elif extra == "lakehouse":
+        here.run("-c", LAKEHOUSE, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
     elif extra == "s3":
         with s3_server() as endpoint:
             here.run("-c", S3, endpoint, **S3_KEYS)
@@ -311,8 +333,8 @@ def main() -> None:
         base = Environment(folder / "base", wheel, ALONE)
         with server(base, folder / "store") as url:
             for extra in sys.argv[1:] or (ALONE, *requirements_of(wheel)[0]):
-                if extra == "spark" and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-                    print("extras: [spark] not run here, there is no Java")
+                if extra in ("spark", "lakehouse") and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+                    print(f"extras: [{extra}] not run here, there is no Java")
                     continue
                 start = time.monotonic()
                 here = base if extra == ALONE else Environment(folder / extra, wheel, extra)

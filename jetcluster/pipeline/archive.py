@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +29,7 @@ from jetcluster.pipeline import archive_tasks, compaction
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
+from jetcluster.pipeline.stop import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +83,7 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     started = time.monotonic()
     pause = pause_of(args.every)
     archive = Archive(session, args)
-    with archive.lock, _Stop() as stop:
+    with archive.lock, Stop() as stop:
         archive.begin()
         while True:
             archive.extend(stop)
@@ -106,35 +105,6 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
         "seconds": round(time.monotonic() - started, 2),
     }
     return Result("archive", fields)
-
-
-class _Stop:
-    """A context in which SIGINT and SIGTERM end a job in order. Outside the main thread it has no effect."""
-
-    def __init__(self) -> None:
-        self._wanted = threading.Event()
-        self._before: dict[int, Any] = {}
-
-    @property
-    def wanted(self) -> bool:
-        return self._wanted.is_set()
-
-    def within(self, seconds: float) -> bool:
-        """Waits for so long, or until an end is wanted, and returns whether it is."""
-        return self._wanted.wait(seconds)
-
-    def __enter__(self) -> _Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._stop)
-        return self
-
-    def _stop(self, number: int, frame: object) -> None:
-        self._wanted.set()
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 class Archive:
@@ -178,7 +148,7 @@ class Archive:
                 f"at {created}, and its sequences mean other messages: archive it to another folder"
             )
 
-    def extend(self, stop: _Stop) -> None:
+    def extend(self, stop: Stop) -> None:
         """Adds batches up to where the stream ends now. Raises what a query of it raises."""
         last = stream_state_of(self._args, self._args.stream).last
         while self.end <= last and not stop.wanted:

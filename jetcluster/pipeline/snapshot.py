@@ -29,6 +29,8 @@ PRESENT: Final = "present"
 DELETED: Final = "deleted"
 INDETERMINATE: Final = "indeterminate"
 COLUMNS: Final = ("key", "state", "value", "revision", "time", "op")
+OPERATION: Final = "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
+"""Spark's expression for what a message did to its key. A marker replaces a value removed by a limit or a purge."""
 MAX_LOOKS: Final = 20
 """Attempts to count the stored messages while nothing is written."""
 
@@ -130,9 +132,7 @@ def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq:
         "failOnDataLoss": "false",
     }  # fmt: skip
     rows = session.read.format("jetstream").options(**options).load()
-    op = F.expr(
-        "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
-    )  # a marker replaces a value removed by a limit or a purge
+    op = F.expr(OPERATION)
     state = F.when(op == "PUT", PRESENT).otherwise(DELETED)
     value = F.when(op == "PUT", F.col("data"))
     return rows.select(
