@@ -6,6 +6,7 @@ and an object store are used in the same way, and no jar of a cloud is needed.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -40,11 +41,17 @@ def is_local(url: str) -> bool:
     return urlsplit(url).scheme in ("", "file")
 
 
+def path_of(url: str) -> str:
+    """Returns the absolute path of a local archive, as tasks run in folders of their own."""
+    parts = urlsplit(url)
+    return str(Path(unquote(parts.path) if parts.scheme else url).absolute())
+
+
 def open_archive(url: str) -> ArchiveStorage:
     """Opens the archive at a path or URL. Raises BackupStorageError for another kind of URL."""
     parts = urlsplit(url)
     if is_local(url):
-        return ArchiveFolder(unquote(parts.path) if parts.scheme else url)
+        return ArchiveFolder(path_of(url))
     if parts.scheme in OBJECT_STORES:
         from jetcluster.archive.object_storage import ObjectStorage
 

@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
+from jetcluster.archive.storage import is_local
 from jetcluster.arrow.options import (
     EARLIEST,
     LATEST,
@@ -308,17 +310,25 @@ def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
 
 def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
     text = reader.text("archive")
+    if not text:
+        return {}
     if not text.startswith("{"):
-        if text and len(streams) != 1:
+        if len(streams) != 1:
             raise OptionError(f'archive as a URL is of one stream; write JSON like {{"ORDERS": "{text}"}}')
-        return {streams[0]: text} if text else {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise OptionError(f'archive is a URL or JSON like {{"ORDERS": "s3://bucket/orders"}}, not {text!r}') from error
+        found = {streams[0]: text}
+    else:
+        try:
+            found = {str(stream): str(url) for stream, url in json.loads(text).items()}
+        except ValueError as error:
+            raise OptionError(f'archive is a URL or JSON like {{"ORDERS": "s3://bucket/x"}}, not {text!r}') from error
     if unknown := found.keys() - set(streams) if streams else ():
         raise OptionError(f"archive names {', '.join(sorted(unknown))}, which is not read")
-    return {str(stream): str(url) for stream, url in found.items()}
+    for url in found.values():
+        if urlsplit(url).query:
+            raise OptionError(f"archive: options end up in plans and logs, so no secret is one: {url.split('?')[0]}")
+        if is_local(url) and not urlsplit(url).path.startswith("/"):
+            raise OptionError(f"archive: {url!r} is no absolute path, and tasks run in folders of their own")
+    return found
 
 
 def _own(given: Mapping[str, str]) -> list[tuple[str, str]]:

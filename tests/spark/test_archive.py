@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,10 @@ from jetcluster.archive.places import xored
 from jetcluster.archive.storage import ArchiveFolder
 from jetcluster.client.connection import Connection
 from jetcluster.pipeline import archive_tasks
+from testkit.harness import ProcessCluster
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
-from tests.spark.streams import create, fill
+from tests.spark.streams import create, fill, until
 
 pytestmark = [
     pytest.mark.thorough,
@@ -156,6 +160,31 @@ def test_a_crash_between_two_writes(
         (601, 901),
         (901, 1001),
     ]
+
+
+def test_a_job_that_follows_ends_in_order(
+    spark: Any, cluster: ProcessCluster, connection: Connection, servers: str, tmp_path: Path
+) -> None:
+    create(connection, "FOLLOWED")
+    fill(connection, mixed("FOLLOWED", 100))
+    out = tmp_path / "archive"
+
+    def publish_and_stop() -> None:
+        try:
+            with Connection(cluster.urls) as other:
+                until(lambda: bool(manifests(out)), 120, "the first batch")
+                fill(other, mixed("FOLLOWED", 50, 100))
+                until(lambda: manifests(out)[-1].end == 151, 120, "the second batch")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    writing = threading.Thread(target=publish_and_stop)
+    writing.start()
+    done = run(spark, servers, "archive", "--stream", "FOLLOWED", "--out", out, "--follow", "--every", "200ms").fields
+    writing.join()
+    assert (done["rows"], done["end"]) == (150, 151)
+    assert rows_of(spark, out) == stored(connection, "FOLLOWED")
+    assert not (out / "_lock.json").exists()
 
 
 def test_what_was_removed_before_it_was_archived_is_reported(

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from jetcluster.arrow import resolve
+from jetcluster.arrow.read_task import read_task
 from jetcluster.client.connection import Connection
+from jetcluster.spark.options import source_options
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete
 from tests.spark.streams import create, fill
@@ -47,5 +50,12 @@ def test_archive_and_restore(spark: Any, connection: Connection, servers: str, b
     restored = run(spark, servers, "restore", "--from", bucket, "--stream", "FROMS3", "--subjects", "froms3.>").fields
     assert (restored["rows"], restored["verified"]) == (997, True)
     assert contents(connection, "FROMS3") == messages
+    connection.api("STREAM.PURGE.INS3", {"seq": 501})
+    # Tasks of the source, in this process: the workers that plan a query have the environment of Spark's start alone.
+    given = {"servers": servers, "stream": "INS3", "archive": bucket, "columns": "seq,data"}
+    options = source_options(given)
+    tasks = resolve.tasks_of(resolve.batch_extents(options), options)
+    rows = [row for task in tasks for one in read_task(task, options, options.names) for row in one.to_pylist()]
+    assert sorted((row["seq"], row["data"]) for row in rows) == [(m.seq, m.data) for m in messages]
     text, code = fails(spark, servers, "restore", "--from", "s3://nowhere/x", "--stream", "FROMS3")
     assert (code, "there is no such bucket" in text) == (2, True), text

@@ -30,5 +30,6 @@ def test_the_guide_runs_on_a_part_of_the_flights(
     printed = "".join(block.printed for block in blocks)
     assert "1200 messages\n" in printed
     assert "n3 is dead" in printed
+    assert "600 messages in the stream, 1200 with its history\n" in printed
     assert "3 copies, 1200 messages, 0 differ\n2 copies, 1200 messages, 0 differ\n" in printed
     assert (tmp_path / "delays.svg").read_text().startswith("<svg")

@@ -107,6 +107,12 @@ def test_values() -> None:
         ({"maxStaleness": "young"}, "a duration"),
         ({"consistent": "true", "endingOffsets": "latest"}, "endingOffsets goes without it"),
         ({"consistent": "true", "asOfTime": "0"}, "asOfTime goes without it"),
+        ({"archive": "orders"}, "is no absolute path"),
+        ({"archive": '{"OTHER": "s3://b/x"}'}, "names OTHER, which is not read"),
+        ({"archive": "{"}, "archive is a URL or JSON"),
+        ({"archive": "az://b/x?sig=1"}, "no secret is one"),
+        ({"archive": "/a", "mode": "last"}, "archive goes without it"),
+        ({"preferArchive": "true"}, "archive names none"),
     ],
 )
 def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
@@ -116,9 +122,23 @@ def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
 
 def test_several_streams_need_places_of_their_own() -> None:
     several = {"servers": "a", "subscribe": "A,B"}
-    for given in ({"startingOffsets": "5"}, {"asOfSeq": "5"}, {"readPreference": "mirror:M"}, {"minLastSeq": "5"}):
+    for given in (
+        {"startingOffsets": "5"},
+        {"asOfSeq": "5"},
+        {"readPreference": "mirror:M"},
+        {"minLastSeq": "5"},
+        {"archive": "/a"},
+    ):
         with pytest.raises(OptionError, match="one stream"):
             source_options(several | given)
+
+
+def test_archives() -> None:
+    assert options(archive="s3://bucket/orders").archives == {"ORDERS": "s3://bucket/orders"}
+    several = {"servers": "a", "subscribe": "A,B", "archive": '{"A": "/a", "B": "file:///b"}'}
+    assert source_options(several).archives == {"A": "/a", "B": "file:///b"}
+    pattern = {"servers": "a", "subscribePattern": "O.*", "archive": '{"ORDERS": "/a"}', "preferArchive": "true"}
+    assert source_options(pattern).prefer_archive
 
 
 def test_columns_are_checked() -> None:

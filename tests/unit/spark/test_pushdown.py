@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -35,6 +36,22 @@ def test_comparisons_of_the_sequence() -> None:
     assert (found.low, found.high) == (4, 10)
     found, _ = narrowed(("GreaterThan", "time_ns", 7))
     assert (found.low, found.high) == (0, None)
+
+
+def test_times_narrow_what_is_read_of_an_archive() -> None:
+    at, second = datetime(2026, 11, 22, 10, 0, 0, 5, tzinfo=UTC), 10**9
+    ns = 1_795_341_600 * second + 5_000
+    found, _ = narrowed(("GreaterThan", "time", at), ("LessThanOrEqual", "time", at + timedelta(seconds=1)))
+    assert (found.first_time, found.last_time) == (ns, ns + second + 999)
+    found, _ = narrowed(("EqualTo", "time", at), ("LessThan", "time_ns", ns + 7), ("GreaterThan", "time_ns", 3))
+    assert (found.first_time, found.last_time) == (ns, ns + 7)
+    found, _ = narrowed(("EqualTo", "time", at.replace(tzinfo=None)), ("In", "time_ns", (1, 2)))
+    assert (found.first_time, found.last_time) == (None, None)
+    with StreamPeer(store_of(numbered(30))) as peer:
+        options, bounds = options_for(peer), Pushdown()
+        bounds.first_time = 5
+        (extent,) = pushdown.narrowed(resolve.batch_extents(options), bounds, options)
+        assert (extent.low, extent.high, extent.times) == (1, 31, (5, None))
 
 
 @pytest.mark.parametrize(
