@@ -262,6 +262,7 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10225: (400, "consumer's stream identity does not match: {msg}"),
     10226: (400, "stream reconfiguration already in progress"),
     10227: (400, "message stream source header is not allowed"),
+    10228: (500, "stream source consumer stalled on flow control"),
     # Ours, of the object service on `$OBJ.<bucket>`; nats-server has no such codes.
     11001: (404, "object not found"),
     11002: (404, "upload not found"),

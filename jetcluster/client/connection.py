@@ -287,9 +287,17 @@ class Connection:
         self._write(b"SUB %b %b\r\n" % (gather.subject, _own_sid(token)))
         return gather
 
+    def expect(self, timeout: float = 10.0) -> Gather:
+        """Returns a gather without a request or a subscription: of the answers to messages that the caller renders,
+        with the gather's `subject` as their reply subject, and sends with `write_frames`."""
+        token = self._token()
+        self._gathers[token] = gather = Gather(self, token, timeout)
+        gather.subject = self._inbox + token
+        return gather
+
     def forget(self, token: bytes) -> None:
         gather = self._gathers.pop(token, None)
-        if gather is not None and gather.subject and self._error is None:
+        if gather is not None and gather.subject.startswith(self._own_inbox) and self._error is None:
             self._write(b"UNSUB %b\r\n" % _own_sid(token))
         self._lines.clear()
 
@@ -303,6 +311,11 @@ class Connection:
     def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> None:
         """Publishes without asking for an answer. The message is buffered: `flush` or any wait sends it."""
         self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, b"", block(headers))
+
+    def write_frames(self, frames: bytes | memoryview) -> None:
+        """Sends messages that the caller has rendered as the protocol's lines, at once. Raises ConnectionLostError."""
+        self._send()
+        self._send_all(frames)
 
     def publish_acked(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> int:
         """Buffers a message and returns the number of its answer in `acks`. The caller limits `outstanding`."""
@@ -365,11 +378,14 @@ class Connection:
             data = b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            try:
-                self._socket.settimeout(30.0)
-                self._socket.sendall(data)
-            except OSError as error:
-                raise self._lost(str(error)) from error
+            self._send_all(data)
+
+    def _send_all(self, data: bytes | memoryview) -> None:
+        try:
+            self._socket.settimeout(30.0)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(str(error)) from error
 
     # ---- reading
 

@@ -109,6 +109,8 @@ class Settings:
 
     account_quota: AccountQuota
     domain: str = ""
+    ack_v2: bool = False
+    """True when the consumers of this node send reply subjects of version 2."""
     system_account: str = "$SYS"
     clock_drift: float = 0.1
     """Share by which this node's clock may run fast or slow."""

@@ -8,7 +8,7 @@ import errno
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -160,7 +160,7 @@ class SimPlatform:
     def raft_config(self) -> RaftConfig:
         """The usual configuration, with leases also for few readers, and in some runs with batches so small that a few
         entries do not fit into one."""
-        usual, batch = RaftConfig(lease_reads=2), self._machine.batch
+        usual, batch = replace(RaftConfig(lease_reads=2), **self._machine.raft_limits), self._machine.batch
         return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
 
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
@@ -219,6 +219,8 @@ class Machine:
         """Bytes of its journal's; 0: as usual."""
         self.batch = 0
         """Entries that it sends at a time, and half of what a replica may lack that becomes a voter; 0: as usual."""
+        self.raft_limits: Mapping[str, Any] = {}
+        """Fields of its RaftConfig that are not as usual; from the next start on."""
         self.disk_pace = 1.0
         """Factor by which a disk takes longer than usual; counts from the next `new_disk` on."""
         self.starts = 0

@@ -40,6 +40,8 @@ class Scenario:
     """All servers start again in the end, and are looked at once more."""
     pulse: bool = False
     """A client of each server publishes all the time (`pulse.py`)."""
+    small: bool = False
+    """Limits of the product are scaled down (`small.py`)."""
 
     @classmethod
     def of(
@@ -85,6 +87,7 @@ class Scenario:
             batch=rng.choice([0, 0, 2, 16]),
             again=rng.random() < 0.5,
             pulse=rng.random() < 1 / 3,
+            small=rng.random() < 1 / 3,
         )
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")

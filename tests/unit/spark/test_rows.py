@@ -8,7 +8,8 @@ import pytest
 
 from jetcluster.arrow.schema import arrow_schema
 from jetcluster.spark import sink_options
-from jetcluster.spark.sink import Row, RowError, RowReader, build
+from jetcluster.spark.render import Rows
+from jetcluster.spark.rows import RowError, RowReader, build
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
@@ -20,10 +21,16 @@ def reader(**more: str) -> RowReader:
     return RowReader(options, [b"a.>", b"b"])
 
 
-def rows(columns: dict[str, list[Any]], **more: str) -> list[Row]:
+def rows(columns: dict[str, list[Any]], **more: str) -> list[tuple[tuple[bytes, bytes, bytes], bytes | None]]:
+    """(subject, header block, payload), and the id."""
     names = list(columns)
     schema = pa.schema([(n, pa.string()) if n == "msg_id" else arrow_schema([n]).field(0) for n in names])
-    return list(reader(**more).rows(pa.RecordBatch.from_pydict(columns, schema=schema)))
+    return listed(reader(**more).rows(pa.RecordBatch.from_pydict(columns, schema=schema)))
+
+
+def listed(found: Rows) -> list[tuple[tuple[bytes, bytes, bytes], bytes | None]]:
+    ids = [b""] * found.count if found.ids is None else found.ids.to_pylist()
+    return [(tuple(message), msg_id) for message, msg_id in zip(found.messages(), ids, strict=True)]  # type: ignore[misc]
 
 
 def test_all_columns() -> None:
@@ -45,12 +52,17 @@ def test_all_columns() -> None:
 
 def test_strings_and_the_option_subject() -> None:
     batch = pa.RecordBatch.from_pydict({"data": ["é"]}, schema=pa.schema([("data", pa.string())]))
-    assert list(reader(subject="a.b").rows(batch)) == [((b"a.b", b"", "é".encode()), b"")]
+    assert listed(reader(subject="a.b").rows(batch)) == [((b"a.b", b"", "é".encode()), b"")]
 
 
 def test_an_id_in_the_headers_is_the_rows_id() -> None:
     raw = b"NATS/1.0\r\nNats-Msg-Id: own\r\n\r\n"
-    assert rows({"subject": ["b"], "data": [b""], "headers_raw": [raw]})[0].msg_id == b"own"
+    """It stays where it is, as null says; another id takes its place."""
+    columns: dict[str, list[Any]] = {"subject": ["b"], "data": [b""], "headers_raw": [raw]}
+    assert rows(columns) == [((b"b", raw, b""), None)]
+    assert rows(columns | {"msg_id": ["own"]}) == [((b"b", raw, b""), None)]
+    assert rows(columns | {"msg_id": ["other"]}) == [((b"b", b"NATS/1.0\r\n\r\n", b""), b"other")]
+    assert rows(columns, idempotence="none") == [((b"b", raw, b""), b"")]
 
 
 @pytest.mark.parametrize("subject", ["", "a", "a.*", "a..b", "c.d", None])
@@ -64,14 +76,14 @@ def test_headers_with_a_meaning_are_refused_or_dropped() -> None:
     columns: dict[str, list[Any]] = {"subject": ["b"], "data": [b""], "headers_raw": [raw]}
     with pytest.raises(RowError, match="has header Nats-Expected-Last-Sequence"):
         rows(columns)
-    assert rows(columns, reservedHeaders="drop")[0].message.headers == b"NATS/1.0\r\nA: 1\r\n\r\n"
+    assert rows(columns, reservedHeaders="drop")[0][0][1] == b"NATS/1.0\r\nA: 1\r\n\r\n"
     columns["headers_raw"] = [b"NATS/1.0\r\nNats-Batch-Id: x\r\n\r\n"]
-    assert rows(columns, reservedHeaders="drop")[0].message.headers == b""
+    assert rows(columns, reservedHeaders="drop")[0][0][1] == b""
 
 
 def test_ids_are_reserved_behind_the_fence_only() -> None:
     columns = {"subject": ["b"], "data": [b""], "headers_raw": [b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n"]}
-    assert rows(columns)[0].msg_id == b"x"
+    assert rows(columns)[0][1] is None
     with pytest.raises(RowError, match="has header Nats-Msg-Id"):
         rows(columns, idempotence="fence")
 
@@ -92,5 +104,5 @@ def test_a_subject_that_is_no_text_goes_on_as_it_is() -> None:
     columns = {"subject": ["a.\ufffd", "a.b"], "subject_raw": [b"a.\xff", None], "data": [b"1", b"2"]}
     kinds = [("subject", pa.string()), ("subject_raw", pa.binary()), ("data", pa.binary())]
     batch = pa.RecordBatch.from_pydict(columns, schema=pa.schema(kinds))
-    assert [row.message.subject for row in reader().rows(batch)] == [b"a.\xff", b"a.b"]
-    assert [row.message.subject for row in reader(subject="a.c").rows(batch)] == [b"a.c", b"a.c"]
+    assert reader().rows(batch).subjects.to_pylist() == [b"a.\xff", b"a.b"]
+    assert reader(subject="a.c").rows(batch).subjects.to_pylist() == [b"a.c", b"a.c"]
