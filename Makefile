@@ -64,7 +64,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== without compiled loops"; JETCLUSTER_PURE=1 $(BIN)/pytest -q -n $(WORKERS) \
-	  tests/unit/native tests/unit/protocol tests/unit/server tests/transcripts || missed "without compiled loops"; \
+	  tests/unit/native tests/unit/arrow tests/unit/protocol tests/unit/server tests/transcripts || missed "without compiled loops"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \
 	  || missed "processes and real clients"; \

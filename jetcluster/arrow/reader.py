@@ -27,6 +27,8 @@ from jetcluster.client.servers import ServerOptions, ask
 PART_ROWS: Final = 100_000
 PART_BYTES: Final = 16 << 20
 """Sequences of one part at most, and about so many bytes, by the mean message of its stream."""
+PART_SUBJECTS: Final = 10_240
+"""Keys of one part."""
 MAX_CONNECTIONS: Final = 4
 BUFFER_BYTES: Final = 64 << 20
 
@@ -91,9 +93,17 @@ def read_extents(
     extents: Sequence[Extent], options: SourceOptions, connections: int | None, buffer_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yields the batches of the ranges, with the columns of `options`."""
-    largest = max((extent.mean_bytes for extent in extents), default=0.0)
-    rows = max(min(PART_ROWS, int(PART_BYTES / max(largest, 1.0))), 1)
-    tasks = tasks_of(extents, replace(options, max_records=rows))
     if connections is None:
         connections = min(max((len(extent.target.peers) for extent in extents), default=1), MAX_CONNECTIONS)
-    yield from ParallelRead(tasks, options, options.names, threads=max(connections, 1), buffer_bytes=buffer_bytes)
+    threads = max(connections, 1)
+    tasks = tasks_of(extents, cut_into_parts(extents, options, threads))
+    yield from ParallelRead(tasks, options, options.names, threads=threads, buffer_bytes=buffer_bytes)
+
+
+def cut_into_parts(extents: Sequence[Extent], options: SourceOptions, threads: int) -> SourceOptions:
+    """Returns the options with which `tasks_of` makes parts of the ranges."""
+    if options.mode == "last":
+        parts = max((-(-len(extent.subjects) // PART_SUBJECTS) for extent in extents), default=1)
+        return replace(options, min_partitions=max(threads, parts))
+    largest = max((extent.mean_bytes for extent in extents), default=0.0)
+    return replace(options, max_records=max(min(PART_ROWS, int(PART_BYTES / max(largest, 1.0))), 1))

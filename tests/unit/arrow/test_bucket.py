@@ -106,6 +106,15 @@ def test_answers_that_are_cut_short_give_each_key_once() -> None:
         assert sorted(found["key"]) == sorted(f"k{n}" for n in range(40)) and peer.gets > 3
 
 
+def test_a_key_that_was_shown_and_changes_before_the_next_page_is_there_once() -> None:
+    rows = [row(f"k{n}", b"v" * 50) for n in range(40)]
+    before, after = store_of(rows), store_of([*rows, row("k0", b"new")], gaps=[1])
+    with BucketPeer(before, [before, after], streams={id(before): "KV_S", id(after): "KV_S"}) as peer:
+        found = read(peer, fetch_bytes=500)
+        assert sorted(found["key"]) == sorted(f"k{n}" for n in range(40)) and peer.gets > 3
+        assert found["key"][0] == "k0" and found["revision"][0] == 1
+
+
 def test_names_that_are_none(peer: BucketPeer) -> None:
     for wrong in ("", "a.b", "a b"):
         with pytest.raises(OptionError, match=r"is no bucket's name|is no stream's name"):

@@ -75,6 +75,20 @@ def test_a_message_without_a_field_is_no_answer() -> None:
             list(read_task(task, options_for(peer), ["seq", "subject"]))
 
 
+@pytest.mark.parametrize("missing", [0, 3, 8])
+def test_an_answer_with_a_hole_is_asked_for_again(missing: int) -> None:
+    """0: none is missing."""
+
+    def spoil(gets: int, frames: list[Frame]) -> list[Frame]:
+        return [*frames[:missing], *frames[missing + 1 :]] if gets == 2 and missing else frames
+
+    with StreamPeer(store_of(numbered(30)), spoil=spoil) as peer:
+        task = RangeTask(Target("S", "S", CREATED, "n1", ("n1",)), 1, 31, 0)
+        options = options_for(peer, fetchBatch=10, prefetch="false")
+        found = [seq for batch in read_task(task, options, ["seq"]) for seq in batch.column(0).to_pylist()]
+        assert found == list(range(1, 31)) and peer.gets == 3 + bool(missing)
+
+
 def test_batches_are_joined_and_not_above_their_size() -> None:
     with StreamPeer(store_of(numbered(60))) as peer:
         task = RangeTask(Target("S", "S", CREATED, "n1", ("n1",)), 1, 61, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ pytest.importorskip("pyarrow", reason="pip install 'jetcluster[arrow]'")
 import pyarrow as pa
 
 from jetcluster.arrow import reader
+from jetcluster.arrow.arguments import source_options
 from jetcluster.arrow.fetch import ReplicaLagError
-from jetcluster.arrow.planner import DataLossError
+from jetcluster.arrow.planner import DataLossError, Target
+from jetcluster.arrow.resolve import Extent, tasks_of
 from jetcluster.client.reply import ConnectionLostError
 from jetcluster.stream.read.direct_get import Frame
 from tests.unit.arrow.fake_server import T0, StreamPeer, numbered, store_of
@@ -157,6 +160,25 @@ INFO = {
     "config": {"name": "S", "allow_direct": True, "retention": "limits"}, "created": "2026-11-22T00:00:00Z", "total": 0,
     "cluster": {"leader": "n1", "replicas": [{"name": "n2", "current": True}]},
 }  # fmt: skip
+
+
+def test_parts_are_as_large_as_their_messages_let_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "PART_ROWS", 100_000)
+    target = Target("S", "S", "c", "n1", ("n1",))
+    options = source_options("nats://a", ["S"], None, None, ">", {})
+
+    def parts(mean: float, count: int) -> int:
+        extents = [Extent(target, 1, count + 1, (), mean)]
+        return len(tasks_of(extents, reader.cut_into_parts(extents, options, 3)))
+
+    assert (parts(100.0, 1_000_000), parts(1 << 20, 160), parts(1 << 30, 5), parts(0.0, 10)) == (10, 10, 5, 1)
+
+    def parts_of_keys(count: int) -> int:
+        extents = [Extent(target, 1, 2, tuple(f"k{n}" for n in range(count)))]
+        last = replace(options, mode="last")
+        return len(tasks_of(extents, reader.cut_into_parts(extents, last, 3)))
+
+    assert (parts_of_keys(100), parts_of_keys(5000), parts_of_keys(50_000)) == (1, 3, 5)
 
 
 def test_the_functions_are_where_the_page_says() -> None:
