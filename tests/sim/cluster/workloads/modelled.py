@@ -38,6 +38,31 @@ class SimWire:
     def __init__(self, workload: Workload, session: Session) -> None:
         self.workload = workload
         self.session = session
+        self.known: set[str] = set()
+        self.pushed: list[Answer] = []
+        self.came = asyncio.Event()
+
+    def listen(self, subject: str) -> None:
+        if subject not in self.known:
+            self.known.add(subject)
+            self.session.subscribe(subject, self._take)
+
+    def _take(self, msg: Msg) -> None:
+        delivered = msg.reply.startswith(ACK)
+        headers = tuple(msg.headers.items())
+        self.pushed.append(Answer(msg.status, headers, msg.payload, msg.subject, parts(msg.reply) if delivered else ""))
+        self.came.set()
+
+    async def heard(self, wanted: int) -> list[Answer]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while sum(not one.status for one in self.pushed) < wanted:
+                    self.came.clear()
+                    await self.came.wait()
+        except TimeoutError:
+            pass
+        found, self.pushed = self.pushed, []
+        return found
 
     def now(self) -> float:
         return self.workload.now
