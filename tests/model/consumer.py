@@ -62,6 +62,8 @@ class Consumer:
     mixed: bool = False
     """Nobody knows the order of `again`."""
     paused: bool = False
+    exhausted: set[int] = field(default_factory=set)
+    """Messages that were delivered as often as `max_deliver` permits: retention keeps them."""
     unsure: bool = False
     """Nobody knows what it counts as acked."""
     asleep: bool = False
@@ -91,6 +93,8 @@ class Consumer:
         made.delivered = made.floor = (0, made.next_seq - 1)
         if config["deliver_policy"].startswith("last") and not any(map(made.wants, stream.messages.values())):
             made.delivered = made.floor = (0, 0)
+        elif config["deliver_policy"] == "last_per_subject" and stream.config["max_msgs_per_subject"] == 1:
+            made.delivered = made.floor = (0, stream.first_seq - 1)  # all that is there is the last of its subject
         made.floor_loose = config["deliver_policy"].startswith("last") or made.acks == "none"
         return made
 
@@ -329,8 +333,8 @@ class Consumer:
         """Messages that were removed from the stream."""
         most = self.config.get("max_ack_pending", 0)
         held = bool(self.target) and 0 < most <= len(self.pending)
-        if not self.stream.rules.removal_exact and any(seq in self.pending for seq in seqs):
-            self.unsure = True
+        if any(seq in self.pending for seq in seqs):
+            self.unsure |= self.acks == "all" or not self.stream.rules.removal_exact
         for seq in seqs:
             if seq in self.again:
                 self.again.remove(seq)
@@ -350,6 +354,7 @@ class Consumer:
             self.pending[seq].due = math.inf
             if 0 < self.config["max_deliver"] <= self.counts[seq]:
                 number = self.pending[seq].consumer_seq
+                self.exhausted.add(seq)
                 self._done(seq, number)
             elif seq not in self.again:
                 self.again.append(seq)

@@ -53,7 +53,8 @@ class Rules:
     is told is left may be short. The player asks after `player.FRESH`."""
     removal_exact: bool = True
     """A message that is removed while it waits for its ack leaves the consumer as if it had been acked by itself;
-    nats-server's ack floor moves otherwise, and with the policy `all` what is below counts as acked as well."""
+    nats-server's ack floor moves otherwise, and with the policy `all` what is below counts as acked as well. (With that
+    policy where the floor goes is not predicted.)"""
     removal_wakes: bool = True
     """A push consumer held back by `max_ack_pending` goes on when messages that it waits for are purged or deleted, and
     a paused one when it is resumed; nats-server's do so with the next message or ack."""

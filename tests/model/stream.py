@@ -143,7 +143,8 @@ class Stream:
 
     def unneeded(self, seqs: list[int]) -> None:
         """Consumers are done with these messages, which go as the stream's retention has it."""
-        found = [self.messages[seq] for seq in seqs if seq in self.messages]
+        kept = {seq for each in self.consumers.values() for seq in each.exhausted}
+        found = [self.messages[seq] for seq in seqs if seq in self.messages and seq not in kept]
         if self.config["retention"] == "interest":
             found = [one for one in found if not any(each.needs(one) for each in self.consumers.values())]
         if self.config["retention"] != "limits":

@@ -10,6 +10,7 @@ import pytest
 
 from tests.model.answers import Answer
 from tests.model.branches import Branches, Request
+from tests.model.bucket_history import BucketWriter
 from tests.model.consumer import Consumer
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Step, Writer
@@ -119,7 +120,7 @@ async def differs(history: Sequence[Step], lie: Lie | None) -> bool:
     return False
 
 
-@pytest.mark.parametrize("writer", [Writer, ConsumerWriter])
+@pytest.mark.parametrize("writer", [Writer, ConsumerWriter, BucketWriter])
 async def test_an_honest_server_is_never_blamed(writer: type[Writer]) -> None:
     for seed in range(HISTORIES):
         assert not await differs(writer(seed).history(60), None)
