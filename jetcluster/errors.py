@@ -15,7 +15,8 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   SignalError, StatusError, SystemRequestError, TooManyConsumersError, TransformError
     ├─ PeerError           peer        no         invalid bytes of a client, a node, a log or an archive
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
-    │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
+    │   HandshakeError, LoginError, MembersError, MisfitError, MissingFieldError, ProtocolError, Refused, S2Error,
+    │   WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, BackupStorageError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError,
     │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
@@ -24,14 +25,14 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
     │   StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
-    │   BusyError, ChangedError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError, MeshError (but
-    │   not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError, RequestTimeoutError,
-    │   SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError, UnderWayError,
-    │   WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
+    │   BusyError, ChangedError, ConflictError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError,
+    │   MeshError (but not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError,
+    │   RequestTimeoutError, SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError,
+    │   UnderWayError, WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
-        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private
-        _DamagedSegmentError, _MadeAgainError, _RefusedError
+        ArchiveLossError, ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError,
+        NotAnArchiveError, NotReachedError, NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, and
+        the private _DamagedSegmentError, _MadeAgainError, _RefusedError
 """
 
 from __future__ import annotations
@@ -262,6 +263,7 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10225: (400, "consumer's stream identity does not match: {msg}"),
     10226: (400, "stream reconfiguration already in progress"),
     10227: (400, "message stream source header is not allowed"),
+    10228: (500, "stream source consumer stalled on flow control"),
     # Ours, of the object service on `$OBJ.<bucket>`; nats-server has no such codes.
     11001: (404, "object not found"),
     11002: (404, "upload not found"),

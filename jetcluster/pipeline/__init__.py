@@ -1,1 +1,1 @@
-"""Jobs on Spark around a stream: archive, restore, snapshot, audit, verify (docs/pipeline.md)."""
+"""Jobs on Spark around a stream: archive, restore, snapshot, lakehouse, audit, verify (docs/pipeline.md)."""

@@ -16,6 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, cast
 
 from jetcluster.pipeline import arguments, environment, result
@@ -30,6 +31,7 @@ JOBS: Final[dict[str, str]] = {
     "archive": "Write a stream to Parquet, with a manifest per batch; --follow goes on with what comes",
     "restore": "Put an archive back into a stream: byte for byte as a new one, or published to one in use",
     "snapshot": "A key-value bucket as of a sequence or a time, to Parquet or JSON lines",
+    "lakehouse": "Keep Delta Lake and Iceberg tables in step with a stream or a bucket, each message once",
     "audit": "Compare all replicas and mirrors of a stream, or two streams, byte for byte",
     "verify": "Judge histories of the chaos suite: lost, duplicated, out of order, stale, broken batches",
     "doctor": "Check Java, pyspark and what it needs, worker Python and, with --server, the server",
@@ -122,18 +124,25 @@ def parser_of(name: str, job: JobModule) -> argparse.ArgumentParser:
 
 def overview() -> str:
     lines = [f"Usage: {PROGRAM} JOB [options]     ({PROGRAM} JOB --help)", "", "Jobs on Spark around a stream:"]
-    lines += [f"    {name:<9}{text}" for name, text in JOBS.items()]
+    lines += [f"    {name:<10}{text}" for name, text in JOBS.items()]
     lines += ["", "Result: one JSON object on stdout. Exit codes: 0 ok, 1 check failed, 2 usage, 3 environment,"]
     lines += ["4 data loss or another writer"]
     return "\n".join(lines) + "\n"
 
 
 def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
-    from jetcluster.pipeline import session
+    from jetcluster.pipeline import package, session
 
-    print(session.submit_line(args.master, args.conf, job_words(words), sys.executable))
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    print(session.submit_line(args.master, args.conf, job_words(words), python))
     if not session.is_local(args.master):
-        progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow and pandas, too")
+        try:
+            package.write(Path.cwd())
+        except OSError as error:
+            return _fail(f"{package.file_name()} cannot be written here: {error}", result.ENVIRONMENT)
+        progress(
+            f"wrote {package.file_name()} and {package.SHIM}; on all machines {python} needs pyspark, pyarrow, pandas"
+        )
     return result.OK
 
 

@@ -29,6 +29,8 @@ PRESENT: Final = "present"
 DELETED: Final = "deleted"
 INDETERMINATE: Final = "indeterminate"
 COLUMNS: Final = ("key", "state", "value", "revision", "time", "op")
+OPERATION: Final = "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
+"""Spark's expression for what a message did to its key. A marker replaces a value removed by a limit or a purge."""
 MAX_LOOKS: Final = 20
 """Attempts to count the stored messages while nothing is written."""
 
@@ -130,9 +132,7 @@ def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq:
         "failOnDataLoss": "false",
     }  # fmt: skip
     rows = session.read.format("jetstream").options(**options).load()
-    op = F.expr(
-        "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
-    )  # a marker replaces a value removed by a limit or a purge
+    op = F.expr(OPERATION)
     state = F.when(op == "PUT", PRESENT).otherwise(DELETED)
     value = F.when(op == "PUT", F.col("data"))
     return rows.select(
@@ -149,8 +149,8 @@ def key_of(subject: Any) -> Any:
 
 def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
     """Returns (subjects stored now, number of stored messages up to `seq`)."""
+    from jetcluster.arrow.resolve import stored_subjects
     from jetcluster.client.servers import ask
-    from jetcluster.spark.resolve import stored_subjects
 
     def question(connection: Connection) -> tuple[tuple[str, ...], int | None]:
         stored = stored_up_to(partial(_extent, connection, stream), partial(_behind, connection, stream, seq))
@@ -181,8 +181,8 @@ def _extent(connection: Connection, stream: str) -> tuple[int, int]:
 
 def _behind(connection: Connection, stream: str, seq: int) -> int | None:
     """Returns the number of messages after `seq` by a replica that has all of them; None if this one has not."""
+    from jetcluster.arrow.fetch import PROOF
     from jetcluster.client.stream_state import is_ours, stream_state
-    from jetcluster.spark.fetch import PROOF
 
     state = stream_state(connection, stream)
     if state.last <= seq:

@@ -1,0 +1,125 @@
+"""A job that keeps tables in step with a stream, batch by batch: what its two kinds share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import stream_state
+from jetcluster.pipeline.arguments import server_options_of, source_options
+from jetcluster.pipeline.environment import progress
+from jetcluster.pipeline.result import DataLoss, UsageError
+from jetcluster.pipeline.tables import delta, iceberg
+from jetcluster.pipeline.tables.columns import plain_field
+from jetcluster.pipeline.tables.files import DEAD
+from jetcluster.pipeline.tables.landing import Landing, check_dead, dead_letters_of
+from jetcluster.pipeline.tables.table import Span, StreamIdentity, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jetcluster.client.stream_state import StreamState
+
+
+class LandingJob:
+    """The stream, the open tables, and steps of one batch each, as both kinds of jobs have them."""
+
+    def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState, columns: Any) -> None:
+        """`columns`: `pyarrow.Schema` of a new table. Raises UsageError, DataLoss."""
+        self._session = session
+        self._args = args
+        self._created = state.created
+        self._stream = state.name
+        self._landing: Landing = open_landing(args, state, columns)
+        self._first = self._end = self._landing.begin(max(state.first, 1))
+        self.batches = self.rows = self.dead = 0
+
+    def step(self) -> bool:
+        """Lands one batch. Returns False if there is nothing new. Raises DataLoss, and what reading a stream raises."""
+        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
+        if state.created != self._created:
+            raise DataLoss(
+                f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
+            )
+        start = self._landing.begin(max(state.first, 1))
+        end = min(state.last + 1, start + self._at_most(state))
+        if end <= start:
+            return False
+        span = Span(start, end)
+        rows, dead = self._land(span)
+        self.batches += 1
+        self.rows += rows
+        self.dead += dead
+        self._end = end
+        if not self._args.json:
+            letters = f", {dead} dead letters" if dead else ""
+            progress(f"batch {self.batches}: {rows} rows of sequences {start} to {end - 1}{letters}")
+        return True
+
+    def _at_most(self, state: StreamState) -> int:
+        raise NotImplementedError
+
+    def _land(self, span: Span) -> tuple[int, int]:
+        """Returns the numbers of rows and dead letters of a batch that is in all tables now."""
+        raise NotImplementedError
+
+    def _read(self, span: Span, *, lossy: bool) -> DataFrame:
+        place = {"created": self._created}
+        options = source_options(self._args) | {
+            "stream": self._stream,
+            "subjects": self._args.subjects,
+            "columns": "seq,subject,time,headers,data",
+            "startingOffsets": json.dumps({self._stream: place | {"seq": span.start}}),
+            "endingOffsets": json.dumps({self._stream: place | {"seq": span.end}}),
+            "readPreference": self._args.read_preference,
+            "failOnDataLoss": str(not lossy).lower(),
+            "reachTimeout": "30s",
+        }
+        return self._session.read.format("jetstream").options(**options).load()
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of the result."""
+        tables = [{"name": one.name, "end": one.end, "columns": len(one.columns)} for one in self._landing.tables]
+        return {
+            "stream": self._stream, "batches": self.batches, "rows": self.rows, "dead_letters": self.dead,
+            "start": self._first, "end": self._end, "tables": tables,
+        }  # fmt: skip
+
+
+def open_landing(args: argparse.Namespace, state: StreamState, columns: Any) -> Landing:
+    """Opens the tables that the arguments name, or makes them. Raises UsageError, DataLoss."""
+    identity = StreamIdentity(state.name, state.created)
+    wanted = [(columns, "rows")] if args.format == "raw" else [(columns, "rows"), (DEAD, "dead")]
+    found: dict[str, list[Table]] = {"rows": [], "dead": []}
+    catalog = (
+        iceberg.open_catalog(args.catalog_name, dict(word.split("=", 1) for word in args.catalog))
+        if args.iceberg
+        else None
+    )
+    for schema, kind in wanted:
+        if args.delta:
+            url = args.delta if "://" in args.delta else str(Path(args.delta).absolute())
+            found[kind].append(delta.open_table(url if kind == "rows" else dead_letters_of(url), identity, schema))
+        if catalog is not None:
+            name = args.iceberg if kind == "rows" else dead_letters_of(args.iceberg)
+            found[kind].append(iceberg.open_table(catalog, name, identity, schema))
+    for table in found["dead"]:
+        check_dead(table)
+    return Landing(found["rows"], found["dead"])
+
+
+def declared_columns(session: SparkSession, ddl: str) -> Any:
+    """Returns a struct of the columns that DDL names. Raises UsageError."""
+    try:
+        schema: Any = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        raise UsageError(f"--schema: {error}") from None
+    return pa.struct([plain_field(field) for field in to_arrow_schema(schema, timezone="UTC")])

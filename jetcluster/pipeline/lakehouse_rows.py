@@ -1,0 +1,61 @@
+"""A stream to tables with one row per message, for `jetcluster pipeline lakehouse`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster import faults
+from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
+from jetcluster.pipeline.tables.columns import grown
+from jetcluster.pipeline.tables.files import OWN, RAW, RESULT, WriteTask, remove, results_of, table_schema
+from jetcluster.pipeline.tables.table import DataFile, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jetcluster.client.stream_state import StreamState
+
+BATCH_SEQUENCES: Final = 1_000_000
+
+
+class RowsJob(LandingJob):
+    """Tasks read their part of a batch, parse it, and write files for all tables; the driver commits them."""
+
+    def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
+        self._infer = args.format == "json" and not args.schema
+        declared = declared_columns(session, args.schema) if args.schema else None
+        new = RAW if args.format == "raw" else OWN if declared is None else table_schema(declared)
+        super().__init__(session, args, state, new)
+        self._columns: Any = None
+        if args.format == "json":
+            self._columns = self._landing.columns(OWN, declared)
+            self._landing.grow(table_schema(self._columns))
+
+    def _at_most(self, state: StreamState) -> int:
+        return int(self._args.max_per_batch or BATCH_SEQUENCES)
+
+    def _land(self, span: Span) -> tuple[int, int]:
+        files = self._write(span)
+        faults.point("lakehouse.written")
+        self._landing.commit(
+            span, lambda place, table, part: table.append([one for one in files if one.table == place], part)
+        )
+        counts = [sum(one.rows for one in files if one.table == place) for place in range(len(self._landing.tables))]
+        first = len(self._landing.dead)
+        return max(counts[first:]), max(counts[:first], default=0)
+
+    def _write(self, span: Span) -> list[DataFile]:
+        """Writes the files of a batch. New fields become columns first, and then it is written again with them."""
+        rows = self._read(span, lossy=self._args.allow_loss)
+        while True:
+            parts = self._landing.parts()
+            task = WriteTask(span, parts, self._columns, self._infer)
+            files, found = results_of(rows.mapInArrow(task, RESULT).collect())
+            wider = grown(self._columns, found, OWN.names) if found is not None else self._columns
+            if wider == self._columns:
+                return files
+            for place, part in enumerate(parts):
+                remove(part.folder, [one.name for one in files if one.table == place])
+            self._landing.grow(table_schema(wider))
+            self._columns = wider

@@ -1,0 +1,95 @@
+"""A table as jobs use it, whatever its format: how far it goes, its columns, and commits that say how far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from jetcluster.errors import PassingError
+from jetcluster.pipeline.result import DataLoss, UsageError
+
+PREFIX: Final = "jetcluster."
+STREAM: Final = f"{PREFIX}stream"
+CREATED: Final = f"{PREFIX}created"
+FIRST: Final = f"{PREFIX}first-seq"
+LAST: Final = f"{PREFIX}last-seq"
+
+
+class ConflictError(PassingError):
+    """Another commit came between. The table is as it was before, or it has the rows: open it again and look."""
+
+
+class StreamIdentity(NamedTuple):
+    """The stream of a table."""
+
+    stream: str
+    created: str
+    """When it was created: one that was deleted and made again has other messages under the same sequences."""
+
+    def properties(self) -> dict[str, str]:
+        return {STREAM: self.stream, CREATED: self.created}
+
+    def check(self, name: str, found: Mapping[str, str | None]) -> None:
+        """Checks the properties of an existing table. Raises UsageError for a table of something else, DataLoss for
+        one of a stream that was deleted."""
+        if found.get(STREAM) != self.stream:
+            held = f"follows {found[STREAM]}" if found.get(STREAM) else "was not made by this job"
+            raise UsageError(f"{name} {held}: one table, one stream")
+        if found.get(CREATED) != self.created:
+            raise DataLoss(
+                f"{name} follows {self.stream} as it was created at {found.get(CREATED)}; the one on the server was "
+                f"created at {self.created}, and its sequences mean other messages: choose another table"
+            )
+
+
+class Span(NamedTuple):
+    """The sequences [start, end) that a commit adds to a table."""
+
+    start: int
+    end: int
+
+    def properties(self) -> dict[str, str]:
+        """Returns first and last sequence, as the commit shows them."""
+        return {FIRST: str(self.start), LAST: str(self.end - 1)}
+
+
+class DataFile(NamedTuple):
+    """A Parquet file that a task wrote and no commit has named yet."""
+
+    table: int
+    """The place of its table in the job's list."""
+    name: str
+    """Its name in the table's folder for data."""
+    rows: int
+    size: int
+    stats: str
+    """Delta Lake's statistics, as JSON."""
+
+
+class Table(Protocol):
+    """A table that exists, as its last commit left it. `open_table` of a format makes it where it does not exist."""
+
+    name: str
+    """Its name, as users call it."""
+    folder: str
+    """URL of the folder for data files."""
+    end: int
+    """The next sequence that the table lacks; 0 before the first commit with rows of a stream."""
+    columns: Any
+    """`pyarrow.Schema`, in plain types."""
+
+    def reload(self) -> None:
+        """Reads the table's newest state."""
+
+    def grow(self, columns: Any) -> None:
+        """Adds what `pyarrow.Schema` `columns` has more than the table. Raises ConflictError."""
+
+    def append(self, files: Sequence[DataFile], span: Span) -> None:
+        """Adds files, and moves `end` to the end of `span`, in one commit. Raises ConflictError."""
+
+    def merge(self, rows: Any, gone: Sequence[str], span: Span) -> None:
+        """Replaces or adds the rows of a `pyarrow.Table` by their first column, removes the rows with the keys `gone`
+        there, and moves `end`, in one commit. Raises ConflictError."""
+
+    def keys(self) -> set[str]:
+        """Returns all values of the first column."""

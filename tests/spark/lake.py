@@ -1,0 +1,111 @@
+"""Delta Lake and Iceberg tables read without the libraries that wrote them: their logs by the formats' own rules, and
+the data files that these name by DuckDB and pyarrow."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+class Lake:
+    """A folder for one Delta table and one Iceberg table, each with its dead letters."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.delta = folder / "delta"
+        self.catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/iceberg"}
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments that name both tables."""
+        found = ["--delta", str(self.delta), "--iceberg", "db.t"]
+        for key, value in self.catalog.items():
+            found += ["--catalog", f"{key}={value}"]
+        return found
+
+    def rows(self, *columns: str, dead: bool = False) -> list[tuple[Any, ...]]:
+        """The rows of the Delta table, sorted; the Iceberg table must have the same. Read by DuckDB and by pyarrow."""
+        delta, iceberg = self.delta_files(dead=dead), self.iceberg_files(dead=dead)
+        found = [with_duckdb(files, columns) for files in (delta, iceberg)]
+        found += [with_pyarrow(files, columns) for files in (delta, iceberg)]
+        assert found[0] == found[1] == found[2] == found[3]
+        return found[0]
+
+    def delta_files(self, *, dead: bool = False) -> list[str]:
+        """The files that the log has added and not removed."""
+        top, files = Path(f"{self.delta}_dead_letters") if dead else self.delta, {}
+        for action in self.delta_log(dead=dead):
+            if "add" in action:
+                files[action["add"]["path"]] = f"{top}/{unquote(action['add']['path'])}"
+            elif "remove" in action:
+                files.pop(action["remove"]["path"], None)
+        return sorted(files.values())
+
+    def delta_log(self, *, dead: bool = False) -> list[dict[str, Any]]:
+        """All actions of the log, in order."""
+        top = Path(f"{self.delta}_dead_letters") if dead else self.delta
+        commits = sorted((top / "_delta_log").glob("*.json"))
+        return [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+
+    def iceberg_metadata(self, *, dead: bool = False) -> dict[str, Any]:
+        name = "t_dead_letters" if dead else "t"
+        with sqlite3.connect(f"file:{self.folder}/catalog.db?mode=ro", uri=True) as catalog:
+            found = catalog.execute("select metadata_location from iceberg_tables where table_name = ?", (name,))
+            (where,) = found.fetchone()
+        catalog.close()
+        metadata: dict[str, Any] = json.loads(_path(where).read_text())
+        return metadata
+
+    def iceberg_files(self, *, dead: bool = False) -> list[str]:
+        """The files of the current snapshot."""
+        metadata = self.iceberg_metadata(dead=dead)
+        current = [
+            one for one in metadata.get("snapshots", []) if one["snapshot-id"] == metadata["current-snapshot-id"]
+        ]
+        found = []
+        for snapshot in current:
+            for manifest in _avro(snapshot["manifest-list"]):
+                assert manifest["content"] == 0, "deletes, which this reader does not apply"
+                for entry in _avro(manifest["manifest_path"]):
+                    if entry["status"] != 2:
+                        found.append(str(_path(entry["data_file"]["file_path"])))
+        return sorted(found)
+
+
+def with_duckdb(files: list[str], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    if not files:
+        return []
+    names = ", ".join(f'"{name}"' for name in columns)
+    with duckdb.connect() as engine:
+        found = engine.execute(f"select {names} from read_parquet(?, union_by_name=true)", [files])
+        return _sorted(found.fetch_arrow_table())
+
+
+def with_pyarrow(files: list[str], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    tables = [pq.ParquetFile(file).read() for file in files]
+    return _sorted(pa.concat_tables(tables, promote_options="permissive").select(columns)) if tables else []
+
+
+def _sorted(table: Any) -> list[tuple[Any, ...]]:
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    return sorted(
+        rows, key=lambda row: tuple((one is None, repr(one) if isinstance(one, dict) else one) for one in row)
+    )
+
+
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("file://"))
+
+
+def _avro(url: str) -> list[dict[str, Any]]:
+    with _path(url).open("rb") as file:
+        return list(fastavro.reader(file))
