@@ -280,8 +280,10 @@ class Consumer:
         if self.acks == "all":
             if number <= self.floor[0] or seq <= self.floor[1]:
                 return
-            self._raise_floor((number, seq))
             self._forget([one for one in self.pending if one <= seq])
+            if self.stream.rules.floor_at_cursor:
+                number = min((one.consumer_seq for one in self.pending.values()), default=self.delivered[0] + 1) - 1
+            self._raise_floor((number, seq))
             return
         self._settle(seq)
 

@@ -58,6 +58,9 @@ class Rules:
     removal_wakes: bool = True
     """A push consumer held back by `max_ack_pending` goes on when messages that it waits for are purged or deleted, and
     a paused one when it is resumed; nats-server's do so with the next message or ack."""
+    floor_at_cursor: bool = True
+    """With the policy `all` the floor's consumer sequence is right below what still waits, as with `explicit`; in
+    nats-server it is that of the delivery that was acked, also where a later one of the message was not."""
     bound_first: bool = True
     """A deliver subject that somebody listens to refuses an update with another one before all else (10013);
     nats-server looks at the fields that may not change first (10012)."""
@@ -91,6 +94,7 @@ PEER = Rules(
     past_pause_shown=True,
     removal_exact=False,
     removal_wakes=False,
+    floor_at_cursor=False,
     bound_first=False,
     unwanted_republished=False,
     reset_says_no=False,
