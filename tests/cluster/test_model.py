@@ -32,7 +32,9 @@ async def hold(cluster: ProcessCluster, seeds: range, *, timed: bool, writer: ty
                 raise AssertionError(f"seed {seed}: {await explained(wire, rules, history, error)}") from None
             asked += player.asked
             disturbed += player.disturbed
-        assert disturbed < len(seeds) / 2, f"of {len(seeds)} histories {disturbed} were too slow to tell"
+        assert disturbed < len(seeds) * 0.8, (
+            f"of {len(seeds)} histories {disturbed} were too slow, or cannot be predicted"
+        )
         assert asked > 20 * (len(seeds) - disturbed)
 
 

@@ -207,7 +207,7 @@ class Consumer:
         while left and not self.paused and self._serves(wanted) and (message := self._next()) is not None:
             found.append(self._pinned(self._deliver(message, now)))
             left -= 1
-        if left and wanted.id and self.pin is None and self._next() is not None:
+        if left and wanted.id and self.pin is None and not self.paused and self._next() is not None:
             counts = (("Nats-Pending-Messages", str(left)), ("Nats-Pending-Bytes", "0"))
             return [Answer("423 Nats-Wrong-Pin-Id", counts)]
         self._taken(found)
