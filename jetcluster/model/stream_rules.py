@@ -101,22 +101,12 @@ def _check_durations(config: Config, limits: AccountLimits) -> None:
         raise invalid_config(f"duplicates window can not be larger then server limit of {shown}")
     if 0 < window < _MIN_DURATION_NS:
         raise invalid_config("duplicates window needs to be >= 100ms")
-    marker = config.get("subject_delete_marker_ttl", 0)
-    if marker < 0:
-        raise invalid_config("subject delete marker TTL must not be negative")
-    if 0 < marker < SECOND:
-        raise invalid_config("subject delete marker TTL must be at least 1 second")
 
 
 def _check_policies(config: Config) -> None:
     discard_new = config["discard"] == "new"
     if config["deny_purge"] and config["allow_rollup_hdrs"]:
         raise invalid_config("roll-ups require the purge permission")
-    if config.get("discard_new_per_subject"):
-        if not discard_new:
-            raise invalid_config("discard new per subject requires discard new policy to be set")
-        if config["max_msgs_per_subject"] <= 0:
-            raise invalid_config("discard new per subject requires max msgs per subject > 0")
     if config.get("allow_msg_counter"):
         if discard_new:
             raise invalid_config("counter stream cannot use discard new")
@@ -126,6 +116,16 @@ def _check_policies(config: Config) -> None:
             raise invalid_config("counter stream cannot use message schedules")
         if config["retention"] != "limits":
             raise invalid_config("counter stream can only use limits retention")
+    if config.get("discard_new_per_subject"):
+        if not discard_new:
+            raise invalid_config("discard new per subject requires discard new policy to be set")
+        if config["max_msgs_per_subject"] <= 0:
+            raise invalid_config("discard new per subject requires max msgs per subject > 0")
+    marker = config.get("subject_delete_marker_ttl", 0)
+    if marker < 0:
+        raise invalid_config("subject delete marker TTL must not be negative")
+    if 0 < marker < SECOND:
+        raise invalid_config("subject delete marker TTL must be at least 1 second")
     if config.get("allow_msg_schedules") and discard_new:
         raise invalid_config("message scheduling cannot use discard new")
     if config.get("persist_mode") == "async":

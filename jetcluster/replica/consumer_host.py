@@ -9,6 +9,7 @@ lost its leader for a while, begins a new session first, since it may have lost 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Concatenate, ParamSpec
 
 from jetcluster.consumer.owner.context import OwnerDependencies
@@ -131,6 +132,8 @@ class ConsumerHost:
             timers=runtime.timers,
         )
         self._wakes = ConsumerScheduler(runtime.clock, runtime.timers, self._may_run, self._guard)
+        self._deleted: list[int] = []
+        replica.store.watch_deleted(self._on_deleted)
         table.observe(self)
         self.policy.reloaded(table.by_cid.values())
 
@@ -222,6 +225,20 @@ class ConsumerHost:
         self._drop_all(MOVED)
         self.turns.lose()
         self.refresh()
+
+    def _on_deleted(self, seqs: Sequence[int]) -> None:
+        """Messages were removed in the middle of the stream, inside apply; the owners hear of it behind that."""
+        if not self.running:
+            return
+        if not self._deleted:
+            self._runtime.timers.call_soon(self._tell_deleted)
+        self._deleted += seqs
+
+    def _tell_deleted(self) -> None:
+        seqs, self._deleted = self._deleted, []
+        for hosted in self.running.values():
+            if hosted.owner.state.unacked.entries:
+                self._guard(partial(hosted.owner.vanished, seqs))
 
     def answered(self, cid: int) -> None:
         """Let deliveries of consumer `cid` begin: its creator has been answered."""

@@ -233,6 +233,10 @@ class BlockStore:
         target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
         return self.slices.cut(min(target, self.last_seq + 1)) if target else (0, True)
 
+    def watch_deleted(self, on_deleted: Callable[[Sequence[int]], None]) -> None:
+        """Have `on_deleted` told the sequences of messages that are removed one by one (`BlockWriter.on_deleted`)."""
+        self._writer.on_deleted = on_deleted
+
     def remove(self) -> None:
         """Delete all records of the stream. The store must not be used afterwards."""
         self._wipe()

@@ -54,6 +54,13 @@ class BlockWriter:
         self._cache = cache
         self._matches = matches
         self._memory = memory
+        self.on_deleted: Callable[[Sequence[int]], None] | None = None
+        """Called with the sequences of messages that were removed one by one, but not with those of a cut."""
+
+    def _deleted(self, seqs: Sequence[int]) -> None:
+        self._matches.removed(seqs)
+        if self.on_deleted is not None:
+            self.on_deleted(seqs)
 
     def clear(self, first_seq: int) -> None:
         """Remove all messages; the next one gets at least `first_seq`."""
@@ -97,7 +104,7 @@ class BlockWriter:
         """Remove the messages at the ascending live `seqs`. With `erase` their bytes are overwritten now, otherwise
         when their block is rewritten, which is each time that its live messages have halved."""
         blocks = self._blocks
-        self._matches.removed(seqs)
+        self._deleted(seqs)
         start = 0
         while start < len(seqs):
             at = blocks.find(seqs[start])
@@ -122,7 +129,7 @@ class BlockWriter:
             gone = seqs[start:end]
             subjects = [replaced[seq] for seq in gone]
             if self._delete_singles(at, gone, subjects):
-                self._matches.removed(gone)
+                self._deleted(gone)
             else:
                 left += subjects
             start = end

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from testkit.harness import ProcessCluster
+from tests.model.bucket_history import BucketWriter
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Writer
 from tests.model.player import Differs
@@ -25,8 +26,9 @@ async def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--still", action="store_true", help="nothing that takes time: no waits, no limits of a second")
     parser.add_argument("--consumers", action="store_true", help="histories of consumers")
+    parser.add_argument("--buckets", action="store_true", help="histories of Key/Value buckets and object stores")
     wanted = parser.parse_args()
-    writer = ConsumerWriter if wanted.consumers else Writer
+    writer = ConsumerWriter if wanted.consumers else BucketWriter if wanted.buckets else Writer
     rules = rules_of(wanted.server, wanted.size)
     config = LENIENT if wanted.server == "nats-server" else ""
     asked = found = disturbed = 0

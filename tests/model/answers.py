@@ -1,8 +1,8 @@
 """Expected answers to requests, as far as they can be known, and the comparison with an answer that came.
 
 An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
-all, `Text` the beginning of a text, `Between` a number, and a `Stamp` a time that is learned when it is first seen and
-must stay so.
+all, `Text` the beginning of a text, `Between` a number, a `Stamp` a time and a `Name` a text that are learned when they
+are first seen and must stay so.
 """
 
 from __future__ import annotations
@@ -62,6 +62,16 @@ class Stamp:
         return (self.ns if self.ns is not None else learned.setdefault(self, ns)) == ns
 
 
+class Name:
+    """A text that the server chose."""
+
+    def __init__(self) -> None:
+        self.value: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Name({self.value})"
+
+
 def nanoseconds(text: str) -> int:
     """Nanoseconds since 1970 of an RFC 3339 time in UTC without trailing zeros. Raises ValueError."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{0,8}[1-9]))?Z", text)
@@ -115,6 +125,10 @@ def _differences(wanted: Any, found: Any, at: str, learned: dict[Stamp, int]) ->
         return []
     if isinstance(wanted, Stamp):
         return [] if wanted.is_(found, learned) else [f"{at}: {found!r} for {wanted}"]
+    if isinstance(wanted, Name):
+        if wanted.value is None and isinstance(found, str) and found:
+            wanted.value = found
+        return [] if wanted.value == found else [f"{at}: {found!r} for {wanted}"]
     if isinstance(wanted, Between):
         well = type(found) is int and wanted.least <= found <= wanted.most
         return [] if well else [f"{at}: {found!r} is not {wanted}"]

@@ -1,4 +1,4 @@
-"""A pull consumer: what it delivers next, what waits for its ack, and what acks of all kinds do."""
+"""A consumer: its next delivery, the messages that wait for their acks, and the effects of acks of all kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.model.answers import ANY, MAYBE, Answer, Between, Stamp, nanoseconds
+from tests.model.answers import ANY, MAYBE, Answer, Between, Name, Stamp, nanoseconds
 from tests.model.reading import Unknown, time_of
 from tests.model.stream import Message, Stream
 from tests.model.subjects import matches
@@ -34,6 +34,11 @@ class Pull(NamedTuple):
     no_wait: bool = False
     expires: int = 0
     max_bytes: int = 0
+    group: str = ""
+    id: str = ""
+    priority: int = 0
+    min_pending: int = 0
+    min_ack_pending: int = 0
 
 
 @dataclass(slots=True)
@@ -52,9 +57,19 @@ class Consumer:
     """Stream sequences that are to be delivered again, in this order."""
     counts: dict[int, int] = field(default_factory=dict)
     """Deliveries of each message that waits for its ack."""
+    marks: set[int] = field(default_factory=lambda: {0})
+    """Consumer sequences that it has been at: a heartbeat tells one of them."""
     mixed: bool = False
     """Nobody knows the order of `again`."""
     paused: bool = False
+    exhausted: set[int] = field(default_factory=set)
+    """Messages that were delivered as often as `max_deliver` permits: retention keeps them."""
+    unsure: bool = False
+    """Nobody knows what it counts as acked."""
+    asleep: bool = False
+    """It may deliver, and nobody knows whether it noticed."""
+    pin: Name | None = None
+    """The id of the client that has the pin, in a group of the policy `pinned_client`."""
     floor_loose: bool = False
     """The floor is what was looked at when the last ack came: it may be ahead of what was delivered."""
 
@@ -66,13 +81,20 @@ class Consumer:
     def acks(self) -> str:
         return str(self.config["ack_policy"])
 
+    @property
+    def target(self) -> str:
+        """Its deliver subject; "" for a pull consumer."""
+        return str(self.config.get("deliver_subject") or "")
+
     @classmethod
     def new(cls, stream: Stream, config: dict[str, Any]) -> Consumer:
         made = cls(stream, config, 0, paused="pause_until" in config)
         made.next_seq = made._start()
         made.delivered = made.floor = (0, made.next_seq - 1)
-        if config["deliver_policy"] == "last_per_subject" and not made.lasts:
+        if config["deliver_policy"].startswith("last") and not any(map(made.wants, stream.messages.values())):
             made.delivered = made.floor = (0, 0)
+        elif config["deliver_policy"] == "last_per_subject" and stream.config["max_msgs_per_subject"] == 1:
+            made.delivered = made.floor = (0, stream.first_seq - 1)  # all that is there is the last of its subject
         made.floor_loose = config["deliver_policy"].startswith("last") or made.acks == "none"
         return made
 
@@ -128,6 +150,7 @@ class Consumer:
         count = self.counts.get(seq, 0) + 1
         number = self.delivered[0] + 1
         self.delivered = (number, max(self.delivered[1], seq))
+        self.marks.add(number)
         if self.acks == "none":
             self._raise_floor(self.delivered, loose=True)
         else:
@@ -148,23 +171,46 @@ class Consumer:
         backoff = self.config.get("backoff")
         return (backoff[min(count, len(backoff)) - 1] if backoff else self.config["ack_wait"]) / NANO
 
+    def push(self, now: float) -> list[Answer]:
+        """Deliveries of a push consumer whose subject has listeners, until it has to wait. Raises Unknown."""
+        if self.target and (self.asleep or self.unsure):
+            raise Unknown
+        found: list[Answer] = []
+        while self.target and not self.paused and (message := self._next()) is not None:
+            if self.mixed and len(self.again) > 1:
+                raise Unknown
+            found.append(self._deliver(message, now))
+            self._taken(found[-1:])
+        return found
+
+    def _taken(self, deliveries: list[Answer]) -> None:
+        """A delivery without acks counts as acked."""
+        if self.acks == "none":
+            self.stream.unneeded([int(one.reply[5]) for one in deliveries])
+
     def pull(self, body: bytes, now: float) -> list[Answer]:
         """All that one request gets while nothing else happens."""
+        if self.target:
+            return [Answer("409 Consumer is push based")]
         wanted = pull_of(body)
         if wanted is None:
             return [Answer(ANY)]
         most = self.config.get("max_batch", 0)
         if 0 < most < wanted.batch:
             return [Answer(f"409 Exceeded MaxRequestBatch of {most}")]
-        if self.mixed and len(self.again) > 1:
+        if refusal := self._refusal(wanted, body):
+            return [Answer(refusal)]
+        if self.unsure or (self.mixed and len(self.again) > 1):
             raise Unknown
         found: list[Answer] = []
         left = wanted.batch
-        while left and not self.paused and (message := self._next()) is not None:
-            found.append(self._deliver(message, now))
+        while left and not self.paused and self._serves(wanted) and (message := self._next()) is not None:
+            found.append(self._pinned(self._deliver(message, now)))
             left -= 1
-        if self.acks == "none" and self.stream.config["retention"] != "limits":
-            self.stream.remove([int(one.reply[5]) for one in found])
+        if left and wanted.id and self.pin is None and not self.paused and self._next() is not None:
+            counts = (("Nats-Pending-Messages", str(left)), ("Nats-Pending-Bytes", "0"))
+            return [Answer("423 Nats-Wrong-Pin-Id", counts)]
+        self._taken(found)
         if not left:
             return found
         most = self.config.get("max_ack_pending", 0)
@@ -174,6 +220,42 @@ class Consumer:
             return [*found, Answer("404 No Messages")]
         counts = (("Nats-Pending-Messages", str(left)), ("Nats-Pending-Bytes", "0"))
         return [*found, Answer("408 Request Timeout", counts)]
+
+    # -- groups of clients
+
+    def _refusal(self, wanted: Pull, body: bytes) -> str:
+        """The status of a pull request that does not fit the consumer's priority policy; "" for one that does."""
+        policy = self.config.get("priority_policy")
+        if (wanted.min_pending or wanted.min_ack_pending) and policy != "overflow":
+            return "400 Bad Request - Not a Overflow Priority consumer"
+        if wanted.id and policy != "pinned_client":
+            return "400 Bad Request - Not a Pinned Client Priority consumer"
+        if not policy:
+            return ""
+        if not wanted.group:
+            return "400 Bad Request - Priority Group missing"
+        if wanted.group not in self.config["priority_groups"]:
+            return "400 Bad Request - Invalid Priority Group"
+        if wanted.id and self.pin is not None and self.pin.value != wanted.id:
+            return "423 Nats-Pin-Id mismatch"
+        return ""
+
+    def _serves(self, wanted: Pull) -> bool:
+        """Whether its priority policy gives a request the next message."""
+        if self.config.get("priority_policy") == "pinned_client":
+            return wanted.id == (self.pin.value if self.pin else "") or (
+                self.pin is not None and self.pin.value is None
+            )
+        if wanted.min_pending or wanted.min_ack_pending:
+            pending = 0 < wanted.min_pending <= len(self.ahead())
+            return pending or 0 < wanted.min_ack_pending <= len(self.pending)
+        return True
+
+    def _pinned(self, answer: Answer) -> Answer:
+        if self.config.get("priority_policy") != "pinned_client":
+            return answer
+        self.pin = self.pin or Name()
+        return answer._replace(headers=(*answer.headers, ("Nats-Pin-Id", self.pin)))
 
     # -- acks
 
@@ -198,9 +280,15 @@ class Consumer:
         if self.acks == "all":
             if number <= self.floor[0] or seq <= self.floor[1]:
                 return
-            self._raise_floor((number, seq))
             self._forget([one for one in self.pending if one <= seq])
+            if self.stream.rules.floor_at_cursor:
+                number = min((one.consumer_seq for one in self.pending.values()), default=self.delivered[0] + 1) - 1
+            self._raise_floor((number, seq))
             return
+        self._settle(seq)
+
+    def _settle(self, seq: int) -> None:
+        """This message waits no more."""
         known = self.pending.get(seq)
         if known is None:
             return
@@ -215,20 +303,47 @@ class Consumer:
     def _raise_floor(self, floor: tuple[int, int], *, loose: bool = False) -> None:
         self.floor, self.floor_loose = floor, loose
 
+    def reset(self, seq: int) -> dict[str, Any]:
+        """Begins again at a sequence, or behind the ack floor. The info after that. Raises Unknown."""
+        if not seq and self.floor_loose and self.floor[1] != self._acked:
+            raise Unknown
+        self.next_seq = seq or self.floor[1] + 1
+        self.delivered = self.floor = (0, self.next_seq - 1)
+        self.pending.clear()
+        self.counts.clear()
+        self.again.clear()
+        self.lasts = []
+        self.marks.add(0)
+        told = self.info()
+        if self.target:  # it may have begun to deliver
+            told |= dict.fromkeys(("delivered", "ack_floor", "num_ack_pending", "num_pending", "num_redelivered"), ANY)
+        return told
+
     def _forget(self, seqs: list[int]) -> None:
         for seq in seqs:
             self.pending.pop(seq, None)
             self.counts.pop(seq, None)
             if seq in self.again:
                 self.again.remove(seq)
-        if self.stream.config["retention"] == "workqueue":
-            self.stream.remove([seq for seq in seqs if seq in self.stream.messages])
+        self.stream.unneeded(seqs)
+
+    def needs(self, message: Message) -> bool:
+        """Whether it is still to be delivered or acked here, which interest retention keeps it for."""
+        return message.seq in self.pending or message in self.ahead()
 
     def gone(self, seqs: list[int]) -> None:
         """Messages that were removed from the stream."""
+        most = self.config.get("max_ack_pending", 0)
+        held = bool(self.target) and 0 < most <= len(self.pending)
+        if any(seq in self.pending for seq in seqs):
+            self.unsure |= self.acks == "all" or not self.stream.rules.removal_exact
         for seq in seqs:
             if seq in self.again:
                 self.again.remove(seq)
+            self._settle(seq)
+        if seqs:
+            self._raise_floor(self.floor, loose=True)
+        self.asleep |= held and len(self.pending) < most and not self.stream.rules.removal_wakes
 
     def pass_time(self, now: float) -> None:
         late = sorted((one.due, seq) for seq, one in self.pending.items() if one.due <= now)
@@ -241,6 +356,7 @@ class Consumer:
             self.pending[seq].due = math.inf
             if 0 < self.config["max_deliver"] <= self.counts[seq]:
                 number = self.pending[seq].consumer_seq
+                self.exhausted.add(seq)
                 self._done(seq, number)
             elif seq not in self.again:
                 self.again.append(seq)
@@ -263,6 +379,8 @@ class Consumer:
         if listed:
             shown = {key: value for key, value in config["metadata"].items() if value is not ANY}
             config["metadata"] = shown
+        if self.unsure:
+            raise Unknown
         told: dict[str, Any] = {
             "stream_name": self.stream.name,
             "name": self.name,
@@ -279,9 +397,18 @@ class Consumer:
             "cluster": MAYBE,
             "ts": MAYBE,
         }
+        if self.target:
+            told["push_bound"] = True
+        if groups := self.config.get("priority_groups"):
+            told["priority_groups"] = [self._group_info(one) for one in groups]
         if self.paused:
             told |= {"paused": True, "pause_remaining": ANY}
         return told
+
+    def _group_info(self, group: str) -> dict[str, Any]:
+        if self.pin is None:
+            return {"group": group, "pinned_ts": MAYBE}
+        return {"group": group, "pinned_client_id": self.pin, "pinned_ts": ANY}
 
 
 def _sequences(pair: tuple[int, int], most: int) -> dict[str, Any]:
@@ -298,7 +425,7 @@ def pull_of(body: bytes) -> Pull | None:
         asked = json.loads(text)
     except ValueError:
         return None
-    return Pull(max(1, asked.get("batch") or 1), asked.get("no_wait") or False, asked.get("expires") or 0)
+    return Pull(**{"batch": 1} | {key: value for key, value in asked.items() if key in Pull._fields and value})
 
 
 def _delay(text: bytes) -> float:

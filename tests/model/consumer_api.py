@@ -5,27 +5,30 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.model.answers import ANY
-from tests.model.api import StreamApi, body_of
+from tests.model.answers import ANY, MAYBE, Text
+from tests.model.api import StreamApi, body_of, invalid_json
 from tests.model.consumer import Consumer
 from tests.model.errors import Refused
 from tests.model.reading import Unknown
 from tests.model.stream import Stream
-from tests.model.subjects import overlap
+from tests.model.subjects import matches, overlap
 
 SECOND = 10**9
+PIN = 120 * SECOND
 FIXED = {
     "deliver_policy": "deliver policy",
     "opt_start_seq": "start sequence",
     "opt_start_time": "start time",
     "ack_policy": "ack policy",
     "replay_policy": "replay policy",
-    "max_waiting": "max waiting",
+    "idle_heartbeat": "heart beats",
+    "flow_control": "flow control",
 }
 """Fields that an update may not change, with the words of the refusal, in the order in which they are checked."""
 OPTIONS = (
     "description", "opt_start_seq", "opt_start_time", "backoff", "filter_subject", "filter_subjects", "headers_only",
-    "max_batch", "sample_freq", "inactive_threshold",
+    "max_batch", "sample_freq", "inactive_threshold", "deliver_subject", "deliver_group", "idle_heartbeat",
+    "flow_control", "mem_storage", "priority_groups", "priority_policy",
 )  # fmt: skip
 NO_PAGES: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 POLICIES = {
@@ -45,9 +48,10 @@ def filled(asked: dict[str, Any], name: str) -> dict[str, Any]:
         "ack_policy": acks,
         "max_deliver": asked.get("max_deliver") if (asked.get("max_deliver") or 0) > 0 else -1,
         "replay_policy": "instant",
-        "max_waiting": asked.get("max_waiting") or 512,
-        "num_replicas": 0,
+        "num_replicas": asked.get("num_replicas") or 0,
     }
+    if waiting := asked.get("max_waiting") or (0 if asked.get("deliver_subject") else 512):
+        config["max_waiting"] = waiting
     config |= {key: asked[key] for key in OPTIONS if asked.get(key)}
     backoff = config.get("backoff")
     if wait := backoff[0] if backoff else asked.get("ack_wait") or (30 * SECOND if acks != "none" else 0):
@@ -56,7 +60,12 @@ def filled(asked: dict[str, Any], name: str) -> dict[str, Any]:
         config["max_ack_pending"] = asked.get("max_ack_pending") or 1000
     if not durable:
         config.setdefault("inactive_threshold", 5 * SECOND)
-    config["metadata"] = {"_nats.ver": ANY, "_nats.level": ANY, "_nats.req.level": "0"}
+    if config.get("priority_policy") == "none":
+        del config["priority_policy"]
+    if config.get("priority_policy") == "pinned_client":
+        config["priority_timeout"] = asked.get("priority_timeout") or PIN
+    level = "1" if config.get("priority_groups") else "0"
+    config["metadata"] = {"_nats.ver": ANY, "_nats.level": ANY, "_nats.req.level": level}
     return config
 
 
@@ -64,9 +73,10 @@ def _check(config: dict[str, Any], stream: Stream) -> None:
     backoff = config.get("backoff")
     if backoff and 0 < config["max_deliver"] < len(backoff):
         raise Refused(10116)
-    queue = stream.config["retention"] == "workqueue"
-    if queue and config["ack_policy"] == "none":
-        raise Refused(10084)
+    if config.get("deliver_subject"):
+        _check_push(config, stream)
+    else:
+        _check_pull(config, stream)
     if config.get("filter_subject") and config.get("filter_subjects"):
         raise Refused(10136)
     filters = config.get("filter_subjects") or []
@@ -76,6 +86,49 @@ def _check(config: dict[str, Any], stream: Stream) -> None:
         if any(overlap(one, other) for other in filters[:at]):
             raise Refused(10138)
     _check_start(config)
+    if config.get("flow_control") and not config.get("idle_heartbeat"):
+        raise Refused(10108)
+    _check_priority(config)
+
+
+def _check_push(config: dict[str, Any], stream: Stream) -> None:
+    target = config["deliver_subject"]
+    if {"*", ">"} & set(target.split(".")):
+        raise Refused(10079)
+    if any(matches(one, target) for one in stream.config["subjects"]):
+        raise Refused(10081)
+    if config.get("max_waiting"):
+        raise Refused(10080)
+    if config["ack_policy"] == "none" and config.get("max_ack_pending"):
+        raise Refused(10082)
+    if 0 < config.get("idle_heartbeat", 0) < SECOND // 10:
+        raise Refused(10083)
+
+
+def _check_pull(config: dict[str, Any], stream: Stream) -> None:
+    if stream.config["retention"] == "workqueue" and config["ack_policy"] == "none":
+        raise Refused(10084)
+    if config.get("idle_heartbeat"):
+        raise Refused(10088)
+    if config.get("flow_control"):
+        raise Refused(10089)
+
+
+def _check_priority(config: dict[str, Any]) -> None:
+    groups, policy = config.get("priority_groups") or [], config.get("priority_policy")
+    if not policy:
+        if groups:
+            raise Refused(10196)
+        return
+    if config.get("deliver_subject"):
+        raise Refused(10178)
+    if not groups:
+        raise Refused(10159)
+    for group in groups:
+        if not group:
+            raise Refused(10161)
+        if not re.fullmatch(r"[A-Za-z0-9/_=-]{1,16}", group):
+            raise Refused(10162)
 
 
 def _check_start(config: dict[str, Any]) -> None:
@@ -124,7 +177,9 @@ class ConsumerApi(StreamApi):
             raise Refused(10014)
         return known[name]
 
-    def CONSUMER_CREATE(self, stream: str, name: str, body: bytes) -> dict[str, Any]:
+    def CONSUMER_CREATE(self, stream: str, name: str, *filtered: Any) -> dict[str, Any]:
+        """Further tokens are those of the filter; the last argument is the body."""
+        *tokens, body = filtered
         asked = body_of(body)
         if asked.get("stream_name") != stream:
             raise Refused(10056)
@@ -132,6 +187,10 @@ class ConsumerApi(StreamApi):
         durable = wanted.get("durable_name")
         if durable and durable != name:
             raise Refused(10017)
+        if tokens and wanted.get("filter_subjects"):
+            raise Refused(10137)
+        if tokens and ".".join(tokens) != wanted.get("filter_subject"):
+            raise Refused(10131)
         return self._made(stream, name, wanted, asked.get("action") or "")
 
     def CONSUMER_DURABLE_CREATE(self, stream: str, name: str, body: bytes) -> dict[str, Any]:
@@ -158,17 +217,30 @@ class ConsumerApi(StreamApi):
                 raise Refused(10026)
             _check_queue(config, stream, name)
             stream.consumers[name] = Consumer.new(stream, config)
-            return stream.consumers[name].info()
+            bound = {"push_bound": MAYBE} if config.get("deliver_subject") else {}  # it may not have looked yet
+            return stream.consumers[name].info() | bound
         if action == "create" and known.config != config:
             raise Refused(10148)
+        targets = [one.get("deliver_subject") for one in (known.config, config)]
+        bound = all(targets) and targets[0] != targets[1]  # the player always listens to the old one
+        if bound and self.rules.bound_first:
+            raise Refused(10013)
         for key, text in FIXED.items():
             if known.config.get(key) != config.get(key):
                 raise Refused(10012, text=f"{text} can not be updated")
+        if targets[0] != targets[1] and not all(targets):
+            kinds = ("push", "pull") if targets[0] else ("pull", "push")
+            raise Refused(10012, text="can not update {} consumer to {} based".format(*kinds))
+        if known.config.get("max_waiting") != config.get("max_waiting"):
+            raise Refused(10012, text="max waiting can not be updated")
+        if bound:
+            raise Refused(10013)
         _check_queue(config, stream, name)
         if _filters(config) != _filters(known.config):
             raise Unknown  # how far it has looked with the old filters is its server's own affair
         kept = {"pause_until": known.config["pause_until"]} if "pause_until" in known.config else {}
-        config["metadata"]["_nats.req.level"] = known.config["metadata"]["_nats.req.level"]
+        if "pause_until" in kept:
+            config["metadata"]["_nats.req.level"] = "1"
         known.config = config | kept
         return known.info()
 
@@ -178,8 +250,32 @@ class ConsumerApi(StreamApi):
 
     def CONSUMER_DELETE(self, stream: str, name: str, body: bytes) -> dict[str, Any]:
         _nothing(body)
-        del self.consumer(stream, name).stream.consumers[name]
+        found = self.consumer(stream, name).stream
+        del found.consumers[name]
+        if found.config["retention"] == "interest":
+            found.unneeded(list(found.messages))
         return {"success": True}
+
+    def CONSUMER_RESET(self, stream: str, name: str, body: bytes) -> dict[str, Any]:
+        try:
+            wanted = body_of(body).get("seq") or 0
+            consumer = self.consumer(stream, name)
+            _check_reset(consumer.config, wanted)
+        except Refused as error:
+            return {"error": error.error, "reset_seq": 0}
+        if consumer.stream.config["retention"] != "limits":
+            raise Unknown  # which messages it releases by that is its server's own affair
+        return {**consumer.reset(wanted), "reset_seq": consumer.next_seq}
+
+    def CONSUMER_UNPIN(self, stream: str, name: str, body: bytes) -> dict[str, Any]:
+        group = body_of(body).get("group")
+        if not group:
+            raise invalid_json()
+        consumer = self.consumer(stream, name)
+        if group not in (consumer.config.get("priority_groups") or ()):
+            raise Refused(10160)
+        consumer.pin = None
+        return {}
 
     def CONSUMER_NAMES(self, stream: str, body: bytes) -> dict[str, Any]:
         try:
@@ -212,10 +308,18 @@ class ConsumerApi(StreamApi):
         shown = consumer.paused or (until and self.rules.past_pause_shown)
         if shown:
             consumer.config["pause_until"] = until
-        consumer.config["metadata"]["_nats.req.level"] = "1" if shown else "0"
+        level = "1" if shown or consumer.config.get("priority_groups") else "0"
+        consumer.config["metadata"]["_nats.req.level"] = level
         if not consumer.paused:
+            consumer.asleep |= bool(consumer.target) and not self.rules.removal_wakes
             return {"paused": False, "pause_until": until or "0001-01-01T00:00:00Z"}
         return {"paused": True, "pause_until": until, "pause_remaining": ANY}
+
+
+def _check_reset(config: dict[str, Any], seq: int) -> None:
+    policies = ("all", "by_start_sequence")
+    if seq and (config["deliver_policy"] not in policies or seq < config.get("opt_start_seq", 0)):
+        raise Refused(10204, text=Text("invalid reset: "))
 
 
 def _nothing(body: bytes) -> None:

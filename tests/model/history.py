@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from tests.model.stream import Headers
 
 SECOND = 10**9
+PIN = "the pin"
+"""In a pull request: the newest pin id of its consumer."""
 
 
 class Moment(NamedTuple):

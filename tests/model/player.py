@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tests.model import answers
 from tests.model.answers import Answer, rfc3339
-from tests.model.history import Moment, Step, rendered
+from tests.model.history import PIN, Moment, Step, rendered
 from tests.model.reading import Unknown
 from tests.model.rules import Rules
 from tests.model.server import ACK, API, CONSUMER, DIRECT, NEXT, Server
@@ -19,6 +19,10 @@ from tests.model.stream import Headers
 EARLY = 0.15
 LATE = 0.6
 """Seconds before and after a deadline within which nobody asks: a server is late by as much."""
+RESTLESS = 5
+"""Times that a moment is waited for at which nothing is about to run out."""
+LISTENED = ("push.", "again.")
+"""Beginnings of subjects that the player subscribes to."""
 FRESH = 1.0
 """Seconds within which every replica has what was acknowledged."""
 
@@ -33,6 +37,13 @@ class Connection(Protocol):
 
     async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
         """All that comes back once `wanted` answers have, or no more come."""
+
+    def listen(self, subject: str) -> None:
+        """Subscribes to a deliver subject, or to those of republished messages, if that was not done before."""
+
+    async def heard(self, wanted: int) -> list[Answer]:
+        """All that came there since this was asked last, once `wanted` of it have, heartbeats not counted, or
+        no more come. A delivery has its message's subject and an ack subject."""
 
 
 class Differs(Exception):
@@ -53,6 +64,8 @@ class Player:
         self.model = Server(rules)
         self.deliveries: dict[str, list[str]] = {}
         """Ack subjects, by "ACK.<stream>.<consumer>"."""
+        self.pins: dict[str, str] = {}
+        """Pin ids, by "<stream>.<consumer>"."""
         self.asked = 0
         self.changed = -math.inf
         """The time at which a message or an ack was last sent."""
@@ -70,12 +83,23 @@ class Player:
                 if not known:
                     continue
                 step = replace(step, subject=known[-1 - step.turn % len(known)])
+            if isinstance(step.body, dict) and step.body.get("id") == PIN:
+                step = replace(step, body=step.body | {"id": self.pins.get(step.subject.removeprefix(NEXT), "none")})
+            self._listen(step.body)
             await self._known(step)
             await self._settled()
             times = await self._times(at, step)
             await self._ask(at, step, rendered(step.body, times))
             if "STREAM.DELETE" in step.subject and self.model.rules.rest:
                 await self.connection.sleep(self.model.rules.rest)
+        await self._hear(len(history), Step("the end"))
+
+    def _listen(self, body: Any) -> None:
+        asked = body if isinstance(body, dict) else {}
+        consumer, stream = asked.get("config") or {}, asked.get("republish") or {}
+        for target in (consumer.get("deliver_subject"), stream.get("dest")):
+            if target and target.startswith(LISTENED) and "*" not in target:
+                self.connection.listen(target)
 
     async def _known(self, step: Step) -> None:
         """Waits until each replica has all messages, for a pull that a replica serves with what it has."""
@@ -85,13 +109,16 @@ class Player:
             await self.connection.sleep(left)
 
     async def _settled(self) -> None:
-        """Waits until nothing is about to run out."""
-        while True:
+        """Waits until nothing is about to run out. Raises Disturbed where that does not come: messages that are pushed
+        again and again may leave no quiet moment."""
+        for _ in range(RESTLESS):
             now = self.connection.now()
+            self._pass_time(now - LATE)
             near = [moment for moment in self.model.deadlines() if now - LATE < moment < now + EARLY]
             if not near:
                 return
             await self.connection.sleep(max(near) + LATE - now + 0.001)
+        raise Disturbed
 
     async def _times(self, at: int, step: Step) -> dict[Moment, str]:
         """The times of a request's moments; asks for the times of messages that were not seen yet."""
@@ -117,13 +144,12 @@ class Player:
                 self.model.branch().ask(step.subject, step.headers, body, sent)
             except Unknown:
                 return  # it would wait for what others do, or nobody knows
-        wanted = self.model.ask(step.subject, step.headers, body, sent)
+        try:
+            wanted = self.model.ask(step.subject, step.headers, body, sent)
+        except Unknown:
+            raise Disturbed from None  # of a push consumer, which does not wait to be asked
         found = await self.connection.ask(step.subject, step.headers, body, len(wanted))
-        for one in found:
-            if one.reply:
-                self.deliveries.setdefault(f"ACK.{one.reply[2]}.{one.reply[3]}", []).append(
-                    ".".join(map(str, one.reply))
-                )
+        self._note(found)
         told = compared(wanted, found)
         self.asked += 1
         while told and step.subject.startswith(DIRECT) and self.connection.now() < sent + FRESH:
@@ -134,6 +160,54 @@ class Player:
             raise Disturbed
         if told:
             raise Differs(at, step, told)
+        await self._hear(at, step)
+
+    def _pass_time(self, now: float) -> None:
+        try:
+            self.model.pass_time(now)
+        except Unknown:
+            raise Disturbed from None
+
+    def _note(self, found: list[Answer]) -> None:
+        for one in found:
+            if one.reply:
+                where = f"{one.reply[2]}.{one.reply[3]}"
+                self.deliveries.setdefault(f"ACK.{where}", []).append(".".join(map(str, one.reply)))
+                if pin := dict(one.headers).get("Nats-Pin-Id"):
+                    self.pins[where] = pin
+
+    async def _hear(self, at: int, step: Step) -> None:
+        """Holds what was pushed meanwhile against the model, each consumer's and stream's in its order."""
+        wanted, self.model.pushed = self.model.pushed, []
+        found = await self.connection.heard(len(wanted))
+        self._note(found)
+        beats = [one for one in found if one.status]
+        told = [text for one in beats for text in self._beat(one)]
+        sides = _sorted_out(wanted), _sorted_out([one for one in found if not one.status])
+        for key in sides[0].keys() | sides[1].keys():
+            told += [f"pushed to {key}: {text}" for text in compared(*(side.get(key, []) for side in sides))]
+        if told:
+            raise Differs(at, step, told)
+
+    def _beat(self, beat: Answer) -> list[str]:
+        """Differences of a heartbeat, which tells how far its consumer was when it left."""
+        _, stream, name = beat.subject.split(".")
+        known = self.model.streams[stream].consumers.get(name) if stream in self.model.streams else None
+        if known is None:
+            return []
+        (first, consumer_seq), (second, stream_seq), *_ = (*beat.headers, ("", "0"), ("", "0"))
+        well = beat.status == "100 Idle Heartbeat" and (first, second) == ("Nats-Last-Consumer", "Nats-Last-Stream")
+        well &= int(consumer_seq) in known.marks and int(stream_seq) <= known.stream.last_seq
+        return [] if well else [f"{beat} of a consumer that was at {known.marks}"]
+
+
+def _sorted_out(pushed: list[Answer]) -> dict[str, list[Answer]]:
+    """By consumer, or by the stream that republished them."""
+    found: dict[str, list[Answer]] = {}
+    for one in pushed:
+        key = f"{one.reply[2]}.{one.reply[3]}" if one.reply else dict(one.headers)["Nats-Stream"]
+        found.setdefault(key, []).append(one)
+    return found
 
 
 def compared(wanted: list[Answer], found: list[Answer]) -> list[str]:

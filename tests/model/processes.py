@@ -27,6 +27,9 @@ class Wire:
         self.client = client
         self.number = 0
         self.inbox = f"{client.inbox.decode()}m{next(_WIRES)}"
+        self.pushed: list[Answer] = []
+        self.came = asyncio.Event()
+        self.known: set[str] = set()
 
     def now(self) -> float:
         return time.time()
@@ -41,10 +44,7 @@ class Wire:
         came = asyncio.Event()
 
         def take(msg: Msg) -> None:
-            status, own = decoded(msg.header)
-            where = msg.subject.decode()
-            reply = parts(msg.reply.decode()) if msg.reply else ""
-            found.append(Answer(status, own, msg.data, "" if where == inbox else where, reply))
+            found.append(_answer(msg, inbox))
             came.set()
 
         sid = self.client.subscribe(inbox, take)
@@ -59,6 +59,34 @@ class Wire:
         await self.client.flush()
         self.client.unsubscribe(sid)
         return found
+
+    def listen(self, subject: str) -> None:
+        if subject not in self.known:
+            self.known.add(subject)
+            self.client.subscribe(subject, self._take)
+
+    def _take(self, msg: Msg) -> None:
+        self.pushed.append(_answer(msg))
+        self.came.set()
+
+    async def heard(self, wanted: int) -> list[Answer]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while sum(not one.status for one in self.pushed) < wanted:
+                    self.came.clear()
+                    await self.came.wait()
+        except TimeoutError:
+            pass
+        found, self.pushed = self.pushed, []
+        return found
+
+
+def _answer(msg: Msg, inbox: str = "") -> Answer:
+    status, own = decoded(msg.header)
+    where = msg.subject.decode()
+    return Answer(
+        status, own, msg.data, "" if where == inbox else where, parts(msg.reply.decode()) if msg.reply else ""
+    )
 
 
 def decoded(raw: bytes) -> tuple[str, Headers]:
@@ -83,6 +111,7 @@ async def play(wire: Wire, rules: Rules, history: Sequence[Step]) -> Player:
     """Raises Differs; a history that is disturbed ends early."""
     await without_streams(wire.client)
     await wire.sleep(rules.rest)
+    await wire.heard(0)
     player = Player(wire, rules)
     try:
         await player.play(history)

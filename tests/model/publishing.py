@@ -90,6 +90,8 @@ def store(stream: Stream, sent: Sent) -> dict[str, Any]:
         data, total = _counted(stream, sent)
         more = {"val": total}
     message = stream.append(sent.subject, sent.headers, data, sent.at, lifetime(sent.header("Nats-TTL")))
+    if stream.config["retention"] == "interest":
+        stream.unneeded([message.seq])
     stream.limit(sent.subject)
     if rollup := (sent.header("Nats-Rollup") or "").lower():
         found = stream.messages.values() if rollup == "all" else stream.of(sent.subject)

@@ -51,6 +51,23 @@ class Rules:
     owners_lag: bool = False
     """A pull that waits is served at once by a replica that may not have the newest messages yet, in a cluster: what it
     is told is left may be short. The player asks after `player.FRESH`."""
+    removal_exact: bool = True
+    """A message that is removed while it waits for its ack leaves the consumer as if it had been acked by itself;
+    nats-server's ack floor moves otherwise, and with the policy `all` what is below counts as acked as well. (With that
+    policy where the floor goes is not predicted.)"""
+    removal_wakes: bool = True
+    """A push consumer held back by `max_ack_pending` goes on when messages that it waits for are purged or deleted, and
+    a paused one when it is resumed; nats-server's do so with the next message or ack."""
+    floor_at_cursor: bool = True
+    """With the policy `all` the floor's consumer sequence is right below what still waits, as with `explicit`; in
+    nats-server it is that of the delivery that was acked, also where a later one of the message was not."""
+    bound_first: bool = True
+    """A deliver subject that somebody listens to refuses an update with another one before all else (10013);
+    nats-server looks at the fields that may not change first (10012)."""
+    unwanted_republished: bool = True
+    """A message of an interest stream that no consumer wants is republished; nats-server drops it before that."""
+    reset_says_no: bool = True
+    """CONSUMER.RESET of what is not there is refused; nats-server says nothing."""
     rest: float = 0.0
     """Seconds after a STREAM.DELETE until the name is free: nats-server's next file stream may find the old one's data,
     or fail (10049)."""
@@ -75,5 +92,11 @@ PEER = Rules(
     pending_exact=False,
     progress_takes_back=False,
     past_pause_shown=True,
+    removal_exact=False,
+    removal_wakes=False,
+    floor_at_cursor=False,
+    bound_first=False,
+    unwanted_republished=False,
+    reset_says_no=False,
     rest=0.1,
 )

@@ -1,9 +1,9 @@
-"""The model: `ask` is one request, `wait` is time that passes."""
+"""The model: `ask` is one request, `pass_time` is time that passes."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+import math
 
 from tests.model import publishing, reading
 from tests.model.answers import ANY, MAYBE, Answer
@@ -26,13 +26,34 @@ class Server:
     def __init__(self, rules: Rules = OURS) -> None:
         self.rules = rules
         self.streams: dict[str, Stream] = {}
+        self.pushed: list[Answer] = []
+        """Messages for subscribers that nobody took yet: deliveries of push consumers, republished messages."""
 
     def branch(self) -> Server:
         return copy.deepcopy(self)
 
     def pass_time(self, now: float) -> None:
+        """Raises reading.Unknown."""
+        while (due := self._next_push()) <= now:
+            self._pass_time(due)
+        self._pass_time(now)
+
+    def _next_push(self) -> float:
+        """When the first message is pushed again."""
+        consumers = (one for stream in self.streams.values() for one in stream.consumers.values() if one.target)
+        return min((one.due for consumer in consumers for one in consumer.pending.values()), default=math.inf)
+
+    def _pass_time(self, now: float) -> None:
         for stream in self.streams.values():
             stream.pass_time(now)
+        self._push(now)
+
+    def _push(self, now: float) -> None:
+        for stream in self.streams.values():
+            self.pushed += stream.republished
+            stream.republished = []
+            for consumer in stream.consumers.values():
+                self.pushed += consumer.push(now)
 
     def deadlines(self) -> list[float]:
         return [moment for stream in self.streams.values() for moment in stream.deadlines()]
@@ -40,6 +61,11 @@ class Server:
     def ask(self, subject: str, headers: Headers, body: bytes, now: float) -> list[Answer]:
         """Raises reading.Unknown."""
         self.pass_time(now)
+        answers = self._answers(subject, headers, body, now)
+        self._push(now)
+        return answers
+
+    def _answers(self, subject: str, headers: Headers, body: bytes, now: float) -> list[Answer]:
         if subject.startswith(DIRECT):
             return self._direct(subject.removeprefix(DIRECT), body)
         if subject.startswith(NEXT):
@@ -47,7 +73,7 @@ class Server:
         if subject.startswith(ACK):
             return self._ack(subject.removeprefix(ACK).split("."), body, now)
         if subject.startswith(API):
-            return [Answer(data=self._api(subject.removeprefix(API), body))]
+            return self._api(subject.removeprefix(API), body)
         return self._publish(subject, headers, body, now)
 
     def _direct(self, rest: str, body: bytes) -> list[Answer]:
@@ -59,19 +85,24 @@ class Server:
             return reading.last_of_subject(stream, subject, body)
         return reading.direct(stream, body, self.rules)
 
-    def _api(self, rest: str, body: bytes) -> dict[str, Any]:
+    def _api(self, rest: str, body: bytes) -> list[Answer]:
         parts = rest.split(".")
         streams = ConsumerApi(self.streams, self.rules)
         for words in (3, 2):
             handler = getattr(streams, "_".join(parts[:words]), None)
             if handler is not None:
                 kind = "_".join(parts[:words]).lower().replace("durable_", "")
+                if kind == "consumer_reset" and not self.rules.reset_says_no and not self._known(*parts[2:4]):
+                    return []
                 try:
                     answer = handler(*parts[words:], body)
                 except Refused as error:
                     answer = {"error": error.error}
-                return {"type": f"{PREFIX}{kind}_response", **answer}
+                return [Answer(data={"type": f"{PREFIX}{kind}_response", **answer})]
         raise NotImplementedError(rest)
+
+    def _known(self, stream: str, consumer: str) -> bool:
+        return stream in self.streams and consumer in self.streams[stream].consumers
 
     def _pull(self, rest: str, body: bytes, now: float) -> list[Answer]:
         stream, _, name = rest.partition(".")

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.model.answers import MAYBE, ZERO_TIME, Stamp
+from tests.model.answers import MAYBE, ZERO_TIME, Answer, Stamp
 from tests.model.rules import Rules
-from tests.model.subjects import matches
+from tests.model.subjects import matches, transformed
 
 if TYPE_CHECKING:
     from tests.model.consumer import Consumer
@@ -68,6 +68,7 @@ class Stream:
     batches: dict[str, list[Any]] = field(default_factory=dict)
     """Messages of open atomic batches, each with the time at which it came."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
+    republished: list[Answer] = field(default_factory=list, repr=False)
 
     @classmethod
     def new(cls, config: dict[str, Any], rules: Rules) -> Stream:
@@ -98,15 +99,39 @@ class Stream:
     # -- changes
 
     def append(self, subject: str, headers: Headers, data: bytes, at: float, ttl: float | None = None) -> Message:
+        before = self.last_of(subject)
+        drops = self.config["retention"] == "interest" and not self.rules.unwanted_republished
         self.last_seq += 1
         self.begun = True
         message = Message(self.last_seq, subject, headers, data, at, ttl)
+        if not drops or self._wanted(message):
+            self._republish(message, before)
         self.messages[message.seq] = message
         self.last_stamp = message.stamp
         self.last_id = message.header("Nats-Msg-Id") or ""
         if self.last_id:
             self.ids[self.last_id] = message.seq, at
         return message
+
+    def _wanted(self, message: Message) -> bool:
+        return any(each.wants(message) for each in self.consumers.values())
+
+    def _republish(self, message: Message, before: int) -> None:
+        """`before`: the last sequence of its subject until now."""
+        wanted = self.config.get("republish")
+        target = transformed(wanted.get("src") or ">", wanted["dest"], message.subject) if wanted else None
+        if wanted is None or target is None:
+            return
+        bare = wanted.get("headers_only")
+        own: tuple[tuple[str, Any], ...] = (
+            ("Nats-Stream", self.name),
+            ("Nats-Subject", message.subject),
+            ("Nats-Sequence", str(message.seq)),
+            ("Nats-Time-Stamp", message.stamp),
+            ("Nats-Last-Sequence", str(before)),
+        )
+        size = (("Nats-Msg-Size", str(len(message.data))),) if bare else ()
+        self.republished.append(Answer("", (*message.headers, *own, *size), b"" if bare else message.data, target))
 
     def remove(self, seqs: list[int]) -> int:
         self.removed |= bool(seqs)
@@ -115,6 +140,15 @@ class Stream:
         for consumer in self.consumers.values():
             consumer.gone(seqs)
         return len(seqs)
+
+    def unneeded(self, seqs: list[int]) -> None:
+        """Consumers are done with these messages, which go as the stream's retention has it."""
+        kept = {seq for each in self.consumers.values() for seq in each.exhausted}
+        found = [self.messages[seq] for seq in seqs if seq in self.messages and seq not in kept]
+        if self.config["retention"] == "interest":
+            found = [one for one in found if not any(each.needs(one) for each in self.consumers.values())]
+        if self.config["retention"] != "limits":
+            self.remove([one.seq for one in found])
 
     def limit(self, changed: str = "") -> None:
         """Removes what is over the limits; `changed`: only this subject may have too many."""

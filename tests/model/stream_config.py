@@ -91,9 +91,9 @@ def _check(config: dict[str, Any], asked: dict[str, Any]) -> None:
         raise wrong("duplicates window needs to be >= 100ms")
     if config["deny_purge"] and config["allow_rollup_hdrs"]:
         raise wrong("roll-ups require the purge permission")
+    _check_counters(config)
     _check_discard(config)
     _check_markers(config)
-    _check_counters(config)
     _check_subjects(config)
 
 

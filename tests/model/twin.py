@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.model.answers import ANY, MAYBE, Answer, Between, Stamp, Text, rfc3339
+from tests.model.answers import ANY, MAYBE, Answer, Between, Name, Stamp, Text, rfc3339
 from tests.model.reading import Unknown
 from tests.model.rules import OURS
 from tests.model.server import Server
@@ -39,6 +39,17 @@ class Twin:
             answers = []
         return self.lie(self.server, answers) if self.lie else answers
 
+    def listen(self, subject: str) -> None:
+        pass
+
+    async def heard(self, wanted: int) -> list[Answer]:
+        try:
+            self.server.pass_time(self.time)
+        except Unknown:
+            pass
+        answers, self.server.pushed = [self._real(one) for one in self.server.pushed], []
+        return self.lie(self.server, answers) if self.lie and answers else answers
+
     def _real(self, answer: Answer) -> Answer:
         told = answer._asdict()
         data = told.pop("data")
@@ -53,6 +64,10 @@ class Twin:
                 self.stamped += 1
                 value.ns = int(self.time * 1e6) * 1000 + self.stamped
             return rfc3339(value.ns)
+        if isinstance(value, Name):
+            self.stamped += 1
+            value.value = value.value or f"name{self.stamped}"
+            return value.value
         if isinstance(value, Between):
             return value.most
         if isinstance(value, Text):

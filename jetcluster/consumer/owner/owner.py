@@ -178,9 +178,7 @@ class ConsumerOwner(DeliveryContext):
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.run_paused()
-        if self.selection.vanished:
-            gone, self.selection.vanished = self.selection.vanished, []
-            self.submit(GONE, gone)
+        self._tell_vanished()
         if not self._skip_at and self._may_skip():
             self._skip_at = now + SKIP_DELAY_NS
             self.wake_at(self._skip_at)
@@ -193,7 +191,13 @@ class ConsumerOwner(DeliveryContext):
         """Put acks, deliveries without acks and skips into the log, so that INFO is current."""
         self.acks.flush()
         self.delivery.flush()
+        self._tell_vanished()
         self._skip()
+
+    def _tell_vanished(self) -> None:
+        if self.selection.vanished:
+            gone, self.selection.vanished = self.selection.vanished, []
+            self.submit(GONE, gone)
 
     def tick(self, now: int) -> None:
         """Do what is due at a requested time."""
@@ -264,6 +268,14 @@ class ConsumerOwner(DeliveryContext):
         if missing := [seq for seqs in lists for seq in seqs if seq not in entries]:
             self.selection.settle_keys(missing)
         if self.delivery.wants_messages:
+            self.run_soon()
+
+    def vanished(self, seqs: Sequence[int]) -> None:
+        """Note that limits or a rollup may have removed messages that wait for their acks: nobody has to ack them, and
+        they take no room of max_ack_pending. The log learns of it by GONE."""
+        entries = self.state.unacked.entries
+        if gone := [seq for seq in seqs if seq in entries]:
+            self.selection.vanished += gone
             self.run_soon()
 
     def freed(self, seqs: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ LIMITS: Final = (
     Limit("jetcluster.replica.reads.pages", "SLICE_BYTES", 1_000),
     Limit("jetcluster.replica.reads.pages", "MAX_BACKLOG", 4_000),
     Limit("jetcluster.replica.reads.answers", "RUN_BYTES", 200),
-    Limit("jetcluster.replica.reads.confirm", "MAX_DUE_TURN", 2),
+    Limit("jetcluster.replica.reads.waits", "MAX_DUE_TURN", 2),
     Limit("jetcluster.replica.exports", "SLICE_BYTES", 4_000, ("jetcluster.replica.catchup",)),
     Limit("jetcluster.replica.exports", "CHUNK_BYTES", 1_000, ("jetcluster.replica.catchup",)),
     Limit("jetcluster.replica.catchup", "MAX_CHUNKS_AHEAD", 1),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,30 @@ async def test_a_consumer_can_be_pulled_from_at_once_through_every_node() -> Non
                 assert Puller(node, "S", f"c{number}").pull() == 1
         owners = [owner(cluster, f"c{number}").name for number in range(9)]
         assert sorted(owners) == sorted("ABC" * 3), "shared out evenly"
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(
+    ("config", "headers"),
+    [({"max_msgs_per_subject": 1}, b""), ({"allow_rollup_hdrs": True}, b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n")],
+    ids=["limit", "rollup"],
+)
+async def test_nobody_has_to_ack_what_was_replaced(replicas: int, config: dict[str, Any], headers: bytes) -> None:
+    """A message in the middle of the stream that a newer one of its subject removed waits for no ack, and leaves room
+    for the next delivery."""
+    async with Cluster() as cluster:
+        await cluster.create("S", replicas, subjects=["s.*"], **config)
+        leader = await cluster.led("S")
+        await consumer(leader, "c", max_ack_pending=2)
+        for subject in (b"s.stays", b"s.x"):
+            await leader.publish(subject)
+        puller = Puller(leader, "S", "c")
+        assert [subject for subject, *_ in await puller.fetch(2)] == [b"s.stays", b"s.x"]
+        await leader.publish(b"s.x", b"new", headers)
+        info = await ask(leader, "S", "consumer_info", name="c")
+        assert (info["num_ack_pending"], info["num_pending"]) == (1, 1)
+        assert [payload for *_, payload in await puller.fetch(1, 1.0)] == [b"new"]
 
 
 @virtual_time

@@ -62,6 +62,15 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
         "async persist mode is not supported with atomic batch publish",
     ),
     ({"allow_msg_counter": True, "discard": "new"}, "counter stream cannot use discard new"),
+    # Of two faults the one that nats-server names.
+    (
+        {"allow_msg_counter": True, "discard": "new", "discard_new_per_subject": True},
+        "counter stream cannot use discard new",
+    ),
+    (
+        {"discard": "new", "discard_new_per_subject": True, "subject_delete_marker_ttl": 5},
+        "discard new per subject requires max msgs per subject > 0",
+    ),
     ({"allow_msg_counter": True, "allow_msg_ttl": True}, "counter stream cannot use message TTLs"),
     ({"allow_msg_counter": True, "allow_msg_schedules": True}, "counter stream cannot use message schedules"),
     ({"allow_msg_counter": True, "retention": "interest"}, "counter stream can only use limits retention"),

@@ -10,6 +10,7 @@ import json
 from testkit.sim.session import Disconnected, Msg, Session
 from tests.model.answers import Answer, parts, rfc3339
 from tests.model.branches import Branches, Request, TooMany
+from tests.model.bucket_history import BucketWriter
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Moment, Step, Writer, rendered
 from tests.model.player import Differs, Disturbed, Player
@@ -38,6 +39,31 @@ class SimWire:
     def __init__(self, workload: Workload, session: Session) -> None:
         self.workload = workload
         self.session = session
+        self.known: set[str] = set()
+        self.pushed: list[Answer] = []
+        self.came = asyncio.Event()
+
+    def listen(self, subject: str) -> None:
+        if subject not in self.known:
+            self.known.add(subject)
+            self.session.subscribe(subject, self._take)
+
+    def _take(self, msg: Msg) -> None:
+        delivered = msg.reply.startswith(ACK)
+        headers = tuple(msg.headers.items())
+        self.pushed.append(Answer(msg.status, headers, msg.payload, msg.subject, parts(msg.reply) if delivered else ""))
+        self.came.set()
+
+    async def heard(self, wanted: int) -> list[Answer]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while sum(not one.status for one in self.pushed) < wanted:
+                    self.came.clear()
+                    await self.came.wait()
+        except TimeoutError:
+            pass
+        found, self.pushed = self.pushed, []
+        return found
 
     def now(self) -> float:
         return self.workload.now
@@ -101,7 +127,8 @@ class ModelExam(Exam):
 
     async def check(self) -> None:
         self.number = 0
-        await self.examine([self._streams, self._streams_timed, self._consumers, self._consumers_timed], 2)
+        parts = [self._streams, self._streams_timed, self._consumers, self._consumers_timed, self._buckets]
+        await self.examine(parts, 2)
 
     async def _streams(self, session: Session) -> None:
         await self._play(session, Writer, timed=False)
@@ -114,6 +141,9 @@ class ModelExam(Exam):
 
     async def _consumers_timed(self, session: Session) -> None:
         await self._play(session, ConsumerWriter, timed=True)
+
+    async def _buckets(self, session: Session) -> None:
+        await self._play(session, BucketWriter, timed=False)
 
     async def _play(self, session: Session, writer: type[Writer], *, timed: bool) -> None:
         self.number += 1
