@@ -11,6 +11,7 @@ FIGURES = {
     "sizes": "cost against size, with plots: docs/benchmarks/sizes.md",
     "sizing": "memory, disk and processor time of each thing, and what three plans need: docs/sizing.md",
     "scaling": "reads over replicas and mirrors, a model and its trials: docs/benchmarks/scaling.md, reads.md",
+    "arrow": "`jetcluster.arrow`: streams as record batches",
     "attack": "what a client notices of attacks on its server",
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
@@ -23,6 +24,7 @@ FIGURES = {
     "searches": "how long searches with wildcards hold a replica",
     "sick": "how long a publisher goes without acks while the leader's disk is sick",
     "spark": "the Spark source and the archive job",
+    "sink": "the Spark sink: rows per second, and CPU per row",
     "workers": "throughput and processor time of one worker and of two",
     "subscriptions": "very many subscriptions of one client",
 }

@@ -15,12 +15,13 @@ import docker
 import docker.errors
 
 from chaos.drills import Drill
+from chaos.edge import Edge
 from chaos.links import Links
 from testkit.harness import TOP, HarnessError, eventually, free_ports
 from testkit.shim import Shim
 
 NODES = 3
-LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store", "few-files")
+LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store", "few-files", "edge")
 START_WITHIN = 90.0
 CONTAINERS_ONLY = "local processes only (not for containers)"
 
@@ -29,6 +30,7 @@ class DockerCluster:
     """Use as an async context manager: `up`, at the end `down -v`. Raises HarnessError where docker does not run."""
 
     links: Links | None = None
+    edge: Edge | None = None
     small_disk: str | None = None
     most_files = 0
     own_copies = True

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import drills, links
+from chaos.edge import NAME as EDGE
+from chaos.edge import Edge
 from chaos.plants import Plant
 from testkit import shim
 from testkit.harness import TOP, HarnessError, Node, ProcessCluster
@@ -39,12 +41,13 @@ class LocalCluster:
         self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset(),
         plant: Plant | None = None, monitor: bool = False,
     ):  # fmt: skip
-        """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk. `monitor`: with
-        monitoring ports."""
+        """`needs` of the scenario that can be met are set up: links, edge, shim, drill, few-files, disk. `monitor`:
+        with monitoring ports."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
         self.failed = False
         self.links: links.Links | None = None
+        self.edge: Edge | None = None
         self.small_disk: str | None = None
         self.most_files = 0
         self._shims: dict[str, shim.Shim] = {}
@@ -53,6 +56,7 @@ class LocalCluster:
         other = f"{server} is not started that way"
         self.missing = {
             "links": links.why_not() if ours else other,
+            "edge": links.why_not() if ours else other,
             "shim": shim.why_not() if ours else other,
             "disk": "" if os.geteuid() == 0 else "needs root, to mount a small tmpfs",
             "files": "" if ours else "about this server's files",
@@ -68,8 +72,10 @@ class LocalCluster:
         config += SYSTEM if self._system else ""
         self.cluster = ProcessCluster(nodes, server, root=self.root, name="chaos", config=config, monitor=monitor)
         self.names = [node.name for node in self.cluster.nodes]
+        if {"links", "edge"} <= wanted:
+            self.edge = Edge(self.cluster, self.root)
         if plant is not None:
-            for node in self.cluster.nodes:
+            for node in [*self.cluster.nodes, *([self.edge.node] if self.edge is not None else [])]:
                 node.env |= plant.environment(self.root / "plant", TOP)
         if "links" in wanted:
             self._route_through_proxies()
@@ -112,6 +118,8 @@ class LocalCluster:
             if self.links is not None:
                 await self.links.start()
             await self.cluster.start()
+            if self.edge is not None and self.links is not None:
+                await self.edge.start(self.links)
         except BaseException:
             self.failed = True
             self.end()
@@ -124,6 +132,8 @@ class LocalCluster:
 
     def end(self) -> None:
         """Also in place of a run."""
+        if self.edge is not None:
+            self.edge.node.kill9()
         if self.failed:
             print(f"logs and stores are kept in {self.root}")
             self.cluster.kill9_all()
@@ -142,6 +152,8 @@ class LocalCluster:
     # -- Target
 
     def _node(self, name: str) -> Node:
+        if name == EDGE and self.edge is not None:
+            return self.edge.node
         return self.cluster.node(name)
 
     def url(self, name: str) -> str:

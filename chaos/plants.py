@@ -93,6 +93,17 @@ replace(Demands, "_prove", lambda self, request, go_on: go_on())
 """,
         ),
         Plant(
+            "edge-unproven", "freshness-edge", frozenset({"stale"}),
+            "a mirror takes what it has for what its origin elsewhere has, without a question",
+            """
+from jetcluster.mirror.ports import LastSequence
+from jetcluster.replica.mirror_host import MirroredStream
+async def elsewhere(self):
+    return LastSequence(self._replica.store.last_seq, True)
+replace(MirroredStream, "_elsewhere", elsewhere)
+""",
+        ),
+        Plant(
             "silent-damage", "rot-two", frozenset({"unannounced", "unhealed"}),
             "damaged records are kept to oneself, and stay",
             """

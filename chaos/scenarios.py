@@ -70,6 +70,9 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("freshness", ("kill-leader", "kill-one", "pause-leader", "pause-some", *_CUT, "stepdown"),
                  "reads of every strength while servers die, stand still and are cut off", nodes=5,
                  workloads=("freshness",)),
+        Scenario("freshness-edge", ("cut-edge", "cut-edge", "kill-leader", "pause-leader", "stepdown"),
+                 "the same also at a mirror behind a leaf link, whose origin is at times unreachable",
+                 workloads=("edge",)),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
         Scenario(
             "all",
@@ -86,7 +89,8 @@ SCENARIOS: dict[str, Scenario] = {
 
 DEFAULT = (
     "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
-    "rot-two", "flood", "descriptors", "freshness", "mix",
+    "rot-two", "flood", "descriptors", "freshness", "freshness-edge",
+    "mix",
 )  # fmt: skip
 """The scenarios of `make chaos`, which divides its time among them."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from chaos.drills import Drill
+from chaos.edge import Edge
 from chaos.links import Links
 from testkit.shim import Shim
 
@@ -16,6 +17,8 @@ class Target(Protocol):
     names: list[str]
     missing: dict[str, str]
     links: Links | None
+    edge: Edge | None
+    """The server at the edge, where it is needed; `url` knows it by its name."""
     own_copies: bool
     """A node answers Direct Get from its own replica, with nobody else there."""
     most_files: int

@@ -30,9 +30,9 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   RequestTimeoutError, SnapshotEndedError, StorageAwayError, StreamUnsteadyError, UnansweredError,
     │   UnderWayError, WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError, NotReachedError,
-        NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, TakenError, and the private
-        _DamagedSegmentError, _MadeAgainError, _RefusedError
+        ArchiveLossError, ClusterError, CredentialsError, CutError, DataLossError, DemoError, FenceError, JobError,
+        NotAnArchiveError, NotReachedError, NotTheArchiveError, PublishError, ServerError, SinkError, StreamError, and
+        the private _DamagedSegmentError, _MadeAgainError, _RefusedError
 """
 
 from __future__ import annotations
@@ -263,6 +263,7 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10225: (400, "consumer's stream identity does not match: {msg}"),
     10226: (400, "stream reconfiguration already in progress"),
     10227: (400, "message stream source header is not allowed"),
+    10228: (500, "stream source consumer stalled on flow control"),
     # Ours, of the object service on `$OBJ.<bucket>`; nats-server has no such codes.
     11001: (404, "object not found"),
     11002: (404, "upload not found"),

@@ -38,7 +38,8 @@ POINTS = frozenset(
         "raft.apply",  # before a committed command is applied
         "raft.flush",  # before AppendEntries leave
         "archive.written",  # after a batch's Parquet files, before its manifest
-        "archive.committed",  # after the manifest, before Spark knows
+        "archive.committed",  # after the manifest
+        "archive.compacted",  # after the files of a batch made of many, before its manifest
         "lakehouse.written",  # after a batch's data files, before any table's commit
         "lakehouse.committed",  # after each table's commit
     }

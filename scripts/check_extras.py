@@ -83,6 +83,24 @@ main.run_in(spark, "restore", "--server", url, "--from", folder, "--stream", "AG
 assert rows("AGAIN") == 200
 spark.stop()
 """
+ARROW = """
+import sys
+from jetcluster.arrow import read_bucket, read_stream
+from jetcluster.client.connection import Connection
+
+with Connection(sys.argv[1:]) as connection:
+    connection.api("STREAM.CREATE.ARROW", {"name": "ARROW", "subjects": ["arrow.*"], "allow_direct": True})
+    bucket = {"name": "KV_ARROW", "subjects": ["$KV.ARROW.>"], "allow_direct": True, "max_msgs_per_subject": 1}
+    connection.api("STREAM.CREATE.KV_ARROW", bucket)
+    for number in range(200):
+        connection.publish_acked(f"arrow.{number % 5}", b"%d" % number)
+        connection.publish_acked(f"$KV.ARROW.{number % 5}", b"%d" % number)
+    connection.acks()
+
+table = read_stream(sys.argv[1], "ARROW").read_all()
+assert table.column("data").to_pylist() == [b"%d" % number for number in range(200)]
+assert sorted(read_bucket(sys.argv[1], "ARROW").read_all().column("key").to_pylist()) == ["0", "1", "2", "3", "4"]
+"""
 LAKEHOUSE = """
 import sys
 from pathlib import Path
@@ -112,6 +130,17 @@ boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1").create_buc
 storage = S3Storage.open("s3://backups/here", sys.argv[1], "us-east-1")
 storage.create("a/b", b"stored")
 assert storage.read("a/b") == b"stored" and [one.path for one in storage.list("a")] == ["a/b"]
+"""
+ARCHIVE = """
+import os, sys, urllib.request
+from jetcluster.archive.storage import open_archive
+
+urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/backups", method="PUT")).close()
+os.environ["AWS_ENDPOINT_URL"] = sys.argv[1]
+storage = open_archive("s3://backups/archive")
+storage.create("a/b", b"stored")
+with storage.open("a/b") as file:
+    assert file.read() == b"stored" and [one.path for one in storage.list("a")] == ["a/b"]
 """
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 CREATE_SPARK = """
@@ -238,11 +267,16 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     elif extra == "spark":
         here.run("-c", CREATE_SPARK, url)
         here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
+    elif extra == "arrow":
+        here.run("-c", ARROW, url)
     elif extra == "lakehouse":
         here.run("-c", LAKEHOUSE, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
     elif extra == "s3":
         with s3_server() as endpoint:
             here.run("-c", S3, endpoint, **S3_KEYS)
+    elif extra == "archive":
+        with s3_server() as endpoint:
+            here.run("-c", ARCHIVE, endpoint, **S3_KEYS)
     elif extra == "bench":
         here.run("-c", PLOT, PYTHONPATH=str(TOP))
     elif extra == "dev":

@@ -28,7 +28,13 @@ TOP: Final = Path(__file__).resolve().parents[1]
 LARGEST: Final = 1 << 20
 """Bytes of a request: arguments and an environment."""
 PR_SET_PDEATHSIG: Final = 1
-NOT_OF_A_SERVER: Final = ("jetcluster.spark", "jetcluster.pipeline", "jetcluster.cli", "jetcluster.__main__")
+NOT_OF_A_SERVER: Final = (
+    "jetcluster.arrow",
+    "jetcluster.spark",
+    "jetcluster.pipeline",
+    "jetcluster.cli",
+    "jetcluster.__main__",
+)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-PERIOD_US = 50_000
-"""A server may use its share of each such time. Short, as it stands still for the rest; long beside the slices of 5 ms
-in which the kernel gives out a quota."""
+PERIOD_US = 10_000
+"""A server may use its share of each such time, and stands still for the rest: whoever waits for its answer waits for
+that, too. No shorter: a quota has 1 ms at least, and the kernel looks at what was used every few milliseconds. What a
+process took too much it lacks in the next period."""
 _TRIES, _WAIT = 50, 0.02
 
 

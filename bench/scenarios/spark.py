@@ -18,16 +18,16 @@ import argparse
 import asyncio
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench import loads, reads, replay
+from bench import loads, replay
 from bench.replay import Replay
+from bench.spent import CpuTree, Sample, own_rate, table
 from jetcluster.client.servers import ServerOptions, ask
 from jetcluster.pipeline.main import run_in
 from testkit.harness import TOP, ProcessCluster
@@ -57,48 +57,6 @@ PATHS = {
     "on this machine": replay.Path(),
     "40 ms away, 1 MiB window": replay.Path(0.04, 1 << 20),
 }
-_TICK = os.sysconf("SC_CLK_TCK")
-
-
-class Sample(NamedTuple):
-    """The figures of one load: messages per second, and CPU in microseconds per message."""
-
-    rate: float
-    server: float
-    client: float
-
-
-class CpuTree:
-    """CPU-seconds of a process and all it has started, those that have ended (and were waited for) included."""
-
-    def __init__(self, *roots: int) -> None:
-        self._roots = roots
-        self._before = self._read()
-
-    def spent(self) -> float:
-        return self._read() - self._before
-
-    def _read(self) -> float:
-        return sum(_cpu(pid) for root in self._roots for pid in _tree(root))
-
-
-def _tree(root: int) -> Iterator[int]:
-    yield root
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        except OSError:  # the thread has ended
-            continue
-        for child in children:
-            yield from _tree(int(child))
-
-
-def _cpu(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICK
 
 
 def spark_session(folder: Path) -> Any:
@@ -128,15 +86,6 @@ def scan(session: Any, urls: Sequence[str], partitions: int, **options: str) -> 
         **options,
     ).load()  # fmt: skip
     return lambda: frame.write.format("noop").mode("overwrite").save()
-
-
-async def own_rate(cluster: ProcessCluster, connections: int, seconds: float) -> Sample:
-    """Batched Direct Gets by a client that counts bytes."""
-    pids = {node.name: node.pid for node in cluster.nodes}
-    urls = cluster.urls[:connections]
-    found = await reads.batched_gets(urls, STREAM, MESSAGES, batch=10_000, seconds=seconds, pids=pids)
-    server = sum(spent for name, spent in found.cpu.items() if name != "client")
-    return Sample(found.rate, server / found.messages * 1e6, found.cpu["client"] / found.messages * 1e6)
 
 
 def timed(work: Callable[[], None], pids: Sequence[int], jvm: int, messages: int = MESSAGES) -> Sample:
@@ -181,7 +130,7 @@ async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, 
             await asyncio.to_thread(scan(session, urls, 2))  # warm: JIT, worker processes
             for at in range(rounds):
                 for count in (1, 2) if at % 2 == 0 else (2, 1):
-                    own = await own_rate(cluster, count, seconds)
+                    own = await own_rate(cluster, STREAM, MESSAGES, count, seconds)
                     samples.setdefault(f"Direct Get, {count} connection{'s'[: count - 1]}", []).append(own)
                     work = scan(session, urls, count)
                     found = await asyncio.to_thread(timed, work, pids, jvm)
@@ -203,17 +152,9 @@ def page(samples: dict[str, list[Sample]], alone: dict[str, list[Sample]], load:
     rounds = max(map(len, samples.values()))
     return (
         f"{MESSAGES:,} messages of {SIZE} bytes, R3, into `noop`; median of {rounds}; load average at the start "
-        f"{load:.1f} on {os.cpu_count()} cores.\n\n{_table(samples)}\n"
-        f"The source by itself, {APART:,} of these messages, answers from memory:\n\n{_table(alone)}"
+        f"{load:.1f} on {os.cpu_count()} cores.\n\n{table(samples)}\n"
+        f"The source by itself, {APART:,} of these messages, answers from memory:\n\n{table(alone)}"
     )
-
-
-def _table(samples: dict[str, list[Sample]]) -> str:
-    lines = ["| | messages/s | server CPU us/message | client or Spark CPU us/message |", "|---|---|---|---|"]
-    for name, found in sorted(samples.items()):
-        rate, server, client = (statistics.median(values) for values in zip(*found, strict=True))
-        lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {client:.2f} |")
-    return "\n".join(lines) + "\n"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

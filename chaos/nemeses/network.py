@@ -83,6 +83,16 @@ async def flaky(trouble: Trouble) -> None:
         await asyncio.sleep(trouble.dice.uniform(0.02, 0.4))
 
 
+async def edge(trouble: Trouble) -> None:
+    """The server at the edge reaches nobody of the cluster, and its clients reach it."""
+    assert trouble.target.edge is not None
+    await trouble.target.edge.cut()
+    try:
+        await trouble.hold(2.0, 6.0)
+    finally:
+        await trouble.target.edge.heal()
+
+
 _LINKS = frozenset({"links"})
 NEMESES = [
     Nemesis("partition-halves", "link", halves, _LINKS),
@@ -91,4 +101,5 @@ NEMESES = [
     Nemesis("slow-links", "link", slow, _LINKS),
     Nemesis("narrow-links", "link", narrow, _LINKS),
     Nemesis("flaky-links", "link", flaky, _LINKS),
+    Nemesis("cut-edge", "link", edge, _LINKS | {"edge"}),
 ]

@@ -21,9 +21,11 @@ RETRY = 0.05
 class Session:
     """One worker's connection: to one node until there is trouble, then to the next."""
 
-    def __init__(self, target: Target, dice: random.Random) -> None:
+    def __init__(self, target: Target, dice: random.Random, names: Sequence[str] = ()) -> None:
+        """`names`: of the nodes; all of the target's by default."""
         self._target = target
-        self._at = dice.randrange(len(target.names))
+        self.names = names or target.names
+        self._at = dice.randrange(len(self.names))
         self._client: Client | None = None
         self.number = 0
         """The number of the connection."""
@@ -31,7 +33,7 @@ class Session:
     async def client(self) -> Client:
         """Raises one of `TROUBLE`; the next call tries another node."""
         if self._client is None or self._client.closed.is_set():
-            url = self._target.url(self._target.names[self._at % len(self._target.names)])
+            url = self._target.url(self.names[self._at % len(self.names)])
             self._at += 1
             self._client = None
             self._client = await Client.connect(url, within=PATIENCE)
@@ -53,6 +55,8 @@ class Workload:
     """The configuration of the stream, besides its name, subjects (`<name>.>`) and replicas."""
     read_back: ClassVar[bool] = True
     """Every replica is read after the run: nothing is ever deleted."""
+    patience: ClassVar[float] = PATIENCE
+    """Seconds that `ask` waits."""
     after: ClassVar[tuple[str, ...]] = ()
     """Workloads that this one cannot do without."""
 
@@ -75,9 +79,13 @@ class Workload:
             for number in range(self.workers):
                 group.create_task(self._work(number))
 
+    def session(self, number: int, dice: random.Random) -> Session:
+        """The session of a worker."""
+        return Session(self.target, dice)
+
     async def _work(self, number: int) -> None:
         dice = random.Random(f"{self.seed} {self.name} {number}")
-        session = Session(self.target, dice)
+        session = self.session(number, dice)
         worker = f"{self.name}-{number}"
         turn = 0
         try:
@@ -103,7 +111,7 @@ class Workload:
     ) -> Msg:
         """A request whose operation is `invoked`; without an answer that ends as `info`, and the error goes on."""
         try:
-            return await client.request(subject, data, PATIENCE, headers)
+            return await client.request(subject, data, self.patience, headers)
         except TROUBLE as error:
             self.history.end(invoked, "info", error=str(error) or type(error).__name__)
             raise

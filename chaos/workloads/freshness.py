@@ -51,7 +51,7 @@ class Freshness(Workload):
         if dice.random() < 0.4:
             await self._write(client, worker, key, value)
         else:
-            await self._look(client, worker, key, dice)
+            await self._look(session, client, worker, key, dice)
         await asyncio.sleep(PAUSE)
 
     async def _write(self, client: Client, worker: str, key: str, value: str) -> None:
@@ -61,13 +61,17 @@ class Freshness(Workload):
         if kind == "ok":
             self._tokens = [*self._tokens[1 - TOKENS :], more["seq"]]
 
-    async def _look(self, client: Client, worker: str, key: str, dice: random.Random) -> None:
+    def api(self, session: Session, consistency: str, dice: random.Random) -> str:
+        """The request that a session reads with, between `$JS.API.` and the stream."""
+        if dice.random() < 0.5 or consistency != LINEARIZABLE:
+            return "DIRECT.GET"
+        return dice.choice(("STREAM.MSG.GET", "DIRECT_LEADER.GET"))
+
+    async def _look(self, session: Session, client: Client, worker: str, key: str, dice: random.Random) -> None:
         consistency = dice.choice((EVENTUAL, SESSION, LINEARIZABLE, LINEARIZABLE))
         token = dice.choice(self._tokens) if self._tokens and dice.random() < 0.4 else 0
         wanted = Demand(consistency, token, dice.choice(AGES) if dice.random() < 0.4 else math.inf)
-        api = dice.choice(("STREAM.MSG.GET", "DIRECT_LEADER.GET")) if consistency == LINEARIZABLE else "DIRECT.GET"
-        if dice.random() < 0.5:
-            api = "DIRECT.GET"
+        api = self.api(session, consistency, dice)
         bound = -1.0 if wanted.max_staleness == math.inf else wanted.max_staleness
         invoked = self.history.invoke(
             self.name, "fresh", worker, subject=key, wish=consistency, expect=token, bound=bound

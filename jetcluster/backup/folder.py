@@ -23,8 +23,10 @@ FOLDER_MODE: Final = 0o700
 class FolderStorage:
     """A folder of a file system that has hard links, as all POSIX ones have."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, private: bool = True) -> None:
+        """`private`: only the owner may read what is written; otherwise those who may by the process's umask."""
         self._folder = Path(folder)
+        self._file_mode, self._folder_mode = (FILE_MODE, FOLDER_MODE) if private else (0o666, 0o777)
 
     @property
     def url(self) -> str:
@@ -44,7 +46,7 @@ class FolderStorage:
     def _files(self, folder: str) -> Iterator[Path]:
         """Yields the files below a folder; what vanishes meanwhile is left out."""
         try:
-            for where, _, names in os.walk(self._at(folder), onerror=_raise):
+            for where, _, names in os.walk(self.at(folder), onerror=_raise):
                 yield from (Path(where, name) for name in names)
         except OSError as error:
             raise self._refused(folder, error) from error
@@ -57,15 +59,16 @@ class FolderStorage:
         except OSError as error:
             raise self._refused(str(path), error) from error
 
-    def _at(self, path: str) -> Path:
-        """Raises BackupStorageError for a path that leaves the folder, as the index of a damaged backup may have it."""
+    def at(self, path: str) -> Path:
+        """Returns the place of a file. Raises BackupStorageError for a path that leaves the folder, as the index of a
+        damaged backup may have it."""
         if "\0" in path or path.startswith("/") or ".." in path.split("/"):
             raise BackupStorageError(f"{path!r} is no path of a backup")
         return self._folder / path
 
     def read(self, path: str) -> bytes | None:
         try:
-            return self._at(path).read_bytes()
+            return self.at(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -83,7 +86,7 @@ class FolderStorage:
                 raise PresentError(f"{self._folder / path} is there") from None
 
     def delete(self, path: str) -> None:
-        target = self._at(path)
+        target = self.at(path)
         try:
             target.unlink(missing_ok=True)
             if target.parent.is_dir():
@@ -94,12 +97,12 @@ class FolderStorage:
     @contextlib.contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[Path]:
         """A synced file with a temporary name, beside `path`. What was done with it is synced afterwards."""
-        target = self._at(path)
+        target = self.at(path)
         temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
             self._make(target.parent)
             try:
-                temporary.touch(FILE_MODE, exist_ok=False)
+                temporary.touch(self._file_mode, exist_ok=False)
                 with temporary.open("r+b") as file:
                     file.write(data)
                     file.flush()
@@ -116,7 +119,7 @@ class FolderStorage:
             return
         self._make(folder.parent)
         with contextlib.suppress(FileExistsError):
-            folder.mkdir(FOLDER_MODE)
+            folder.mkdir(self._folder_mode)
         _sync(folder.parent)
 
     def _refused(self, path: str, error: OSError) -> BackupStorageError:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from jetcluster import native
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.reply import (
     ConnectionLostError,
@@ -63,6 +64,8 @@ class Gather:
         """Header blocks that have arrived and were not taken, and their payloads. The connection fills both lists."""
         self.end: Reply | None = None
         """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
+        self.columns: Any = None
+        """`native.Columns`, which takes the messages instead of the two lists, where the request asked for that."""
         self.subject = b""
         """For `Connection.receive`: where the messages are to be sent."""
         self.replies: list[bytes] = []
@@ -255,10 +258,22 @@ class Connection:
 
     # ---- many answers to one request
 
-    def gather(self, subject: str, payload: bytes = b"", headers: Headers = b"", timeout: float = 10.0) -> Gather:
-        """Sends the request and returns at once. `timeout` is the longest wait for the next message of the answer."""
+    def gather(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: Headers = b"",
+        timeout: float = 10.0,
+        *,
+        columns: bool = False,
+    ) -> Gather:
+        """Sends the request and returns at once. `timeout` is the longest wait for the next message of the answer.
+        `columns`: the answer is of a batched Direct Get, and is taken into `Gather.columns` where there are compiled
+        loops."""
         token = self._token()
         self._gathers[token] = gather = Gather(self, token, timeout)
+        if columns and native.Columns is not None:
+            gather.columns = native.Columns(b"HMSG %b%b 1 " % (self._inbox, token))
         self._put(subject.encode(), payload, self._inbox + token, block(headers))
         self._send()
         return gather
@@ -272,9 +287,17 @@ class Connection:
         self._write(b"SUB %b %b\r\n" % (gather.subject, _own_sid(token)))
         return gather
 
+    def expect(self, timeout: float = 10.0) -> Gather:
+        """Returns a gather without a request or a subscription: of the answers to messages that the caller renders,
+        with the gather's `subject` as their reply subject, and sends with `write_frames`."""
+        token = self._token()
+        self._gathers[token] = gather = Gather(self, token, timeout)
+        gather.subject = self._inbox + token
+        return gather
+
     def forget(self, token: bytes) -> None:
         gather = self._gathers.pop(token, None)
-        if gather is not None and gather.subject and self._error is None:
+        if gather is not None and gather.subject.startswith(self._own_inbox) and self._error is None:
             self._write(b"UNSUB %b\r\n" % _own_sid(token))
         self._lines.clear()
 
@@ -288,6 +311,11 @@ class Connection:
     def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> None:
         """Publishes without asking for an answer. The message is buffered: `flush` or any wait sends it."""
         self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, b"", block(headers))
+
+    def write_frames(self, frames: bytes | memoryview) -> None:
+        """Sends messages that the caller has rendered as the protocol's lines, at once. Raises ConnectionLostError."""
+        self._send()
+        self._send_all(frames)
 
     def publish_acked(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> int:
         """Buffers a message and returns the number of its answer in `acks`. The caller limits `outstanding`."""
@@ -350,11 +378,14 @@ class Connection:
             data = b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            try:
-                self._socket.settimeout(30.0)
-                self._socket.sendall(data)
-            except OSError as error:
-                raise self._lost(str(error)) from error
+            self._send_all(data)
+
+    def _send_all(self, data: bytes | memoryview) -> None:
+        try:
+            self._socket.settimeout(30.0)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(str(error)) from error
 
     # ---- reading
 
@@ -422,6 +453,9 @@ class Connection:
             line = data[at:eol]
             sizes = known.get(line)
             if sizes is None:
+                if (taken := self._take_columns(line, data, at)) > at:
+                    at = taken
+                    continue
                 sizes = self._read_line(line)
                 if sizes is None:
                     self._control(line)
@@ -441,6 +475,16 @@ class Connection:
             add_payload(data[body:stop])
         return at
 
+    def _take_columns(self, line: bytes, data: bytes, at: int) -> int:
+        """Gives messages that begin at `at` with `line` to the columns of their gather. Returns the place behind those
+        that they took."""
+        parts = line.split(b" ", 2)
+        gather = self._gathers.get(parts[1][len(self._inbox) :]) if len(parts) > 1 else None
+        if gather is None or gather.columns is None:
+            return at
+        taken: int = gather.columns.take(data, at)
+        return taken
+
     def _read_line(self, line: bytes) -> _Line | None:
         """Returns the sizes and consumers for a message that begins with this line; None if it begins no message."""
         if not line.startswith((b"HMSG ", b"MSG ")):
@@ -454,9 +498,11 @@ class Connection:
             return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token
         if len(args) == 5 + (line[0] == 72):
             gather.replies.append(args[3])
-        if len(self._lines) >= MAX_KNOWN_LINES:
-            self._lines.clear()
-        found = self._lines[line] = head, size, gather.heads.append, gather.payloads.append, token
+        found = head, size, gather.heads.append, gather.payloads.append, token
+        if gather.columns is None:  # a known line would not be offered to the columns
+            if len(self._lines) >= MAX_KNOWN_LINES:
+                self._lines.clear()
+            self._lines[line] = found
         return found
 
     def _is_end(self, token: bytes, head: bytes) -> bool:

@@ -262,6 +262,7 @@ class StreamRequests:
         return await self._info(replica, {})
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
+        await self._hear_of_update(replica)
         subjects: dict[str, int] = {}
         page = SubjectsPage(0, 0, 0)
         wanted = body.get("subjects_filter") or ""
@@ -293,6 +294,15 @@ class StreamRequests:
             # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()
         return answer
+
+    async def _hear_of_update(self, replica: StreamReplica) -> None:
+        """Waits for the configuration that is in force, which a new leader may know from the stream's log sooner than
+        from the meta log: INFO through a node that lags as well would show an older one than the update's answer."""
+        await until(
+            lambda: replica.assignment.revision >= replica.machine.config_revision or not replica.leading,
+            self._runtime.clock,
+            CAUGHT_UP_SECONDS,
+        )
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
         """Returns the members by the newest committed configuration. `members` also has those of the one in force,

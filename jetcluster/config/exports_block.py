@@ -204,7 +204,7 @@ def read_mappings(reader: Reader, node: ConfigNode, target: Any) -> None:
         if len(reader.errors) > known:
             continue
         try:
-            SubjectMapping(mapping)
+            SubjectMapping(mapping, getattr(target, "name", "$G"))
         except TransformError as error:
             reader.error(item, f'Error adding mapping for "{source}"{shown} : {error}')
             continue

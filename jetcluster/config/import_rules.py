@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from operator import itemgetter
 
 from jetcluster.config.account_options import (
@@ -29,6 +29,7 @@ from jetcluster.config.account_options import (
 )
 from jetcluster.errors import OperatorError
 from jetcluster.model import subjects
+from jetcluster.model.account_hash import AccountNames
 from jetcluster.model.transforms import SubjectTransform, TransformError, bounded, check_length, check_mapping
 from jetcluster.records import dataclass
 
@@ -207,10 +208,16 @@ class _Settling:
             for name in export.accounts or ():
                 if name not in self._accounts:
                     self._problem(account.name, f'"{name}" account not defined for {kind} export')
-            if why := _bad_export(export):
+            try:
+                subject = AccountNames(account.name).expand(export.subject)
+            except TransformError as error:
+                self._problem(account.name, f'Error adding {kind} export "{export.subject}": {error}')
+                continue
+            meant = replace(export, subject=subject)
+            if why := _bad_export(export) or _bad_export(meant):
                 self._problem(account.name, f"Error adding {why}")
             else:
-                exports[export.subject] = export
+                exports[subject] = meant
 
     def _export_of(self, account: str, kind: str, subject: str) -> tuple[ExportOptions, bool] | None:
         """Returns the export that covers a subject, and True when the subjects are equal."""
@@ -244,7 +251,7 @@ class _Settling:
             self._problem(importer, f'"{wanted.account}" account not defined for {wanted.kind} import')
             return
         try:
-            add(importer, wanted)
+            add(importer, _meant(wanted, AccountNames(importer, wanted.account)))
         except (RefusedImportError, TransformError) as error:
             self._problem(importer, f'Error adding {wanted.kind} import "{wanted.subject}": {error}')
 
@@ -334,6 +341,16 @@ class _Settling:
             raise RefusedImportError("search cycle depth exhausted")
 
 
+def _meant(wanted: ImportOptions, names: AccountNames) -> ImportOptions:
+    """Returns the import with the functions of its subjects replaced. Raises TransformError."""
+    return replace(
+        wanted,
+        subject=names.expand(wanted.subject),
+        local=names.expand(wanted.local),
+        prefix=names.expand(wanted.prefix),
+    )
+
+
 def _bad_export(export: ExportOptions) -> str:
     """Returns the reason why the export cannot be added; "" when it can."""
     position = export.account_token_position
@@ -367,8 +384,9 @@ class SubjectMapping:
 
     __slots__ = ("destinations", "in_clusters", "source", "wild")
 
-    def __init__(self, options: MappingOptions) -> None:
+    def __init__(self, options: MappingOptions, account: str) -> None:
         """Raises TransformError."""
+        options = _meant_mapping(options, AccountNames(account))
         self.source = options.source.encode()
         self.wild = is_wild(self.source)
         _check(options)
@@ -399,6 +417,12 @@ class SubjectMapping:
             reached += weight
             found.append((transform, reached))
         return found
+
+
+def _meant_mapping(options: MappingOptions, names: AccountNames) -> MappingOptions:
+    """Returns the mapping with the functions of its subjects replaced. Raises TransformError."""
+    destinations = [replace(one, subject=names.expand(one.subject)) for one in options.destinations]
+    return replace(options, source=names.expand(options.source), destinations=destinations)
 
 
 def _check(options: MappingOptions) -> None:

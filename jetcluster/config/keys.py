@@ -136,7 +136,10 @@ KEYS: Final = {
         value("no_header_support", as_bool, fixed="NoHeaderSupport"),
         inert("prof_port", as_int, "There is no Go profiler to serve; nothing listens."),
         inert("prof_block_rate", as_int, "As `prof_port`."),
-        inert("feature_flags", server.as_feature_flags, "They switch parts of nats-server's own code."),
+        value("feature_flags", server.as_feature_flags,
+              "`js_ack_fc_v2: true`: this server's consumers send reply subjects of version 2 "
+              "([consumers](consumers.md#subjects-of-acks)). The others cannot be switched: `/varz` has them as they "
+              "are.", fixed="FeatureFlags"),
         inert("disable_sublist_cache no_sublist_cache", as_bool,
               "Routes are always cached, which costs memory and does not change behaviour."),
         # log

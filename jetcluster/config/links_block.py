@@ -152,8 +152,7 @@ def read_remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> No
         if remote.credentials and remote.nkey:
             raise FieldError("Remote leafnode can not have both creds and nkey defined", item)
         if any((known.urls, known.account) == (remote.urls, remote.account) for known in leafnodes.remotes):
-            urls = " ".join(f'"{without_secret(url)}"' for url in remote.urls)
-            raise FieldError(f'duplicate remote urls=[{urls}], account="{remote.account}"', item)
+            raise FieldError(f"duplicate remote {shown(remote)}", item)
         leafnodes.remotes.append(remote)
 
 
@@ -179,6 +178,12 @@ def as_remote_seed(reader: Reader, name: str, node: ConfigNode) -> str:
     except ValueError as error:  # nats-server shows the seed, which may differ from a real one by one character
         raise FieldError(f"Remote leafnode nkey is not a valid seed: {error}") from error
     return seed
+
+
+def shown(remote: LeafRemoteOptions) -> str:
+    """Returns the name of a remote in errors."""
+    urls = " ".join(f'"{without_secret(url)}"' for url in remote.urls)
+    return f'urls=[{urls}], account="{remote.account}"'
 
 
 def as_denied_subjects(reader: Reader, name: str, node: ConfigNode) -> list[str]:

@@ -10,8 +10,19 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from jetcluster.config.links_block import shown
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.options import CACHE, FULL, MEMORY, URL, LeafOptions, OperatorOptions, Options, WebSocketOptions
+from jetcluster.config.options import (
+    CACHE,
+    FULL,
+    MEMORY,
+    URL,
+    LeafOptions,
+    LeafRemoteOptions,
+    OperatorOptions,
+    Options,
+    WebSocketOptions,
+)
 from jetcluster.config.reader import without_secret
 from jetcluster.model import durations
 
@@ -65,9 +76,28 @@ def _problem_of_leafnodes(leafnodes: LeafOptions, accounts: Iterable[str]) -> st
     for remote in leafnodes.remotes:
         if remote.account not in known:
             return f'cannot find local account "{remote.account}" specified in leafnode remote'
+        if problem := _problem_of_denied(remote):
+            return problem
     for user in leafnodes.users:
         if user.account not in known:
             return f'cannot find local account "{user.account}" specified in leafnode authorization'
+    return None
+
+
+def _problem_of_denied(remote: LeafRemoteOptions) -> str | None:
+    """Names a function in the lists that means no account there. The other end's is known later."""
+    if not any("{{" in subject for subject in (*remote.deny_imports, *remote.deny_exports)):
+        return None
+    from jetcluster.model.account_hash import AccountNames  # lazy: with it come all transforms
+    from jetcluster.model.transforms import TransformError
+
+    names = AccountNames(remote.account, leaf_remote=None)
+    for key, listed in (("deny_imports", remote.deny_imports), ("deny_exports", remote.deny_exports)):
+        for subject in listed:
+            try:
+                names.expand(subject)
+            except TransformError as error:
+                return f'invalid {key} for remote {shown(remote)}: permission subject "{subject}": {error}'
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, MappingOptions, UserOptions
+from jetcluster.config.feature_flags import ACK_V2
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.records import dataclass
 
@@ -336,6 +337,8 @@ class Options:
     zone_tag: str = "zone:"
     """The prefix of the tags that name a server's zone; "": there are no zones."""
     server_metadata: dict[str, str] = field(default_factory=dict)
+    feature_flags: dict[str, bool] = field(default_factory=dict)
+    """As the configuration has them; only `js_ack_fc_v2` switches anything."""
     no_header_support: bool = False
     pid_file: str = ""
     ports_file_dir: str = ""
@@ -426,6 +429,11 @@ class Options:
     @property
     def is_clustered(self) -> bool:
         return self.cluster.port != 0
+
+    @property
+    def ack_v2(self) -> bool:
+        """True when deliveries have reply subjects of version 2 (`consumer.owner.ack_subject`)."""
+        return self.feature_flags.get(ACK_V2, False)
 
     @property
     def system_account_name(self) -> str:

@@ -18,6 +18,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
+from jetcluster.mirror.stall import Stall
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
@@ -64,6 +65,7 @@ class UpstreamLink:
         self.upstream = upstream
         self.error: ApiError | None = None
         """Error of the last attempt; None once one succeeded."""
+        self._stall = Stall(lambda error: self._log.failed(self.upstream.name, str(error)))
         self.lag = 0
         self.seq = 0
         """The upstream's sequence of the last message."""
@@ -564,6 +566,7 @@ class UpstreamLink:
             return
         self._fails = 0
         stalled = header_block.get(headers, b"Nats-Consumer-Stalled")
+        self.error = self._stall.after(stalled or b"", self.error)
         if stalled:
             self._question(inflow, stalled)
             return

@@ -44,7 +44,7 @@ def shares(node: Node, account: str) -> Json:
     if account == system:
         exports += _exports_of_system(exports)
     found: Json = {
-        "mappings": {mapping.source: _destinations(mapping) for mapping in mappings},
+        "mappings": {mapping.source: _destinations(mapping, account) for mapping in mappings},
         "exports": [_export(export) for export in exports],
         "imports": _imports(node, account) + _imports_of_all(account, system),
         "responses": _responses(node, account),
@@ -58,9 +58,9 @@ def _exports_of_system(told: list[ExportOptions]) -> list[ExportOptions]:
     return [export for export in own if export.subject not in known]
 
 
-def _destinations(options: MappingOptions) -> list[Json]:
+def _destinations(options: MappingOptions, account: str) -> list[Json]:
     """Weights are cumulative, as upstream shows them."""
-    mapping = SubjectMapping(options)
+    mapping = SubjectMapping(options, account)
     found: list[Json] = [
         {"subject": transform.destination.decode(), "weight": weight} for transform, weight in mapping.destinations
     ]

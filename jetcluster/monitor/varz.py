@@ -10,13 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from jetcluster import REPORTED_VERSION, __version__, native
+from jetcluster.config import feature_flags
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import FEATURE_FLAGS, engine_of, figures, leaf_links, links_of, mesh_of, uptime
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of, uptime
 from jetcluster.node.node import Node
 
 
@@ -75,7 +76,7 @@ def varz(node: Node) -> Json:
         found["tags"] = options.server_tags
     if options.server_metadata:
         found["metadata"] = options.server_metadata
-    found["feature_flags"] = dict(FEATURE_FLAGS)
+    found["feature_flags"] = feature_flags.merged(options.feature_flags)
     found |= of_operators(node)
     found["system_account"] = options.system_account_name
     mesh = mesh_of(node)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from jetcluster import REPORTED_VERSION
+from jetcluster.config import feature_flags
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
@@ -93,15 +93,6 @@ def text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-FEATURE_FLAGS: Final[Mapping[str, bool]] = {
-    "js_ack_fc_v2": False,  # subjects of acks and flow control lack domain and account (`consumer.owner.ack_subject`)
-    "js_api_reply_v2": False,  # nor have those on which answers to the server's own requests come
-    "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.apply.sourced`)
-    "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources
-}
-"""The `feature_flags` of nats-server 2.15: True for each behaviour that this server has. None can be switched: the
-values in a configuration are inert (docs/configuration.md)."""
-
 JETSTREAM_FLAG = 1
 
 
@@ -125,7 +116,7 @@ class ServerBlock:
             found["tags"] = list(options.server_tags)
         if options.server_metadata:
             found["metadata"] = dict(options.server_metadata)
-        found["feature_flags"] = dict(FEATURE_FLAGS)
+        found["feature_flags"] = feature_flags.merged(options.feature_flags)
         enabled = options.jetstream.enabled
         found |= {"jetstream": enabled, "flags": JETSTREAM_FLAG if enabled else 0}
         return found | {"seq": self._seq, "time": rfc3339(self._node.clock.time_ns())}

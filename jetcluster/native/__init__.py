@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "writes")
+_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "rows", "writes")
 
 
 def source_digest(folder: Path) -> str:
@@ -92,6 +92,10 @@ read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pur
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
 """`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
+header_fields: Callable[..., tuple[Any, ...] | None] | None = None if why_pure else _found["rows"].header_fields
+"""`rows.header_fields`; its twin is in `arrow.convert`."""
+Columns: Any = None if why_pure else _found["rows"].Columns
+"""`rows.Columns`; its twins are `client.connection.Connection` and `arrow.convert`."""
 
 Write: Any = None if why_pure else _found["writes"].Write
 """`writes.Write`, a write without the interpreter's lock; its twin is `raft.journal.disk.FileDisk.write`."""

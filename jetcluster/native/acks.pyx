@@ -14,19 +14,18 @@ SOURCE = SOURCE_DIGEST.decode()
 """`native.source_digest` of the sources it was compiled from."""
 
 cdef enum:
-    SEQUENCE = 5  # place of the stream sequence among the tokens of the subject
     MAX_DIGITS = 18
     NUMBERS_BYTES = 128  # 86: four numbers of 64 bits, with dots
 
 
-cdef unsigned long long _sequence(bytes subject) noexcept:
-    """The stream sequence in an ack's subject; 0 for what Python has to look at."""
+cdef unsigned long long _sequence(bytes subject, int place) noexcept:
+    """The stream sequence in an ack's subject, its token number `place` from 0; 0 for what Python has to look at."""
     cdef const char *at = PyBytes_AS_STRING(subject)
     cdef const char *end = at + PyBytes_GET_SIZE(subject)
     cdef const char *begin
     cdef unsigned long long number = 0
     cdef int token
-    for token in range(SEQUENCE):
+    for token in range(place):
         at = <const char *>memchr(at, 46, end - at)
         if at == NULL:
             return 0
@@ -44,9 +43,10 @@ cdef inline bint _is_ack(bytes payload) noexcept:
     return not size or (size == 4 and memcmp(data, b"+ACK", 4) == 0) or (size == 3 and memcmp(data, b"+OK", 3) == 0)
 
 
-def read_acks(list messages not None, unsigned long long delivered):
+def read_acks(list messages not None, unsigned long long delivered, int place):
     """Returns (sequences, reply subjects) of the plain acks that `messages`, as of `protocol.bus.Outgoing`, begin with:
-    those without a word but +ACK or +OK, of messages up to `delivered`."""
+    those without a word but +ACK or +OK, of messages up to `delivered`. `place`: index of the stream sequence among the tokens of their
+    subjects."""
     cdef list sequences = [], replies = []
     cdef unsigned long long sequence
     for message in messages:
@@ -55,7 +55,7 @@ def read_acks(list messages not None, unsigned long long delivered):
         subject, reply, _, payload = message
         if not (PyBytes_CheckExact(subject) and PyBytes_CheckExact(payload)):
             raise TypeError("a message is a tuple of four bytes")
-        sequence = _sequence(subject)
+        sequence = _sequence(subject, place)
         if not sequence or sequence > delivered or not _is_ack(payload):
             break
         sequences.append(sequence)

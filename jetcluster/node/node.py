@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import REPORTED_VERSION, __version__, logs, native
 from jetcluster.auth.authenticator import Authenticator
+from jetcluster.config import feature_flags
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.usage import PageCounters
@@ -310,6 +311,8 @@ class Node:
             log.info(f"  Cluster:  {options.cluster_name}")
         log.info(f"  Name:     {self.server.name}")
         log.info(f"  ID:       {self.server.server_id}")
+        for line in feature_flags.log_lines(options.feature_flags):
+            log.info(line)
         if options.config_file:
             log.info(f"Using configuration file: {options.config_file} ({options.config_digest})")
         if self.operator is not None:

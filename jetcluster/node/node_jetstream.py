@@ -397,6 +397,7 @@ class NodeJetStream(MeshListener):
         settings = Settings(
             quota,
             options.domain,
+            options.ack_v2,
             options.system_account_name,
             options.jetstream.max_clock_drift,
             batch_quota=BatchQuota(batch_limits(options.jetstream, options.compat)),

@@ -1,14 +1,14 @@
-"""`jetcluster pipeline archive`: a stream as partitioned Parquet, each batch with a manifest that is written last.
+"""`jetcluster pipeline archive`: a stream as Parquet files, each batch with a manifest that is written last.
 
-The job is a streaming query over the source: one micro-batch is one directory and one manifest. It writes the rows,
-then the manifest, then Spark's own commit, and repeats an interrupted batch under the same number:
+A batch is a range of sequences, read by Direct Gets in tasks, which write their rows to files. Then every file is read
+back and compared, and the manifest is written; with it the batch exists:
 
     crash after      on restart
-    the rows         the directory has no manifest: it is overwritten
-    the manifest     the range is archived: the batch is skipped
-    Spark's commit   nothing
+    some rows        files that no manifest names are removed; the batch is made anew
+    the manifest     the next batch begins at its end
 
-The manifests define the end of the archive. A checkpoint must agree with it; without one the query begins there.
+The manifests alone are the place where the archive goes on: there is no checkpoint, and Spark's streaming has no part
+in it. One job at a time writes (`BackupLock`), so whatever no manifest names may be removed.
 """
 
 from __future__ import annotations
@@ -20,35 +20,40 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import faults
-from jetcluster.pipeline import manifest
+from jetcluster.archive import manifest
+from jetcluster.archive.manifest import FILE_ROWS, ArchivedFile, Manifest
+from jetcluster.archive.storage import open_archive
+from jetcluster.backup.lock import BackupLock
+from jetcluster.clock import SystemClock, SystemRng
+from jetcluster.pipeline import archive_tasks, compaction
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
-from jetcluster.pipeline.folder import Folder, open_folder
-from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
 from jetcluster.pipeline.stop import Stop
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
-COLUMNS: Final = ("seq", "subject", "time", "time_ns", "headers", "headers_raw", "subject_raw", "data", "digest")
-CHECKPOINT: Final = "_checkpoint"
+    from jetcluster.arrow.options import SourceOptions
+
 BATCH_SEQUENCES: Final = 1_000_000
-MAX_STARTS: Final = 5
-SLOW_START: Final = "Python worker failed to connect back"
-"""Spark gives the worker of a streaming source ten seconds, which a busy machine may need for the imports."""
-_POLL_SECONDS: Final = 1
+LOCK: Final = "_lock.json"
+_EVERY: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|seconds?|m|minutes?|h|hours?)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
     parser.add_argument("--stream", required=True, help="the stream to archive; it is read, nothing is acked")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the archive: a path, or hdfs://, s3a://")
+    parser.add_argument(
+        "--out", required=True, metavar="URL", help="the archive: a folder, s3://bucket/path, gs://... or az://..."
+    )
     parser.add_argument("--subjects", default=">", help="filters, by commas (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until SIGINT or SIGTERM")
     parser.add_argument("--every", default="10 seconds", help="with --follow: pause between batches (%(default)s)")
     parser.add_argument("--max-per-batch", type=int, default=BATCH_SEQUENCES, help="sequences in a batch (%(default)s)")
+    parser.add_argument("--rows-per-file", type=int, default=FILE_ROWS, help="at most, about (%(default)s)")
+    parser.add_argument("--no-compact", action="store_true", help="do not make many small batches one")
     parser.add_argument(
         "--read-preference", default="any", help="any, leader, local, peer:SERVER or mirror:STREAM (%(default)s)"
     )
@@ -59,107 +64,123 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Checks the arguments before Spark starts. Raises UsageError, and the errors of a connection."""
-    if args.max_per_batch < 1:
-        raise UsageError("--max-per-batch must be 1 or more")
+    if args.max_per_batch < 1 or args.rows_per_file < 1:
+        raise UsageError("--max-per-batch and --rows-per-file must be 1 or more")
+    pause_of(args.every)
     stream_state_of(args, args.stream)
+
+
+def pause_of(text: str) -> float:
+    """Returns seconds. Raises UsageError."""
+    match = _EVERY.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(f"--every {text}: a duration like '10 seconds' or '1 minute'")
+    return float(match[1]) * _SECONDS["ms" if match[2] == "ms" else match[2][0]]
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
     """Archives the stored messages, or follows the stream. The result counts the batches that this run added."""
     started = time.monotonic()
+    pause = pause_of(args.every)
     archive = Archive(session, args)
-    with Stop() as stop:
-        for attempt in range(1, MAX_STARTS + 1):
-            try:
-                _finish(archive.start(), stop)
+    with archive.lock, Stop() as stop:
+        archive.begin()
+        while True:
+            archive.extend(stop)
+            if not args.no_compact:
+                archive.compact()
+            if not args.follow or stop.within(pause):
                 break
-            except Exception as error:
-                if SLOW_START not in str(error) or attempt == MAX_STARTS:
-                    raise
-                progress("Spark gave up on a Python worker that was slow to start; starting again")
     batches = archive.added
     fields: dict[str, Any] = {
         "stream": args.stream,
-        "out": archive.folder.url,
+        "out": archive.storage.url,
         "batches": len(batches),
         "rows": sum(one.rows for one in batches),
-        "bytes": sum(sum(one.files.values()) for one in batches),
+        "bytes": sum(one.size for one in batches),
         "start": archive.start_seq,
         "end": archive.end,
         "manifests": len(archive.manifests),
+        "compacted": archive.compacted,
         "seconds": round(time.monotonic() - started, 2),
     }
     return Result("archive", fields)
 
 
-def _finish(query: StreamingQuery, stop: Stop) -> None:
-    """Waits until the query has ended. Raises the error that ended it."""
-    while not query.awaitTermination(_POLL_SECONDS):
-        if stop.wanted:
-            query.stop()
-
-
 class Archive:
-    """The archive of one stream in one folder, and the query that extends it."""
+    """The archive of one stream, and the batches that a run adds to it."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
-        """Raises UsageError, DataLoss."""
+        """Raises what `open_archive` raises."""
         self._session = session
         self._args = args
-        self._state = state = stream_state_of(args, args.stream)
-        self.folder: Folder = open_folder(session, args.out)
-        self.manifests = manifest.load(self.folder)
-        self.added: list[Manifest] = []
         self._subjects = sorted(word.strip() for word in args.subjects.split(",") if word.strip())
-        if self.manifests:
-            self._check_same(self.manifests[-1])
-        self.start_seq = self.manifests[-1].end if self.manifests else max(state.first, 1)
-        self.end = self.start_seq
-        self._checkpoint = args.checkpoint or f"{self.folder.url}/{CHECKPOINT}"
-        self._offsets = open_folder(session, self._checkpoint)
+        self.storage = open_archive(args.out)
+        self.lock = BackupLock(
+            self.storage, SystemClock(), SystemRng(), progress, path=LOCK, work=f"archive of {args.stream}"
+        )
+        self.manifests: list[Manifest] = []
+        self.added: list[Manifest] = []
+        self.compacted = 0
+        """Batches that became part of a larger one."""
+        self.start_seq = self.end = 0
 
-    def _check_same(self, last: Manifest) -> None:
-        where = self.folder.url
-        if (last.stream, last.subjects) != (self._state.name, self._subjects):
+    def begin(self) -> None:
+        """Finds where the archive ends, and removes what a run that broke has left. Raises UsageError, DataLoss,
+        NotAnArchiveError, ArchiveLossError."""
+        state = stream_state_of(self._args, self._args.stream)
+        self.manifests = manifest.load(self.storage)
+        if self.manifests:
+            self._check_same(self.manifests[-1], state.created)
+        self.start_seq = self.end = self.manifests[-1].end if self.manifests else max(state.first, 1)
+        self.storage.sweep()
+        self._remove_replaced()
+        self._remove_strays(f"stream={self._args.stream}", ())
+
+    def _check_same(self, last: Manifest, created: str) -> None:
+        where = self.storage.url
+        if (last.stream, last.subjects) != (self._args.stream, self._subjects):
             held = f"{last.stream} with subjects {', '.join(last.subjects)}"
             raise UsageError(f"{where} holds {held}: one archive, one stream")
-        if last.created != self._state.created:
+        if last.created != created:
             raise DataLoss(
                 f"{where} holds {last.stream} as it was created at {last.created}; the one on the server was created "
-                f"at {self._state.created}, and its sequences mean other messages: archive it to another folder"
+                f"at {created}, and its sequences mean other messages: archive it to another folder"
             )
 
-    def start(self) -> StreamingQuery:
-        args = self._args
-        start = {self._state.name: {"seq": self.end, "created": self._state.created}}
-        options = source_options(args) | {
-            "stream": args.stream,
-            "subjects": ",".join(self._subjects),
-            "columns": ",".join(COLUMNS),
-            "startingOffsets": json.dumps(start),
-            "maxOffsetsPerTrigger": str(args.max_per_batch),
-            "readPreference": args.read_preference,
-            "failOnDataLoss": str(not args.allow_loss).lower(),
-        }
-        rows = self._session.readStream.format("jetstream").options(**options).load()
-        writer = rows.writeStream.foreachBatch(self._write).option("checkpointLocation", self._checkpoint)
-        writer = writer.trigger(processingTime=args.every) if args.follow else writer.trigger(availableNow=True)
-        return writer.queryName(f"archive {args.stream}").start()
+    def extend(self, stop: Stop) -> None:
+        """Adds batches up to where the stream ends now. Raises what a query of it raises."""
+        last = stream_state_of(self._args, self._args.stream).last
+        while self.end <= last and not stop.wanted:
+            self._add(min(last + 1, self.end + self._args.max_per_batch))
 
-    def _write(self, rows: DataFrame, batch_id: int) -> None:
-        """Writes one micro-batch. Spark calls it in this process."""
-        begin, end = self._planned(batch_id - 1), self._planned(batch_id)
-        assert end is not None, batch_id
-        if begin is not None and begin > self.end:
-            raise DataLoss(
-                f"the checkpoint {self._checkpoint} is at {begin}, the archive {self.folder.url} ends at {self.end}: "
-                "they do not belong together. Without the checkpoint the archive goes on where it ends"
-            )
-        if end <= self.end:
-            return  # the process died between the manifest and Spark's commit
-        found = self._write_rows(rows.where(f"seq >= {self.end}"), len(self.manifests), end)
+    def _add(self, end: int) -> None:
+        from jetcluster.arrow import resolve
+
+        options = self._source_options(end)
+        extents = resolve.batch_extents(options)
+        resolve.check_loss(extents)
+        tasks = resolve.tasks_of(extents, options)
+        work = archive_tasks.writer(options, self.storage.url, self._args.rows_per_file)
+        files = archive_tasks.files_of(archive_tasks.run_tasks(self._session, tasks, work))
+        self._check_written(files)
+        state = stream_state_of(self._args, self._args.stream)
+        target = extents[0].target
+        number = self.manifests[-1].number + 1 if self.manifests else 0
+        found = Manifest(
+            number=number,
+            since=number,
+            stream=state.name,
+            created=target.created,
+            subjects=self._subjects,
+            start=self.end,
+            end=end,
+            config=state.config,
+            read={"preference": self._args.read_preference, "leader": target.leader, "peers": list(target.peers)},
+            **manifest.totals(files),
+        )
         faults.point("archive.written")
-        manifest.commit(self.folder, found)
+        self._commit(found)
         faults.point("archive.committed")
         self.manifests.append(found)
         self.added.append(found)
@@ -167,70 +188,80 @@ class Archive:
         if not self._args.json:
             progress(f"batch {found.number}: {found.rows} rows of sequences {found.start} to {found.end - 1}")
 
-    def _write_rows(self, rows: DataFrame, number: int, end: int) -> Manifest:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
+    def _source_options(self, end: int) -> SourceOptions:
+        from jetcluster.spark.options import source_options as parsed
 
-        seen = Observation("archive")
-        place = F.xxhash64("seq", "time_ns", "digest")
-        observed = rows.observe(
-            seen,
-            F.count("*").alias("rows"),
-            F.min("seq").alias("first_seq"),
-            F.max("seq").alias("last_seq"),
-            F.min("time_ns").alias("first_time"),
-            F.max("time_ns").alias("last_time"),
-            F.bit_xor("digest").alias("digest"),
-            F.bit_xor(place).alias("places"),
-        )
-        state = self._state
-        target = manifest.directory(state.name, number)
-        observed.write.mode("overwrite").parquet(f"{self.folder.url}/{target}")
-        totals = seen.get
-        self._check_written(target, int(totals["rows"]))
-        digest, places = totals.pop("digest"), totals.pop("places")
-        return Manifest(
-            number=number,
-            stream=state.name,
-            created=state.created,
-            subjects=self._subjects,
-            start=self.end,
-            end=end,
-            digest=manifest.hexadecimal(digest),
-            places=manifest.hexadecimal(places),
-            files=dict(sorted(self.folder.list(target).items())),
-            config=state.config,
-            read={"preference": self._args.read_preference, "leader": state.leader, "peers": list(state.peers)},
-            **totals,
-        )
+        created = self.manifests[-1].created if self.manifests else ""
+        start = {self._args.stream: {"seq": self.end, "created": created}}
+        given = source_options(self._args) | {
+            "stream": self._args.stream,
+            "subjects": ",".join(self._subjects),
+            "startingOffsets": json.dumps(start),
+            "endingOffsets": str(end),
+            "maxRecordsPerPartition": str(self._args.rows_per_file),
+            "readPreference": self._args.read_preference,
+            "failOnDataLoss": str(not self._args.allow_loss).lower(),
+        }
+        return parsed(given)
 
-    def _check_written(self, target: str, rows: int) -> None:
-        """Raises DataLoss unless the files of a batch have the rows that went through Spark: a worker that does not
-        share the folder writes to one of its own, and Spark says nothing."""
-        files = self.folder.list(target)
-        found = self._session.read.parquet(f"{self.folder.url}/{target}").count() if files else 0
-        if found != rows:
+    def _commit(self, found: Manifest) -> None:
+        self.lock.check()
+        manifest.commit(self.storage, found)
+
+    def _check_written(self, files: list[ArchivedFile]) -> None:
+        """Removes what tasks that were repeated have left, and reads the others back. Raises DataLoss: a worker that
+        does not share the folder writes to one of its own, and Spark says nothing."""
+        held: dict[str, int] = {}
+        for folder in sorted({file.path.rpartition("/")[0] for file in files}):
+            held |= self._remove_strays(folder, files)
+        here = sum(file.rows for file in files if held.get(file.path) == file.size)
+        rows = sum(file.rows for file in files)
+        if here != rows:
             raise DataLoss(
-                f"Spark wrote {rows} rows and {self.folder.url}/{target} has {found}: --out has to be a folder that "
-                "the driver and all workers share, or an object store"
+                f"tasks wrote {rows} rows and {self.storage.url} has {here} of them: --out has to be a folder that the "
+                "driver and all workers share, or an object store"
             )
+        archive_tasks.run_tasks(self._session, files, archive_tasks.back_reader(self.storage.url))
 
-    def _planned(self, batch_id: int) -> int | None:
-        """Returns the planned end of a micro-batch, an exclusive sequence; None for a batch without a plan."""
-        try:
-            text = self._offsets.read(f"offsets/{batch_id}")
-        except OSError:
-            return None
-        return planned_end(text, self._state.name)
+    def _remove_strays(self, folder: str, new: list[ArchivedFile] | tuple[()]) -> dict[str, int]:
+        """Removes files that no manifest names and that are not `new`. Returns the bytes of the others."""
+        known = {file.path for one in self.manifests for file in one.files} | {file.path for file in new}
+        held = {}
+        for file in list(self.storage.list(folder)):
+            if file.path in known:
+                held[file.path] = file.size
+            elif file.path.endswith(".parquet"):
+                self.lock.check()
+                self.storage.delete(file.path)
+        return held
 
+    def _remove_replaced(self) -> None:
+        """Removes manifests of batches that are part of a larger one. Their files are no manifest's then."""
+        counting = {(one.since, one.number) for one in self.manifests}
+        for named, path in manifest.listed(self.storage).items():
+            if named not in counting:
+                self.storage.delete(path)
 
-def planned_end(text: str, stream: str) -> int:
-    """Returns the end planned by a checkpoint's file: a version, metadata and one offset, by line. Raises
-    UsageError."""
-    lines = text.strip().split("\n")
-    if len(lines) != 3 or not re.fullmatch(r"v\d+", lines[0]):
-        raise UsageError(f"a checkpoint of another kind: {text[:80]!r}")
-    found = json.loads(lines[2]).get(stream)
-    if found is None:
-        raise UsageError(f"the checkpoint is of another stream than {stream}: {lines[2]}")
-    return int(found["seq"] if isinstance(found, dict) else found)
+    def compact(self) -> None:
+        """Makes runs of small batches one batch each (`compaction.runs`). Raises DataLoss."""
+        for first, last in compaction.runs([one.rows for one in self.manifests], self._args.max_per_batch):
+            self._merge(self.manifests[first : last + 1])
+        # `runs` counts from the end, so what it names first does not move what it names later.
+
+    def _merge(self, replaced: list[Manifest]) -> None:
+        parts = compaction.parts(replaced, self._args.rows_per_file)
+        work = archive_tasks.merger(self.storage.url, self._args.stream, self._args.rows_per_file)
+        files = archive_tasks.files_of(archive_tasks.run_tasks(self._session, parts, work))
+        self._check_written(files)
+        found = compaction.merged(replaced, files)
+        faults.point("archive.compacted")
+        self._commit(found)
+        at = self.manifests.index(replaced[0])
+        self.manifests[at : at + len(replaced)] = [found]
+        self.compacted += len(replaced)
+        for one in replaced:
+            for file in one.files:
+                self.storage.delete(file.path)
+        self._remove_replaced()
+        if not self._args.json:
+            progress(f"batches {found.since} to {found.number} are one of {found.rows} rows in {len(files)} files")

@@ -35,7 +35,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Spark")
     group.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s, in this process)")
     group.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeat it")
-    group.add_argument("--checkpoint", metavar="DIR", help="where a following job keeps its place")
     group.add_argument("--json", action="store_true", help="the result on one line; nothing but errors on stderr")
     group.add_argument("--print-submit", action="store_true", help="print the spark-submit command instead of running")
 

@@ -368,9 +368,9 @@ def _compared(summaries: Sequence[DataFrame]) -> DataFrame:
 
 def rows_of(copy: Copy, low: int, high: int, columns: str) -> list[tuple[Any, ...]]:
     """Reads a range of a copy in this process. Raises what a task of the source raises."""
+    from jetcluster.arrow.read_task import read_task
+    from jetcluster.arrow.resolve import batch_extents, tasks_of
     from jetcluster.spark.options import source_options
-    from jetcluster.spark.read_task import read_task
-    from jetcluster.spark.resolve import batch_extents, tasks_of
 
     options = source_options(copy.reading(low, high, columns))
     found: list[tuple[Any, ...]] = []

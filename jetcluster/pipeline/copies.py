@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.arrow.fetch import PROOF
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import UnansweredError, listed
 from jetcluster.client.servers import ServerOptions
 from jetcluster.client.stream_state import StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.fetch import PROOF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -93,14 +93,7 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
         while True:
             while job.step() and not stop.wanted:
                 pass
-            if not args.follow or stop.wanted:
+            if not args.follow or stop.within(args.every):
                 break
-            _wait(args.every, stop)
     fields = job.fields() | {"seconds": round(time.monotonic() - started, 2)}
     return Result("lakehouse", fields)
-
-
-def _wait(seconds: float, stop: Stop) -> None:
-    end = time.monotonic() + seconds
-    while not stop.wanted and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, 0.2))

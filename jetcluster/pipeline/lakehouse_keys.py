@@ -140,9 +140,9 @@ class KeyedJob(LandingJob):
 
     def _absent(self, keys: set[str]) -> list[str]:
         """Returns those of the keys that the bucket has not."""
+        from jetcluster.arrow.resolve import stored_subjects
         from jetcluster.client.servers import ask
         from jetcluster.client.stream_state import leader_next
-        from jetcluster.spark.resolve import stored_subjects
 
         filters = tuple(word.strip() for word in self._args.subjects.split(","))
         server = server_options_of(self._args)

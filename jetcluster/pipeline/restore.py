@@ -13,9 +13,9 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.pipeline import manifest
+from jetcluster.archive import manifest
+from jetcluster.archive.storage import open_archive
 from jetcluster.pipeline.arguments import add_server, server_options_of
-from jetcluster.pipeline.folder import is_local, open_folder
 from jetcluster.pipeline.restore_plan import RestorePlan
 from jetcluster.pipeline.result import Result, UsageError
 
@@ -27,7 +27,9 @@ MODES: Final = ("exact", "fence", "msgid")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server(parser)
-    parser.add_argument("--from", dest="source", required=True, metavar="DIR", help="folder of the archive")
+    parser.add_argument(
+        "--from", dest="source", required=True, metavar="URL", help="the archive: a folder, or s3://, gs://, az://"
+    )
     parser.add_argument("--stream", help="stream to restore into (default: the archived stream's name)")
     parser.add_argument(
         "--mode", choices=MODES, default="exact", help="exact makes a new stream; fence and msgid publish"
@@ -51,12 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Checks the arguments before Spark starts. Raises UsageError, DataLoss."""
+    """Checks the arguments before Spark starts. Raises UsageError, and what `manifest.load` raises."""
     if args.upto_seq is not None and args.upto_seq < 1:
         raise UsageError("--upto-seq must be 1 or more")
     if args.mode == "exact" and (args.source_seq or args.start_after is not None):
         raise UsageError("--source-seq and --start-after are for --mode fence and msgid")
-    if is_local(args.source) and not manifest.load(open_folder(None, args.source)):
+    if not manifest.load(open_archive(args.source)):
         raise UsageError(f"--from {args.source}: no archive there")
     with server_options_of(args).connect():
         pass

@@ -118,7 +118,7 @@ def _state(plan: RestorePlan) -> dict[str, Any]:
 
     return {
         "messages": plan.totals.rows,
-        "bytes": sum(sum(one.files.values()) for one in plan.manifests),
+        "bytes": sum(one.size for one in plan.manifests),
         "first_seq": plan.first_seq or plan.end,
         "first_ts": rfc3339(plan.first_time or 0),
         "last_seq": plan.end - 1,

@@ -10,20 +10,22 @@ import argparse
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from jetcluster.archive import manifest
+from jetcluster.archive.manifest import Manifest
+from jetcluster.archive.storage import open_archive
 from jetcluster.client.restore_transfer import framed
 from jetcluster.errors import PeerError
-from jetcluster.pipeline import manifest
-from jetcluster.pipeline.folder import open_folder
-from jetcluster.pipeline.manifest import Manifest
+from jetcluster.pipeline import archive_tasks
+from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.protocol import stream_archive
-from jetcluster.spark.sink_options import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BLOB_BYTES: Final = 512 * 1024
 BLOB_SCHEMA: Final = "blob binary, rows bigint, bytes bigint, digest bigint, places bigint"
+COLUMNS: Final = ("seq", "time_ns", "subject", "headers_raw", "data", "digest", "subject_raw")
 SINK_SCHEMA: Final = "seq bigint, subject string, headers_raw binary, data binary, msg_id string"
 
 
@@ -49,7 +51,7 @@ class RowTotals(NamedTuple):
 
 def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, int]]:
     """Yields (seq, time_ns, subject, header block, payload, digest, place) of each row. Raises ArchiveDamagedError."""
-    from jetcluster.spark.arrow import digest  # imports pyarrow
+    from jetcluster.arrow.convert import digest  # imports pyarrow
 
     columns = [
         batch.column(name).to_pylist()
@@ -119,6 +121,8 @@ def _text(subject: bytes, seq: int) -> str:
     try:
         return subject.decode()
     except UnicodeDecodeError:
+        from jetcluster.spark.sink_options import SinkError  # imports pyarrow
+
         raise SinkError(f"message {seq} has subject {subject!r}, no UTF-8: only --mode exact restores that") from None
 
 
@@ -136,18 +140,18 @@ class RestorePlan:
     """The manifests of the batches to restore, the totals of their rows, and the new stream's configuration."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
-        """Raises UsageError, DataLoss."""
-        folder = open_folder(session, args.source)
-        found = manifest.load(folder)
+        """Raises UsageError, DataLoss, NotAnArchiveError, ArchiveLossError."""
+        storage = open_archive(args.source)
+        found = manifest.load(storage)
         upto = args.upto_seq
-        self.url = folder.url
+        self.url = storage.url
         self.manifests = [one for one in found if upto is None or one.start <= upto]
         if not self.manifests:
-            raise UsageError(f"{folder.url} holds no manifest" + (f" up to sequence {upto}" if found else ""))
-        for one in self.manifests:
-            held = folder.list(one.directory)
-            if missing := [name for name, size in one.files.items() if held.get(name) != size]:
-                raise DataLoss(f"{folder.url}/{one.directory}/{missing[0]} is missing or cut off")
+            raise UsageError(f"{self.url} holds no manifest" + (f" up to sequence {upto}" if found else ""))
+        held = {file.path: file.size for file in storage.list(f"stream={found[0].stream}")}
+        for file in (file for one in self.manifests for file in one.files):
+            if held.get(file.path) != file.size:
+                raise DataLoss(f"{self.url}/{file.path} is missing or cut off")
         last = self.manifests[-1]
         self.stream = last.stream
         self.created = last.created
@@ -161,20 +165,16 @@ class RestorePlan:
         self.deleted = self.end - self.start - self.totals.rows if whole else None
 
     def rows(self, one: Manifest) -> DataFrame:
-        """Returns the rows of one batch below `end`, unsorted, with a column `place`. Raises DataLoss."""
+        """Returns the rows of one batch below `end`, unsorted, with a column `place`."""
         from pyspark.sql import functions as F
 
-        files = [f"{self.url}/{one.directory}/{name}" for name in one.files]
-        if not files:
-            raise DataLoss(f"{self.url}: manifest {one.number} names no files")
-        found = self._session.read.parquet(*files)
-        if one.end > self.end:
-            found = found.where(F.col("seq") < self.end)
+        parts = [FilePart((file,), one.start, min(one.end, self.end)) for file in one.files if file.seqs[0] < self.end]
+        found = archive_tasks.frame(self._session, self.url, parts, COLUMNS)
         return found.withColumn("place", F.xxhash64("seq", "time_ns", "digest"))
 
     def sorted_rows(self, one: Manifest) -> DataFrame:
         """Returns the rows by sequence, in tasks whose output fits into the driver's memory."""
-        tasks = max(1, one.rows // _ROWS_PER_TASK, sum(one.files.values()) // _BYTES_PER_TASK)
+        tasks = max(1, one.rows // _ROWS_PER_TASK, one.size // _BYTES_PER_TASK)
         return self.rows(one).repartitionByRange(tasks, "seq").sortWithinPartitions("seq")
 
     def _count(self) -> RowTotals:

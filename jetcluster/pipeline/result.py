@@ -20,7 +20,8 @@ DATA_LOSS: Final = 4
 """Messages are gone, or another writer published to a fenced stream."""
 
 _CODES: Final = {
-    **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError", "ConflictError"), DATA_LOSS),
+    **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError", "ArchiveLossError"), DATA_LOSS),
+    "ConflictError": DATA_LOSS,
     **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "RowError", "StreamError"), USAGE),
     **dict.fromkeys(("CredentialsError", "ServerError", "ConnectionLostError"), USAGE),
 }

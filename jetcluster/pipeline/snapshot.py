@@ -149,8 +149,8 @@ def key_of(subject: Any) -> Any:
 
 def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
     """Returns (subjects stored now, number of stored messages up to `seq`)."""
+    from jetcluster.arrow.resolve import stored_subjects
     from jetcluster.client.servers import ask
-    from jetcluster.spark.resolve import stored_subjects
 
     def question(connection: Connection) -> tuple[tuple[str, ...], int | None]:
         stored = stored_up_to(partial(_extent, connection, stream), partial(_behind, connection, stream, seq))
@@ -181,8 +181,8 @@ def _extent(connection: Connection, stream: str) -> tuple[int, int]:
 
 def _behind(connection: Connection, stream: str, seq: int) -> int | None:
     """Returns the number of messages after `seq` by a replica that has all of them; None if this one has not."""
+    from jetcluster.arrow.fetch import PROOF
     from jetcluster.client.stream_state import is_ours, stream_state
-    from jetcluster.spark.fetch import PROOF
 
     state = stream_state(connection, stream)
     if state.last <= seq:

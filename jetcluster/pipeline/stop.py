@@ -11,8 +11,16 @@ class Stop:
     """A context in which SIGINT and SIGTERM end a job in order. Outside the main thread it has no effect."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self._wanted = threading.Event()
         self._before: dict[int, Any] = {}
+
+    @property
+    def wanted(self) -> bool:
+        return self._wanted.is_set()
+
+    def within(self, seconds: float) -> bool:
+        """Waits for so long, or until an end is wanted, and returns whether it is."""
+        return self._wanted.wait(seconds)
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():
@@ -21,7 +29,7 @@ class Stop:
         return self
 
     def _stop(self, number: int, frame: object) -> None:
-        self.wanted = True
+        self._wanted.set()
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

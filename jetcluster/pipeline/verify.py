@@ -163,16 +163,16 @@ def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, 
         options = source_options(args) | {"stream": args.stream, "columns": "seq,subject,data"}
         rows = session.read.format("jetstream").options(**options).load()
         return rows, args.workload or args.stream.lower(), f"stream {args.stream}"
-    from jetcluster.pipeline import manifest
-    from jetcluster.pipeline.folder import open_folder
+    from jetcluster.archive import manifest
+    from jetcluster.archive.storage import open_archive
+    from jetcluster.pipeline import archive_tasks
 
-    folder = open_folder(session, args.archive)
-    manifests = manifest.load(folder)
+    storage = open_archive(args.archive)
+    manifests = manifest.load(storage)
     if not manifests:
         raise UsageError(f"--archive {args.archive}: no archive there")
-    places = [f"{folder.url}/{one.directory}" for one in manifests if one.rows]
-    empty = session.createDataFrame([], "seq bigint, subject string, data binary")
-    rows = session.read.parquet(*places).select("seq", "subject", "data") if places else empty
+    parts = [archive_tasks.FilePart((file,)) for one in manifests for file in one.files]
+    rows = archive_tasks.frame(session, storage.url, parts, ("seq", "subject", "data"))
     return rows, args.workload or manifests[0].stream.lower(), f"archive of {manifests[0].stream}"
 
 

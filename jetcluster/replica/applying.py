@@ -18,7 +18,7 @@ from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.mirror_host import MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals
-from jetcluster.replica.reads.membership import Reads
+from jetcluster.replica.reads.reads import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY, ReplicaState
 from jetcluster.store.api import DamagedError

@@ -419,6 +419,7 @@ class ConsumerHost:
             unserved=lambda unserved: self._note_unserved(state.cid, unserved=unserved),
             stream=replica.assignment.name,
             domain=self._settings.domain,
+            ack_v2=self._settings.ack_v2,
             replicated=self._replicated,
             waiting=self._settings.waiting,
             understood=lambda: replica.level >= ORDER_PER_KEY_LEVEL,

@@ -17,7 +17,8 @@ from jetcluster.mirror.ports import LastSequence, LinkDependencies, Pace, Paces
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.reads.confirm import UNLED_SECONDS, Read, confirmed_last, origin_last, tell
+from jetcluster.replica.reads.confirm import UNLED_SECONDS, confirmed_last, origin_last, tell
+from jetcluster.replica.reads.waits import Read
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError

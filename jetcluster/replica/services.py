@@ -22,6 +22,7 @@ from jetcluster.model.advisory import Advisories, Event
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
+from jetcluster.replica.read_memory import MAX_NODE_BYTES, ReadMemory
 from jetcluster.replica.rounds import Pulse, Rounds
 from jetcluster.stream.lead.answers import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from jetcluster.stream.lead.atomic_stage import BatchQuota
@@ -109,6 +110,8 @@ class Settings:
 
     account_quota: AccountQuota
     domain: str = ""
+    ack_v2: bool = False
+    """True when the consumers of this node send reply subjects of version 2."""
     system_account: str = "$SYS"
     clock_drift: float = 0.1
     """Share by which this node's clock may run fast or slow."""
@@ -118,6 +121,8 @@ class Settings:
     max_buffered: tuple[int, int] = (MAX_PENDING_MESSAGES, MAX_PENDING_BYTES)
     """Messages and bytes of one stream that may be proposed and not yet applied."""
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    read_memory: ReadMemory = field(default_factory=lambda: ReadMemory(MAX_NODE_BYTES))
+    """Requests of reads that wait, of all streams of this node."""
     unserved: dict[tuple[int, int], float] = field(default_factory=dict)
     """(stream's group, consumer id) -> monotonic seconds since its owner, on this node, has had messages and readers
     left after each of its runs: those that `cluster.consumer_watch` looks at."""

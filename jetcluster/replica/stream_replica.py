@@ -29,7 +29,7 @@ from jetcluster.replica.members import follow_assignment
 from jetcluster.replica.mirror_host import MirroredStream, MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
-from jetcluster.replica.reads.membership import Reads
+from jetcluster.replica.reads.reads import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_info import ReplicaInfos
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 
-from jetcluster.spark.options import SourceOptions, source_options
-from jetcluster.spark.resolve import Extent, batch_extents
-from jetcluster.spark.schema import columns_of, ddl
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.resolve import Extent, batch_extents
+from jetcluster.spark.columns import columns_of, ddl
+from jetcluster.spark.options import source_options
 from jetcluster.spark.sentence import SentenceFirst
 
 if TYPE_CHECKING:

@@ -12,16 +12,26 @@ however long ago the job was tried before.
 from __future__ import annotations
 
 import base64
-import os
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from jetcluster.client.connection import Connection
-from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.connection import Connection, Gather
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, make_reply
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.publish import Message, Patience, PubAck, PublishError, ServerLink, check_size, read_ack
+from jetcluster.spark.message import MAX_BATCH_MESSAGES, PubAck, PublishError, read_ack
+from jetcluster.spark.publish import (
+    DUPLICATE_ID,
+    MAX_BATCH_BYTES,
+    NOT_COMPLETE,
+    Patience,
+    ServerLink,
+    batch_frames,
+    batch_lines,
+)
+from jetcluster.spark.render import Cutter, Rows, render, repeated
 
 MARKER: Final = b"Jc-Pipeline"
 _JOB: Final = re.compile(r"[A-Za-z0-9_.:=+-]{1,128}")
@@ -103,15 +113,9 @@ def resume(stream: str, job: str, batch: int, last: Last, start_after: int | Non
     return Resume(last.seq, marker.rows if marker.batch == batch else 0)
 
 
-MAX_BATCH_MESSAGES: Final = 1000
-"""The most messages that a server accepts in one atomic batch (ADR-50)."""
-MAX_BATCH_BYTES: Final = 4 << 20
-"""Bytes of subjects, headers and payloads: the server's log cuts a larger batch into parts."""
 BATCH_SECONDS: Final = 8.0
 """Timeout of the answer to a commit."""
-_FENCED: Final = frozenset({10071, 10164})
-_NOT_COMPLETE: Final = 10176
-_DUPLICATE_ID: Final = 10201
+_PASSING: Final = frozenset({10071, 10164, NOT_COMPLETE, DUPLICATE_ID})
 _NO_MESSAGE: Final = 10037
 
 
@@ -121,6 +125,17 @@ class _RefusedError(JetclusterError):
     def __init__(self, ack: PubAck) -> None:
         super().__init__(ack.error)
         self.ack = ack
+
+
+class _Part(NamedTuple):
+    """Rows that were sent as one atomic batch."""
+
+    rows: Rows
+    end: int
+    """Rows of the job's batch up to and with these."""
+    answer: Gather
+    seq: int
+    """The stream's last sequence when they are stored."""
 
 
 class FenceWriter:
@@ -148,18 +163,27 @@ class FenceWriter:
         self._job = job
         self._batch = batch
         self._start_after = start_after
-        self._atomic_batch = atomic_batch
+        self._cutter = Cutter(atomic_batch, MAX_BATCH_BYTES)
         self._patience = Patience(retry_seconds, f"writing to {stream}")
         self._at = Resume(0, 0)
+        """The rows that are stored for sure."""
         self._last = Last(0)
+        self._flying: _Part | None = None
+        """The rows without an ack. Only one part: were it refused because of as many messages of another writer, the
+        next one would fit behind those."""
 
-    def write(self, rows: Iterable[Message]) -> None:
+    def write(self, batches: Iterable[Rows]) -> None:
         """Writes all rows of the batch, the same on every attempt. Raises FenceError, PublishError, ServerError."""
         self._look()
         done = 0
-        for chunk in self._chunks(rows):
-            self._write_chunk(chunk, done)
-            done += len(chunk)
+        for rows in batches:
+            for part in self._cutter.add(rows):
+                done += part.count
+                self._write_part(part, done)
+        for part in self._cutter.rest():
+            done += part.count
+            self._write_part(part, done)
+        self._settle()
         self.skipped = done - self.stored
         if done < self._at.rows:
             raise FenceError(
@@ -167,64 +191,68 @@ class FenceWriter:
                 f"only {done} now"
             )
 
-    def _chunks(self, rows: Iterable[Message]) -> Iterator[list[Message]]:
-        """Yields chunks of limited number and bytes; one chunk ends exactly after the last row already stored."""
-        chunk: list[Message] = []
-        size = 0
-        for count, row in enumerate(rows):
-            bytes_of = sum(map(len, row)) + 64
-            if chunk and (
-                count == self._at.rows or len(chunk) >= self._atomic_batch or size + bytes_of > MAX_BATCH_BYTES
-            ):
-                yield chunk
-                chunk, size = [], 0
-            chunk.append(row)
-            size += bytes_of
-        if chunk:
-            yield chunk
+    def _write_part(self, rows: Rows, end: int) -> None:
+        """Sends rows, the last of which is number `end`, once those before have their ack, which comes meanwhile."""
+        self._settle()
+        try:
+            self._send(rows, end)
+        except ConnectionLostError as error:
+            self._link.lost()
+            self._recover(error, rows, end)
 
-    def _write_chunk(self, chunk: list[Message], first: int) -> None:
-        """Writes the rows of a chunk, which begins at row `first` of the batch, that are not stored."""
-        with_replies = False
+    def _settle(self) -> None:
+        """Waits for the ack of what is in flight."""
+        if self._flying is None:
+            return
+        rows, end = self._flying.rows, self._flying.end
+        try:
+            self._take()
+        except _RefusedError as refused:
+            self._check(refused.ack)
+            self._recover(refused, rows, end, asking=refused.ack.err_code == NOT_COMPLETE)
+        except (ConnectionLostError, RequestTimeoutError) as error:
+            self._link.lost()
+            self._recover(error, rows, end)
+
+    def _recover(self, why: object, rows: Rows, end: int, *, asking: bool = False) -> None:
+        """Asks for the end of the stream, and sends what is not stored of the rows until it is. `asking`: which message
+        was refused, and why."""
         while True:
-            left = self._not_stored(chunk, first)
-            if not left:
-                return
+            self._flying = None
+            self._patience.pause(why)
+            self._look()
             try:
-                self._send(left, first + len(chunk), with_replies=with_replies)
+                if self._send(rows, end, ask=asking):
+                    self._take()
             except _RefusedError as refused:
-                ack = refused.ack
-                known = ack.try_again or ack.err_code in _FENCED or ack.err_code in (_NOT_COMPLETE, _DUPLICATE_ID)
-                if not known:
-                    raise PublishError(f"{self._stream} refused a batch: {ack.error}") from None
-                with_replies = ack.err_code == _NOT_COMPLETE  # the next attempt learns which message, and why
-                why: object = ack.error
-            except NoRespondersError as error:
-                why = error
+                self._check(refused.ack)
+                why, asking = refused, refused.ack.err_code == NOT_COMPLETE
             except (ConnectionLostError, RequestTimeoutError) as error:
                 why = error
                 self._link.lost()
             else:
-                self.stored += len(left)
-                self._patience.rest()
                 return
-            self._patience.pause(why)
-            self._look()
 
-    def _not_stored(self, chunk: list[Message], first: int) -> list[Message]:
+    def _check(self, ack: PubAck) -> None:
+        """Raises PublishError for a refusal that another look at the end of the stream does not help."""
+        if not (ack.try_again or ack.err_code in _PASSING):
+            raise PublishError(f"{self._stream} refused a batch: {ack.error}")
+
+    def _not_stored(self, rows: Rows, end: int) -> Rows | None:
+        """Returns the rows that are not stored yet, None for none. Raises FenceError."""
+        first = end - rows.count
         there = self._at.rows - first
         if there <= 0:
             if self._at.rows < first:
                 raise FenceError(f"{self._stream}: rows that job {self._job} had written are gone")
-            return chunk
-        if there <= len(chunk):  # the last stored row is in this chunk and must be unchanged
-            row = chunk[there - 1]
-            if row.payload != self._last.payload:  # not by subject, which may have been transformed
-                raise FenceError(
-                    f"{self._stream}: message {self._last.seq} is not row {self._at.rows} of batch {self._batch} as it "
-                    f"is now: the rows of job {self._job} have changed, or their order has"
-                )
-        return chunk[there:]
+            return rows
+        # If the last stored row is among these, it must be unchanged; its subject may have been transformed.
+        if there <= rows.count and rows.payloads[there - 1].as_py() != self._last.payload:
+            raise FenceError(
+                f"{self._stream}: message {self._last.seq} is not row {self._at.rows} of batch {self._batch} as it "
+                f"is now: the rows of job {self._job} have changed, or their order has"
+            )
+        return rows.part(there, rows.count) if there < rows.count else None
 
     # ---- the end of the stream
 
@@ -252,51 +280,53 @@ class FenceWriter:
 
     # ---- one atomic batch
 
-    def _send(self, messages: list[Message], rows: int, *, with_replies: bool) -> None:
-        """Raises _RefusedError, NoRespondersError, ConnectionLostError, RequestTimeoutError."""
+    def _send(self, rows: Rows, end: int, *, ask: bool = False) -> bool:
+        """Sends what is not stored of rows, the last of which is number `end`; False if all are. Raises FenceError,
+        PublishError, ConnectionLostError."""
+        left = self._not_stored(rows, end)
+        if left is None:
+            return False
         connection = self._link.connection
         expected = self._at.expected
-        final = len(messages) - 1
-        batch_id = os.urandom(12).hex().encode()
-        for index, message in enumerate(messages):
-            fields = []
-            if final:
-                fields += [(b"Nats-Batch-Id", batch_id), (b"Nats-Batch-Sequence", b"%d" % (index + 1))]
-            if index == 0:
-                fields.append((b"Nats-Expected-Last-Sequence", b"%d" % expected))
-            if index == final:
-                if final:
-                    fields.append((b"Nats-Batch-Commit", b"1"))
-                fields.append((MARKER, Marker(self._job, self._batch, rows).encode()))
-            headers = extended(message.headers, fields)
-            check_size(message, headers, connection.max_payload)
-            if index == final:
-                answer = connection.request(message.subject.decode(), message.payload, headers, BATCH_SECONDS)
-            elif with_replies:
-                _check_staged(connection, message, headers)
-            else:
-                connection.publish(message.subject, message.payload, headers)
-        ack = read_ack(answer)
+        fence = b"Nats-Expected-Last-Sequence: %d\r\n" % expected
+        marker = b"%b: %b\r\n" % (MARKER, Marker(self._job, self._batch, end).encode())
+        answer = connection.expect(BATCH_SECONDS)
+        limit = connection.max_payload
+        if left.count == 1:
+            frames: bytes | memoryview = render(left, answer.subject, limit, repeated(fence + marker, 1))
+        else:
+            frames = batch_frames(left, answer.subject, limit, batch_lines(left.count, fence, marker), ask=ask)
+        connection.write_frames(frames)
+        self._flying = _Part(left, end, answer, expected + left.count)
+        return True
+
+    def _take(self) -> None:
+        """Waits for the answer to what is in flight. Raises _RefusedError, FenceError, ConnectionLostError,
+        RequestTimeoutError."""
+        part = self._flying
+        assert part is not None
+        answer, connection = part.answer, self._link.connection
+        ack = None
+        while ack is None or not (ack.error or ack.seq):
+            while not answer.payloads and answer.end is None:
+                connection.read_more(time.monotonic() + BATCH_SECONDS)
+            if answer.end is not None:
+                raise _RefusedError(read_ack(answer.end))
+            for frame in answer.frames():  # rows that ask are answered with nothing while all is well
+                if frame[1] or part.rows.count == 1:
+                    ack = read_ack(make_reply(*frame))
+                    break
+        answer.forget()
         if ack.error:
             raise _RefusedError(ack)
-        if ack.seq != expected + len(messages):
-            raise FenceError(f"{self._stream}: a batch ends at {ack.seq}, not at {expected + len(messages)}")
-        self._at = Resume(ack.seq, rows)
-        self._last = Last(ack.seq, payload=messages[-1].payload)
+        if ack.seq != part.seq:
+            raise FenceError(f"{self._stream}: a batch ends at {ack.seq}, not at {part.seq}")
+        self._flying = None
+        self._at = Resume(ack.seq, part.end)
+        self._last = Last(ack.seq, payload=part.rows.payloads[-1].as_py())
         self.last_seq = ack.seq
-
-
-def _check_staged(connection: Connection, message: Message, headers: bytes) -> None:
-    """Publishes a message of a batch, not the last, as a request, so that a refusal is reported for this message."""
-    reply = connection.request(message.subject.decode(), message.payload, headers, BATCH_SECONDS)
-    if reply.status or reply.data:
-        raise _RefusedError(read_ack(reply))
-
-
-def extended(block: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns the header block with `fields` appended."""
-    added = header_block.build(fields) if fields else b""
-    return block[:-2] + added[len(b"NATS/1.0\r\n") :] if block and added else block or added
+        self.stored += part.rows.count
+        self._patience.rest()
 
 
 def read_last(connection: Connection, stream: str) -> Last:

@@ -10,91 +10,28 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
+from jetcluster.arrow.options import (
+    EARLIEST,
+    LATEST,
+    Place,
+    SourceOptions,
+    check_servers,
+    checked_streams,
+    checked_subjects,
+    named_place,
+    preference_of,
+)
+from jetcluster.arrow.options import OptionError as OptionError
+from jetcluster.arrow.schema import check_columns
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.servers import ServerOptions
-from jetcluster.errors import CallerError
 from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
-from jetcluster.protocol import subjects
-from jetcluster.spark.schema import check_columns, default_columns
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""Positions in a stream, as Spark's Kafka source writes them in JSON. `EARLIEST - N` is N before the latest."""
 
 T = TypeVar("T")
 D = TypeVar("D")
-
-Place = int | dict[str, Any]
-"""A position for all streams, or one per stream: a sequence, EARLIEST, LATEST or an offset of a checkpoint."""
-
-
-class OptionError(CallerError, ValueError):
-    """An option is unknown, missing or invalid."""
-
-
-@dataclass(frozen=True)
-class ReadPreference:
-    """The replicas to read: `kind` is any, local, leader, peer (`name` is a server) or mirror (`name` is a stream)."""
-
-    kind: str = "any"
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """All options of a read. It is picklable and holds no secret."""
-
-    server: ServerOptions
-    streams: tuple[str, ...]
-    """Empty: those that `pattern` matches when they are asked for."""
-    subjects: tuple[str, ...] = (">",)
-    starting: Place = EARLIEST
-    ending: Place = LATEST
-    starting_time: int | None = None
-    ending_time: int | None = None
-    pattern: str = ""
-    starting_times: Mapping[str, int] = field(default_factory=dict)
-    ending_times: Mapping[str, int] = field(default_factory=dict)
-    """Stream -> Unix nanoseconds."""
-    max_rows: int = 0
-    min_rows: int = 0
-    max_delay: float = 900.0
-    """Seconds for which fewer sequences than `min_rows` may wait."""
-    max_bytes: int = 0
-    min_partitions: int = 0
-    max_records: int = 100_000
-    fail_on_data_loss: bool = True
-    columns: tuple[str, ...] = ()
-    kafka: bool = False
-    headers: bool = True
-    preference: ReadPreference = ReadPreference()
-    replica_wait: float = 5.0
-    request_timeout: float = 5.0
-    retry_timeout: float = 30.0
-    fetch_batch: int = 10_000
-    fetch_bytes: int = 4 << 20
-    prefetch: bool = True
-    arrow_rows: int = 10_000
-    mode: str = "scan"
-    as_of_seq: int = 0
-    as_of_time: int | None = None
-    min_last: Mapping[str, int] = field(default_factory=dict)
-    """Stream -> the last sequence that it must have reached."""
-    max_staleness: int | None = None
-    """Nanoseconds for which newer messages may be missing; None: any."""
-    consistent: bool = False
-    """The ends of the streams are of one moment."""
-    cut_timeout: float = 10.0
-    pushdown: bool = False
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of a query without a schema of its own."""
-        return list(self.columns) or default_columns(kafka=self.kafka, headers=self.headers)
 
 
 SERVER_OPTIONS: Final = {
@@ -115,7 +52,7 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "retryTimeout",
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
         "subscribePattern", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger",
-        "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout",
+        "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout", "archive", "preferArchive",
     )
 }  # fmt: skip
 
@@ -225,13 +162,7 @@ def server_options(reader: OptionReader) -> ServerOptions:
     servers = reader.words("servers")
     if not servers:
         raise OptionError("servers is missing: nats://host:4222, more of them by commas")
-    for url in servers:
-        if "@" in url:
-            raise OptionError("servers holds a user or password: options end up in plans and logs. Use user with "
-                              "passwordEnv, tokenEnv or credsFile")  # fmt: skip
-        parts = urlsplit(url if "//" in url else f"nats://{url}")
-        if parts.scheme not in ("nats", "tls") or not parts.hostname:
-            raise OptionError(f"servers: {url!r} is no URL like nats://host:4222 or tls://host:4222")
+    check_servers(servers)
     files = {f.name: reader.text(re.sub("_(.)", lambda m: m[1].upper(), f.name)) for f in fields(Credentials)}
     del files["tls"], files["tls_first"]
     credentials = Credentials(**files, tls=reader.flag("tls", False), tls_first=reader.flag("tlsFirst", False))
@@ -252,7 +183,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     options = SourceOptions(
         server=server_options(reader),
         streams=streams,
-        subjects=_subjects(reader),
+        subjects=checked_subjects(reader.words("subjects") or (">",)),
         starting=reader.place("startingOffsets", EARLIEST),
         ending=reader.place("endingOffsets", LATEST),
         starting_time=reader.time("startingTimestamp"),
@@ -270,7 +201,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         columns=tuple(check_columns(columns, kafka=kafka)) if columns else (),
         kafka=kafka,
         headers=reader.flag("includeHeaders", True),
-        preference=_preference(reader),
+        preference=preference_of(reader.text("readPreference", "any")),
         replica_wait=reader.seconds("replicaWait", 5.0),
         request_timeout=reader.seconds("requestTimeout", 5.0),
         retry_timeout=reader.seconds("retryTimeout", SourceOptions.retry_timeout),
@@ -286,6 +217,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         consistent=reader.flag("consistent", False),
         cut_timeout=reader.seconds("cutTimeout", SourceOptions.cut_timeout),
         pushdown=reader.flag("pushdown", False),
+        archives=_archives(reader, streams),
+        prefer_archive=reader.flag("preferArchive", False),
     )
     _check_together(options, reader)
     return options
@@ -310,6 +243,10 @@ def _check_together(options: SourceOptions, reader: OptionReader) -> None:
         for name in (*_STARTS, *_ENDS):
             if reader.has(name):
                 raise OptionError(f"mode=last reads the last message of each subject: {name} means nothing there")
+        if options.archives:
+            raise OptionError("mode=last reads what the stream has: archive goes without it")
+    if options.prefer_archive and not options.archives:
+        raise OptionError("preferArchive is about an archive, and archive names none")
     if options.columns and not options.headers and "headers" in options.columns:
         raise OptionError("columns names headers, and includeHeaders=false")
     several = len(options.streams) != 1
@@ -348,10 +285,7 @@ def _streams(reader: OptionReader) -> tuple[str, ...]:
     ways = sum(map(reader.has, ("stream", "subscribe", "subscribePattern")))
     if ways != 1 or (reader.has("stream") and len(names) != 1):
         raise OptionError("give stream=NAME, subscribe=NAME,NAME for several, or subscribePattern=REGEX")
-    for name in names:
-        if re.search(r"[.*>\s/\\]", name):
-            raise OptionError(f"{name!r} is no stream's name")
-    return tuple(dict.fromkeys(names))
+    return checked_streams(names)
 
 
 def _pattern(reader: OptionReader) -> str:
@@ -363,17 +297,6 @@ def _pattern(reader: OptionReader) -> str:
     return text
 
 
-def _subjects(reader: OptionReader) -> tuple[str, ...]:
-    found = reader.words("subjects") or (">",)
-    for subject in found:
-        if not subjects.is_valid(subject.encode()):
-            raise OptionError(f"subjects: {subject!r} is no subject or filter")
-    return tuple(
-        one for one in dict.fromkeys(found)
-        if not any(one != other and subjects.is_subset(one.encode(), other.encode()) for other in found)
-    )  # fmt: skip
-
-
 def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
     found = reader.sequences("minLastSeq")
     if not isinstance(found, int):
@@ -383,15 +306,19 @@ def _min_last(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, int]:
     return {streams[0]: found} if found else {}
 
 
-def _preference(reader: OptionReader) -> ReadPreference:
-    text = reader.text("readPreference", "any")
-    kind, colon, name = text.partition(":")
-    kind = kind.lower()
-    if kind in ("any", "local", "leader") and not colon:
-        return ReadPreference(kind)
-    if kind in ("peer", "mirror") and name:
-        return ReadPreference(kind, name)
-    raise OptionError(f"readPreference is any, local, leader, peer:SERVER or mirror:STREAM, not {text!r}")
+def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
+    text = reader.text("archive")
+    if not text.startswith("{"):
+        if text and len(streams) != 1:
+            raise OptionError(f'archive as a URL is of one stream; write JSON like {{"ORDERS": "{text}"}}')
+        return {streams[0]: text} if text else {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f'archive is a URL or JSON like {{"ORDERS": "s3://bucket/orders"}}, not {text!r}') from error
+    if unknown := found.keys() - set(streams) if streams else ():
+        raise OptionError(f"archive names {', '.join(sorted(unknown))}, which is not read")
+    return {str(stream): str(url) for stream, url in found.items()}
 
 
 def _own(given: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -461,7 +388,7 @@ def _of_partition(value: Any, least: int) -> int:
 
 
 def _place(text: str) -> Place:
-    named = _named_place(text)
+    named = named_place(text)
     if named is not None:
         return named
     found = json.loads(text)
@@ -470,7 +397,7 @@ def _place(text: str) -> Place:
     if not isinstance(found, dict):
         raise ValueError(text)
     for stream, value in found.items():
-        named = _named_place(value) if isinstance(value, str) else None
+        named = named_place(value) if isinstance(value, str) else None
         if named is not None:
             found[stream] = named
         elif isinstance(value, dict) and "0" not in value:
@@ -478,13 +405,3 @@ def _place(text: str) -> Place:
         else:
             found[stream] = _of_partition(value, EARLIEST)
     return found
-
-
-def _named_place(text: str) -> int | None:
-    """Returns the position that a word names; None for another text."""
-    match = re.fullmatch(r"(earliest|latest)(?:-(\d{1,18}))?", text.lower())
-    if match is None or (match[2] and match[1] == "earliest"):
-        return None
-    if match[2]:
-        return EARLIEST - int(match[2]) if int(match[2]) else LATEST
-    return EARLIEST if match[1] == "earliest" else LATEST

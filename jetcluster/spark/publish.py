@@ -1,51 +1,44 @@
-"""Publishing of many messages with acks in flight, over the first server of the list that answers.
+"""Publishing of many rows with acks in flight, over the first server of the list that answers.
 
-A message is done when its PubAck has arrived. After a lost connection, a change of leader (503) or a timeout, every
-message without an ack is sent again, in the original order. With a message id that stores no duplicate as long as the
-stream remembers the id; without one it may.
+Rows go out in parts, each as one piece of rendered lines (`render`). A part is done when all its acks have arrived,
+which share a reply subject and are counted, not looked at. An atomic batch has one ack, and ids for its ends only: it
+is stored whole or not at all. After a lost connection, a change of leader (503) or a timeout, every part without its
+acks is sent again, in the original order. With message ids that stores no duplicate as long as the stream remembers
+them; without them it may.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import time
-from typing import Any, Final, NamedTuple
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
 
-from jetcluster.client.connection import Connection
-from jetcluster.client.reply import ConnectionLostError, Reply, RequestTimeoutError, api_error
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetcluster.client.connection import Connection, Gather
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, make_reply
 from jetcluster.client.servers import ServerOptions
-from jetcluster.errors import JetclusterError
+from jetcluster.spark.message import PubAck, PublishError, read_ack
+from jetcluster.spark.render import Cutter, Rows, constant, digits, joined, numbers_from_one, render
 
+MAX_BATCH_BYTES: Final = 4 << 20
+"""Bytes of subjects, headers and payloads: the server's log cuts a larger batch into parts."""
+MAX_TOGETHER: Final = 1000
+MAX_TOGETHER_BYTES: Final = 1 << 20
+"""Limits of rows that are sent, and sent again, together."""
+NO_SEQUENCE: Final = (1 << 63) - 1
+"""A sequence that no stream ends with."""
+WRONG_SEQUENCE: Final = 10071
+NOT_COMPLETE: Final = 10176
+DUPLICATE_ID: Final = 10201
 ACK_SECONDS: Final = 5.0
 """After this time without any answer the server counts as dead, and another one is used."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 MAX_PAUSE_SECONDS: Final = 1.0
 MAX_UNACKED_BYTES: Final = 16 << 20
-
-
-class PublishError(JetclusterError):
-    """The stream refused a message, or did not answer for too long."""
-
-
-class Message(NamedTuple):
-    """A message to publish."""
-
-    subject: bytes
-    headers: bytes
-    """The header block, b"" for none."""
-    payload: bytes
-
-
-class PubAck(NamedTuple):
-    """A parsed reply to a publish, errors included."""
-
-    seq: int
-    duplicate: bool
-    error: str
-    """Empty when the message is stored."""
-    err_code: int
-    try_again: bool
-    stream: str = ""
 
 
 class ServerLink:
@@ -105,131 +98,276 @@ class Patience:
         self._next = min(self._next * 2, MAX_PAUSE_SECONDS)
 
 
-def read_ack(reply: Reply) -> PubAck:
-    """Returns the ack in a reply to a publish. A status or an empty reply is an error that may be retried."""
-    if reply.status or not reply.data:
-        return PubAck(0, False, f"{reply.status} {reply.description}".strip() or "no PubAck", 0, True)
-    try:
-        found: dict[str, Any] = json.loads(reply.data)
-    except ValueError:
-        return PubAck(0, False, f"no PubAck: {reply.data[:80]!r}", 0, False)
-    if found.get("error"):
-        error = api_error(found["error"])
-        return PubAck(0, False, str(error), error.err_code, error.retriable)
-    return PubAck(int(found["seq"]), bool(found.get("duplicate")), "", 0, False, str(found["stream"]))
+@dataclass
+class _Part:
+    """Rows that were sent together."""
 
-
-def check_size(message: Message, headers: bytes, limit: int) -> None:
-    """Raises PublishError when the message with this header block exceeds the server's max_payload (`limit`, bytes)."""
-    if len(headers) + len(message.payload) > limit:
-        added = f" ({len(headers) - len(message.headers)} of them the sink's own)" if headers != message.headers else ""
-        raise PublishError(
-            f"{message.subject.decode(errors='replace')}: a payload of {len(message.payload)} bytes with "
-            f"{len(headers)} of headers{added}; the server takes {limit} together (max_payload)"
-        )
-
-
-class _Sent(NamedTuple):
-    message: Message
+    rows: Rows
+    first: int
+    """Number of the first row among those of the task."""
+    size: int
     at: float
     """When it was first sent, monotonic seconds."""
+    whole: bool
+    """It goes out as an atomic batch."""
+    answers: Gather | None = None
+    asking: bool = False
+    """Each row of the batch asks for an answer: a commit that is refused does not say which row was."""
+
+    @property
+    def wanted(self) -> int:
+        """Answers that are to come."""
+        return 1 if self.whole and not self.asking else self.rows.count
 
 
 class WindowedPublisher:
-    """Publishes to one stream with up to `window` messages without an ack. Not thread-safe."""
+    """Publishes to one stream with up to `window` rows without an ack. Not thread-safe."""
 
     def __init__(
-        self, link: ServerLink, stream: str, *, window: int, retry_seconds: float, safe_seconds: float | None = None
+        self,
+        link: ServerLink,
+        stream: str,
+        *,
+        window: int,
+        retry_seconds: float,
+        ids: bytes | None = None,
+        atomic_batch: int = 1,
+        safe_seconds: float | None = None,
     ) -> None:
-        """A message may be sent again within `safe_seconds`, until the stream may forget its id; None: always."""
+        """`ids`: beginning of the ids of rows that have none; None: no ids. `atomic_batch`: rows that are stored whole
+        or not at all; the last ones, and those with ids of their own, go by themselves. Rows may be sent again within
+        `safe_seconds`, until the stream may forget their ids; None: always."""
         self.stored = 0
         self.duplicates = 0
         self.sent_again = 0
         self.last_seq = 0
         self._link = link
         self._stream = stream
+        self._with_ids = ids is not None
+        self._prefix = ids or b""
         self._window = window
+        whole = ids is not None and atomic_batch > 1
+        self._cutter = Cutter(atomic_batch, MAX_BATCH_BYTES) if whole else None
         self._safe_seconds = safe_seconds
         self._patience = Patience(retry_seconds, f"publishing to {stream}")
-        self._pending: dict[int, _Sent] = {}
-        """Number of the publish -> message, in the order of sending."""
-        self._pending_bytes = 0
+        self._number = 0
+        """Rows so far."""
+        self._pending: deque[_Part] = deque()
+        self._unacked = 0
+        self._unacked_bytes = 0
+        self._plain_ack = b'{"stream":"%b","seq":' % stream.encode()
 
-    def publish(self, message: Message) -> None:
+    def publish(self, rows: Rows) -> None:
         """Raises PublishError, ServerError."""
-        size = sum(map(len, message))
+        if self._cutter is not None:
+            for part in self._cutter.add(rows):
+                self._put(part, whole=part.count > 1 and not part.have_ids)
+        else:
+            for part in Cutter(min(MAX_TOGETHER, max(self._window // 4, 1)), MAX_TOGETHER_BYTES).cut(rows):
+                self._put(part)
+
+    def settle(self) -> None:
+        """Returns when all that was sent has its acks. Raises as `publish`."""
+        while self._pending:
+            self._collect()
+
+    def finish(self) -> None:
+        """Sends what waits for more rows, and returns when all has its acks. Raises as `publish`."""
+        if self._cutter is not None:
+            for part in self._cutter.rest():  # by themselves: rows also end here when those who make them have died
+                self._put(part)
+        self.settle()
+
+    def _put(self, rows: Rows, *, whole: bool = False) -> None:
+        size = rows.bytes_of()
+        while self._pending and (
+            self._unacked + rows.count > self._window or self._unacked_bytes + size > MAX_UNACKED_BYTES
+        ):
+            self._collect()
+        part = _Part(rows, self._number, size, time.monotonic(), whole)
+        self._number += rows.count
+        self._pending.append(part)
+        self._unacked += rows.count
+        self._unacked_bytes += size
         try:
-            connection = self._link.connection
-            check_size(message, message.headers, connection.max_payload)
-            number = connection.publish_acked(message.subject, message.payload, message.headers)
+            self._send(part)
         except ConnectionLostError as error:
             self._link.lost()
             self._recover(error)
-            return self.publish(message)
-        self._pending[number] = _Sent(message, time.monotonic())
-        self._pending_bytes += size
-        if len(self._pending) >= self._window or self._pending_bytes >= MAX_UNACKED_BYTES:
-            self._collect(len(self._pending) // 2)
-        return None
 
-    def finish(self) -> None:
-        """Returns when every message has its ack. Raises as `publish`."""
-        while self._pending:
-            self._collect(0)
+    def _send(self, part: _Part) -> None:
+        connection = self._link.connection
+        part.answers = answers = connection.expect(ACK_SECONDS)
+        rows, limit = part.rows, connection.max_payload
+        if not part.whole:
+            connection.write_frames(render(rows, answers.subject, limit, self._id_lines(part)))
+            return
+        first = b"Nats-Msg-Id: %b%d\r\n" % (self._prefix, part.first)
+        last = b"Nats-Msg-Id: %b\r\n" % self._batch_id(part)
+        lines = batch_lines(rows.count, first, last)
+        connection.write_frames(batch_frames(rows, answers.subject, limit, lines, ask=part.asking))
 
-    def _collect(self, down_to: int) -> None:
-        """Takes acks until at most `down_to` are missing. After a failure it sends all unacked messages again."""
+    def _batch_id(self, part: _Part) -> bytes:
+        """Returns the id of the last row of an atomic batch. The first one has the id that it has by itself: so a batch
+        is refused of which rows are stored already, by themselves or as this batch."""
+        return b"%b%d+%d" % (self._prefix, part.first, part.rows.count)
+
+    def _id_lines(self, part: _Part) -> Any:
+        if not self._with_ids:
+            return None
+        count, ids = part.rows.count, part.rows.ids
+        made = joined(self._prefix, digits(pa.array(range(part.first, part.first + count), pa.int64())))
+        if ids is None:
+            return joined(b"Nats-Msg-Id: ", made, b"\r\n")
+        lines = joined(b"Nats-Msg-Id: ", pc.if_else(pc.equal(ids, constant(b"")), made, ids), b"\r\n")
+        return pc.fill_null(lines, b"")
+
+    # ---- answers
+
+    def _collect(self) -> None:
+        """Waits for the answers of the oldest part. After a failure it sends all parts without their acks again."""
         try:
-            trouble = self._take(down_to)
-            if trouble:  # collect the other acks first: messages sent again must not overtake theirs a second time
-                self._take(0)
+            trouble = self._take(self._pending[0])
+            if trouble:  # take the others first: what is sent again must not overtake theirs a second time
+                for part in list(self._pending)[1:]:
+                    self._take(part)
         except (ConnectionLostError, RequestTimeoutError) as error:
             trouble = str(error)
             self._link.lost()
         if trouble:
             self._recover(trouble)
 
-    def _take(self, down_to: int) -> str:
-        """Settles acks and returns the last retriable error, "" for none. Raises PublishError for other errors."""
+    def _take(self, part: _Part) -> str:
+        """Waits for a part's answers. Settles it, or returns why it must be sent again. Raises PublishError for what
+        does not pass, ConnectionLostError, RequestTimeoutError."""
+        answers = part.answers
+        assert answers is not None
+        while len(answers.payloads) < part.wanted and answers.end is None:
+            self._link.connection.read_more(time.monotonic() + ACK_SECONDS)
+        answers.forget()
+        if answers.end is not None:
+            return read_ack(answers.end).error
+        if not part.whole and self._all_stored(answers, part.rows.count):
+            self.stored += part.rows.count
+        else:
+            acks = [read_ack(make_reply(*frame)) for frame in answers.frames()]
+            trouble = self._batch_trouble(part, acks) if part.whole else self._trouble(part, acks)
+            if trouble:
+                return trouble
+        self._patience.rest()
+        self._pending.remove(part)
+        self._unacked -= part.rows.count
+        self._unacked_bytes -= part.size
+        return ""
+
+    def _all_stored(self, answers: Gather, count: int) -> bool:
+        """True when all answers are plain PubAcks of the stream: the usual case, without a look at each."""
+        payloads = answers.payloads
+        text = b"".join(payloads)
+        if any(answers.heads) or b'"duplicate"' in text or text.count(self._plain_ack) != count:
+            return False
+        last = max(zip(map(len, payloads), payloads, strict=True))[1]
+        self.last_seq = max(self.last_seq, read_ack(make_reply(b"", last)).seq)
+        return True
+
+    def _trouble(self, part: _Part, acks: list[PubAck]) -> str:
+        """Counts the acks of rows that went by themselves, or returns the last error that passes."""
         trouble = ""
-        for number, reply in self._link.connection.acks(down_to, ACK_SECONDS):
-            ack = read_ack(reply)
+        for ack in acks:
             if ack.try_again:
                 trouble = ack.error
-                continue
-            sent = self._pending.pop(number)
-            self._pending_bytes -= sum(map(len, sent.message))
-            if ack.error:
-                raise PublishError(f"{self._stream} refused a message on {sent.message.subject.decode()}: {ack.error}")
-            if ack.stream != self._stream:
-                raise PublishError(f"{sent.message.subject.decode()} went to stream {ack.stream}, not {self._stream}")
-            self._patience.rest()
-            self.stored += not ack.duplicate
-            self.duplicates += ack.duplicate
-            self.last_seq = max(self.last_seq, ack.seq)
+            else:
+                self._check(part, ack)
+        if not trouble:
+            duplicates = sum(ack.duplicate for ack in acks)
+            self.duplicates += duplicates
+            self.stored += len(acks) - duplicates
+            self.last_seq = max(self.last_seq, *[ack.seq for ack in acks])
         return trouble
 
+    def _batch_trouble(self, part: _Part, acks: list[PubAck]) -> str:
+        """As `_trouble`, of an atomic batch. Its rows have empty answers, the last one has the ack of all."""
+        ack = acks[-1]
+        if ack.err_code == DUPLICATE_ID:
+            if self._is_known(part):
+                self.duplicates += part.rows.count
+                return ""
+            part.whole = False
+            return ack.error
+        for one in acks[:-1]:
+            if one.error and not one.try_again and one.err_code != NOT_COMPLETE:
+                self._check(part, one)
+        if ack.try_again or (ack.err_code == NOT_COMPLETE and not part.asking):
+            part.asking = ack.err_code == NOT_COMPLETE
+            return ack.error
+        if ack.err_code == NOT_COMPLETE:
+            return ack.error
+        self._check(part, ack)
+        if ack.messages != part.rows.count:
+            raise PublishError(f"{self._stream} stored {ack.messages} rows of a batch of {part.rows.count}")
+        self.stored += ack.messages
+        self.last_seq = max(self.last_seq, ack.seq)
+        return ""
+
+    def _is_known(self, part: _Part) -> bool:
+        """Returns whether a batch is stored, not only some of its rows, by themselves: asks with a message that cannot
+        be stored whether its id is known. Raises ConnectionLostError, RequestTimeoutError."""
+        fields = [(b"Nats-Msg-Id", self._batch_id(part)), (b"Nats-Expected-Last-Sequence", b"%d" % NO_SEQUENCE)]
+        subject = part.rows.subjects[-1].as_py().decode()
+        try:
+            ack = read_ack(self._link.connection.request(subject, b"", fields, ACK_SECONDS))
+        except NoRespondersError as error:
+            raise RequestTimeoutError(str(error)) from error
+        if ack.error and ack.err_code != WRONG_SEQUENCE:
+            raise RequestTimeoutError(ack.error)
+        return not ack.error
+
+    def _check(self, part: _Part, ack: PubAck) -> None:
+        """Raises PublishError for an ack that is none."""
+        subjects = pc.unique(part.rows.subjects).to_pylist()
+        where = subjects[0].decode(errors="replace")
+        if len(subjects) > 1:
+            where += f" or one of {len(subjects) - 1} other subjects"
+        if ack.error:
+            raise PublishError(f"{self._stream} refused a message on {where}: {ack.error}")
+        if ack.stream != self._stream:
+            raise PublishError(f"{where} went to stream {ack.stream}, not {self._stream}")
+
     def _recover(self, why: object) -> None:
-        """Sends every message without an ack again. Raises PublishError when that could store one twice."""
+        """Sends every part without its acks again. Raises PublishError when that could store a row twice."""
         while True:
             self._patience.pause(why)
-            waiting = list(self._pending.values())
             now = time.monotonic()
-            if self._safe_seconds is not None and waiting and now - waiting[0].at > self._safe_seconds:
+            if self._safe_seconds is not None and self._pending and now - self._pending[0].at > self._safe_seconds:
                 raise PublishError(
-                    f"{self._stream}: no ack for {now - waiting[0].at:.0f} s, and the stream remembers message ids for "
-                    f"{self._safe_seconds:g} s: sending again could store it twice ({why})"
+                    f"{self._stream}: no ack for {now - self._pending[0].at:.0f} s, and the stream remembers message "
+                    f"ids for {self._safe_seconds:g} s: sending again could store it twice ({why})"
                 )
             try:
-                connection = self._link.connection
-                numbers = [
-                    connection.publish_acked(one.message.subject, one.message.payload, one.message.headers)
-                    for one in waiting
-                ]
+                for part in self._pending:
+                    self._send(part)
             except ConnectionLostError as error:
                 self._link.lost()
                 why = error
                 continue
-            self.sent_again += len(waiting)
-            self._pending = dict(zip(numbers, waiting, strict=True))
+            self.sent_again += self._unacked
             return
+
+
+def batch_lines(count: int, first: bytes, last: bytes) -> Any:
+    """Returns the header lines of an atomic batch of `count` rows: `first` and `last` are lines that only its first and
+    its last row have besides."""
+    batch_id = os.urandom(12).hex().encode()
+    lines = joined(
+        b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: " % batch_id, numbers_from_one().slice(0, count), b"\r\n"
+    )
+    begin, end = joined(lines.slice(0, 1), first), joined(lines.slice(count - 1), b"Nats-Batch-Commit: 1\r\n", last)
+    return pa.concat_arrays([begin, lines.slice(1, count - 2), end])
+
+
+def batch_frames(rows: Rows, reply: bytes, limit: int, lines: Any, *, ask: bool = False) -> bytes:
+    """Returns the protocol's lines of an atomic batch, whose last row has the reply subject; `ask`: each row has it.
+    Raises PublishError."""
+    final = rows.count - 1
+    before = render(rows.part(0, final), reply if ask else b"", limit, lines.slice(0, final))
+    return b"".join((before, render(rows.part(final, final + 1), reply, limit, lines.slice(final))))

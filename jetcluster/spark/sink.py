@@ -6,12 +6,11 @@ task publishes its rows over one connection; when `write` returns, all of them a
 
 from __future__ import annotations
 
-import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -19,119 +18,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from jetcluster.client.connection import Connection
 from jetcluster.client.servers import ask
 from jetcluster.errors import ApiError
-from jetcluster.protocol import headers as header_block
-from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.spark import sink_options
-from jetcluster.spark.fence import MARKER, FenceError, FenceWriter
-from jetcluster.spark.publish import Message, ServerLink, WindowedPublisher
+from jetcluster.spark.fence import FenceError, FenceWriter
+from jetcluster.spark.publish import ServerLink, WindowedPublisher
+from jetcluster.spark.render import Rows
+from jetcluster.spark.rows import RowReader
 from jetcluster.spark.sentence import SentenceFirst
 from jetcluster.spark.sink_options import SinkError, SinkOptions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
-
-MSG_ID: Final = b"Nats-Msg-Id"
-RESERVED: Final = (b"Nats-Batch-", b"Nats-Expected-", b"Nats-Stream-Source", b"Nats-Required-Api-Level", MARKER)
-"""Prefixes of headers that have a meaning for the server, which would act on them or refuse the message."""
-_REMEMBERED_SUBJECTS: Final = 100_000
-
-
-class RowError(SinkError):
-    """A row cannot be published."""
-
-
-class Row(NamedTuple):
-    """A row as a message to publish."""
-
-    message: Message
-    msg_id: bytes
-    """b"" when the row has none."""
-
-
-class RowReader:
-    """Converts record batches of one task to rows."""
-
-    def __init__(self, options: SinkOptions, patterns: Sequence[bytes]) -> None:
-        """`patterns` are the stream's subjects."""
-        self._stream = options.stream
-        self._subject = options.subject.encode()
-        self._drop = options.drop_reserved
-        self._reserved = (*RESERVED, MSG_ID) if options.idempotence == "fence" else RESERVED
-        self._needles = tuple(b"\n" + name for name in self._reserved)
-        self._patterns = patterns
-        self._good: set[bytes] = set()
-
-    def rows(self, batch: Any) -> Iterator[Row]:
-        """Yields the rows of a `pyarrow.RecordBatch`. Raises RowError."""
-        size = batch.num_rows
-        names = batch.schema.names
-
-        def column(name: str) -> list[Any]:
-            return batch.column(names.index(name)).to_pylist() if name in names else [None] * size
-
-        subjects = [self._subject] * size if self._subject else column("subject")
-        if not self._subject and "subject_raw" in names:  # set where the subject is not UTF-8
-            subjects = [raw or text for raw, text in zip(column("subject_raw"), subjects, strict=True)]
-        columns = zip(subjects, column("data"), column("headers"), column("headers_raw"), column("msg_id"), strict=True)
-        good = self._good
-        for subject, data, headers, raw, msg_id in columns:
-            if subject.__class__ is not bytes:
-                subject = b"" if subject is None else subject.encode()
-            if subject not in good:
-                self._check_subject(subject)
-            block = raw or (build(headers) if headers else b"")
-            if block:
-                block = self._checked(block, subject)
-            payload = data if data.__class__ is bytes else b"" if data is None else data.encode()
-            found = msg_id.encode() if msg_id else header_block.get(block, MSG_ID) or b"" if block else b""
-            yield Row(Message(subject, block, payload), found)
-
-    def _check_subject(self, subject: bytes) -> None:
-        if not is_valid_literal(subject):
-            raise RowError(f"subject {subject.decode(errors='replace')!r} is not one that can be published to")
-        if not any(matches(subject, pattern) for pattern in self._patterns):
-            shown = b", ".join(self._patterns).decode()
-            raise RowError(
-                f"stream {self._stream} does not take subject {subject.decode(errors='replace')}: it has {shown}"
-            )
-        if len(self._good) >= _REMEMBERED_SUBJECTS:
-            self._good.clear()
-        self._good.add(subject)
-
-    def _checked(self, block: bytes, subject: bytes) -> bytes:
-        if not header_block.is_well_formed(block):
-            raise RowError(
-                f"headers_raw of a row on {subject.decode(errors='replace')} is no header block: {block[:60]!r}"
-            )
-        if not any(needle in block for needle in self._needles):
-            return block
-        named = [key for key, _ in header_block.parse(block) if key.startswith(self._reserved)]
-        if named and not self._drop:
-            raise RowError(
-                f"a row on {subject.decode(errors='replace')} has header {named[0].decode()}, "
-                "which means something to the server; "
-                "reservedHeaders=drop leaves such headers out"
-            )
-        for key in named:
-            block = header_block.remove(block, key)
-        return b"" if block == b"NATS/1.0\r\n\r\n" else block
-
-
-def build(headers: Sequence[tuple[str, Any]]) -> bytes:
-    """Returns the header block for the pairs of a map column: name and value, or values. Raises RowError."""
-    pairs: list[tuple[bytes, bytes]] = []
-    for name, values in headers:
-        key = name.encode()
-        if not key or any(c in b": \t\r\n" for c in key):
-            raise RowError(f"{name!r} is no name of a header")
-        for value in [values] if isinstance(values, str) else values or ():
-            text = (value or "").encode()
-            if b"\r" in text or b"\n" in text:
-                raise RowError(f"header {name} has a line break in its value")
-            pairs.append((key, text))
-    return header_block.build(pairs) if pairs else b""
-
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -196,6 +93,8 @@ class Sink:
             server = self.options.server
             info = ask(server, lambda connection: connection.api(f"STREAM.INFO.{name}"), reach=server.reach_timeout)
             self.patterns = sink_options.check_stream(info, self.options)
+            self.atomic = bool(info["config"].get("allow_atomic"))
+            """Rows may share an id, as they are stored whole or not at all."""
             if self.start_after is None and (first := int(info["config"].get("first_seq") or 0)) > 1:
                 self.start_after = first - 1  # the stream was created to begin there
             if overwrite:
@@ -210,14 +109,14 @@ class Sink:
         reader = RowReader(self.options, self.patterns)
         link = ServerLink(self.options.server, place.partition)
         try:
-            found = map(reader.rows, batches)
+            found = (reader.rows(batch) for batch in batches if batch.num_rows)
             if self.options.idempotence == "fence":
-                return self._write_fenced(link, place, itertools.chain.from_iterable(found))
+                return self._write_fenced(link, place, found)
             return self._publish(link, place, found)
         finally:
             link.close()
 
-    def _publish(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Iterable[Row]]) -> Written:
+    def _publish(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Rows]) -> Written:
         options = self.options
         with_ids = options.idempotence == "msgid"
         publisher = WindowedPublisher(
@@ -225,24 +124,22 @@ class Sink:
             options.stream,
             window=options.publish_window,
             retry_seconds=options.retry_timeout,
+            ids=f"{place.job}:{place.batch}:{place.partition}:".encode() if with_ids else None,
+            atomic_batch=options.atomic_batch if self.atomic else 1,
             safe_seconds=self.window * _SAFE_SHARE if with_ids else None,
         )
-        prefix = f"{place.job}:{place.batch}:{place.partition}:".encode()
-        number = 0
         for rows in batches:
-            for message, msg_id in rows:
-                if with_ids:
-                    message = with_msg_id(message, msg_id or prefix + b"%d" % number)
-                publisher.publish(message)
-                number += 1
-            publisher.finish()  # the next batch may take longer than the stream remembers the ids of unacked messages
+            publisher.publish(rows)
+            publisher.settle()  # the next batch may take longer than the stream remembers the ids of unacked messages
+        publisher.finish()
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
-    def _write_fenced(self, link: ServerLink, place: TaskIdentity, rows: Iterator[Row]) -> Written:
+    def _write_fenced(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Rows]) -> Written:
         if place.partition:
-            for _ in rows:
+            for _ in batches:
                 raise FenceError(
-                    "idempotence=fence writes in order, so in one task: repartition(1).sortWithinPartitions(...) first"
+                    "idempotence=fence writes in order, so in one task: coalesce(1) in a streaming query, "
+                    "repartition(1).sortWithinPartitions(...) in a batch query"
                 )
             return Written()
         writer = FenceWriter(
@@ -254,7 +151,7 @@ class Sink:
             atomic_batch=self.options.atomic_batch,
             retry_seconds=self.options.retry_timeout,
         )
-        writer.write(row.message for row in rows)
+        writer.write(batches)
         return Written(writer.stored + writer.skipped, writer.skipped, writer.last_seq)
 
 
@@ -262,13 +159,6 @@ def _purge(connection: Connection, stream: str) -> int:
     """Purges the stream and returns its last sequence."""
     connection.api(f"STREAM.PURGE.{stream}")
     return int(connection.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
-
-
-def with_msg_id(message: Message, msg_id: bytes) -> Message:
-    """Returns the message with `msg_id` as its only id."""
-    if header_block.get(message.headers, MSG_ID) == msg_id:
-        return message
-    return message._replace(headers=header_block.set_header(message.headers, MSG_ID, msg_id))
 
 
 class BatchWriter(DataSourceArrowWriter):

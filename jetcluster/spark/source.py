@@ -20,12 +20,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jetcluster.arrow import offsets as offset_json
+from jetcluster.arrow import planner, resolve
+from jetcluster.arrow.offsets import Offset, Offsets
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.resolve import Extent
 from jetcluster.client.stream_state import StreamState
-from jetcluster.spark import offsets as offset_json
-from jetcluster.spark import planner, resolve
-from jetcluster.spark.offsets import Offset, Offsets
-from jetcluster.spark.options import SourceOptions, check_streaming
-from jetcluster.spark.resolve import Extent, Pushdown
+from jetcluster.spark.options import check_streaming
+from jetcluster.spark.pushdown import Pushdown, narrowed
 from jetcluster.spark.sentence import SentenceFirst
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class TaskPartition(InputPartition):
 
 def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
     if isinstance(partition, TaskPartition):
-        from jetcluster.spark.read_task import read_task
+        from jetcluster.arrow.read_task import read_task
 
         with SentenceFirst():
             yield from read_task(partition.task, options, names)
@@ -86,11 +88,11 @@ class PushdownReader(BatchReader):
 
     @SentenceFirst()
     def partitions(self) -> Sequence[InputPartition]:
-        narrowed = self._pushdown.options(self._options)
-        if narrowed is None:
+        options = self._pushdown.options(self._options)
+        if options is None:
             return []
-        self._options = narrowed
-        extents = resolve.narrowed(self._resolved(), self._pushdown, self._options)
+        self._options = options
+        extents = narrowed(self._resolved(), self._pushdown, self._options)
         return [TaskPartition(task) for task in resolve.tasks_of(extents, self._options)]
 
 
@@ -131,6 +133,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = offset_json.from_json(start)
         fixed = self._target is not None
         states = resolve.stream_states(self._options) if fixed else resolve.fresh_states(self._options)
+        for name, state in states.items():
+            states[name], _ = resolve.united(state, begins[name].seq if name in begins else 0, self._options)
         ends = self._ends(begins, states)
         if self._target is not None:
             for name, end in self._target.items():

@@ -146,6 +146,10 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._scheduled = True
             self.scheduler.at(self._busy_until, self._turn)
 
+    def enter(self) -> None:
+        """Makes what runs from here on run in this process; a thread needs that for its log."""
+        asyncio._set_running_loop(self)
+
     def _turn(self) -> None:
         if not self.alive or self._paused:
             self._scheduled = False
@@ -155,7 +159,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.turns += 1
         work = (TURN + STEP * count) * clock.slowness
         clock.spent = 0.0
-        asyncio._set_running_loop(self)
+        self.enter()
         while count and ready:  # a process that was killed in its turn has none left
             count -= 1
             handle = ready.popleft()

@@ -8,7 +8,7 @@ import errno
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -28,6 +28,7 @@ from testkit.sim.network import Endpoints, Host, Network, SimTransport
 from testkit.sim.trace import SimLog, Trace
 from testkit.twins.storage import RocksModule, SimDisk, SimWriter
 from testkit.twins.storage.sectors import SectorFile
+from testkit.twins.storage.threads import CUTS, Threads
 from testkit.twins.time import SeededRng
 
 if TYPE_CHECKING:
@@ -51,11 +52,6 @@ OF_DISK = re.compile(
     r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room|Corruption: |IO error: "
 )
 """In the text of an error of the disk; the last two are RocksDB's words."""
-CALL = 50e-6
-"""Seconds until a thread begins what it is given."""
-LATE = 0.02
-"""Seconds that may take where other threads have the processor, and how often: see `Machine._work`."""
-OFTEN_LATE = 0.125
 
 
 class MachineClock:
@@ -123,7 +119,6 @@ class SimPlatform:
         assert machine.loop is not None
         self.usage = SimUsage(machine.loop)
         self.stopwatch = machine.clock.monotonic
-        self.writers: list[SimWriter] = []
         self._machine = machine
 
     def raise_limit(self) -> tuple[int, int]:
@@ -139,9 +134,7 @@ class SimPlatform:
         return MEMORY
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> SimWriter:
-        writer = SimWriter(self._machine.disk, loop)
-        self.writers.append(writer)
-        return writer
+        return SimWriter(self._machine.disk, loop, self._machine.threads)
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
         """The usual options, or ones so small that the journal forgets soon and a node that was away needs another's
@@ -160,7 +153,7 @@ class SimPlatform:
     def raft_config(self) -> RaftConfig:
         """The usual configuration, with leases also for few readers, and in some runs with batches so small that a few
         entries do not fit into one."""
-        usual, batch = RaftConfig(lease_reads=2), self._machine.batch
+        usual, batch = replace(RaftConfig(lease_reads=2), **self._machine.raft_limits), self._machine.batch
         return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
 
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
@@ -219,6 +212,12 @@ class Machine:
         """Bytes of its journal's; 0: as usual."""
         self.batch = 0
         """Entries that it sends at a time, and half of what a replica may lack that becomes a voter; 0: as usual."""
+        self.raft_limits: Mapping[str, Any] = {}
+        """Fields of its RaftConfig that are not as usual; from the next start on."""
+        self.threads: Threads | None = None
+        """Those of the process."""
+        self.cuts = CUTS
+        """Share of the calls of the disk at which a thread stands still; counts from the next start on."""
         self.disk_pace = 1.0
         """Factor by which a disk takes longer than usual; counts from the next `new_disk` on."""
         self.starts = 0
@@ -237,12 +236,11 @@ class Machine:
         self._trace = trace
         self._random = Random(seed)
         self._call = Random(seed ^ 1)
-        """For the moments at which threads begin."""
+        """For what threads do when."""
         self._capacity = 1 << 40
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
         self._failed = failed
         self._endpoints: Endpoints | None = None
-        self._platform: SimPlatform | None = None
         network.hosts[ip] = self.host
 
     @property
@@ -317,6 +315,9 @@ class Machine:
         loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)  # type: ignore[abstract]
         loop.log = SimLog(self._trace, self.name, self._caught)
         self._endpoints = Endpoints(self._network, self.host, loop)
+        self.threads = Threads(
+            self.disk, self._scheduler.after, SeededRng(self._call.getrandbits(64)), cuts=self.cuts, enter=loop.enter
+        )
         return loop
 
     def start(self) -> None:
@@ -325,7 +326,7 @@ class Machine:
         self._begins = [*self._begins[-1:], self._happened()]
         self._trace.add(self.name, f"starts, for the {self.starts}. time")
         loop = self.begin()
-        platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
+        platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
         self.node = self.make_node(loop.log, platform)
         if self.vows is not None:
             self.vows.started(self)
@@ -377,11 +378,11 @@ class Machine:
         if self.vows is not None:
             self.vows.died(self)
         self.last_words = " ".join(self.loop.log.fatals) if self.loop.log is not None else ""
+        assert self.threads is not None
         self.loop.kill()
-        for writer in self._platform.writers if self._platform is not None else ():
-            writer.abandon()
+        self.threads.end()
         self._endpoints.drop(tell=tell)
-        self.loop = self.node = self._endpoints = self._platform = None
+        self.loop = self.node = self.threads = self._endpoints = None
         self.paused = False
 
     def signal(self, number: int) -> None:
@@ -394,39 +395,29 @@ class Machine:
             self._trace.add(self.name, "stands still")
             self.paused = True
             self.loop.pause()
+            assert self.threads is not None
+            self.threads.pause()
 
     def resume(self) -> None:
         if self.loop is not None and self.paused:
             self._trace.add(self.name, "goes on")
             self.paused = False
             self.loop.resume()
+            assert self.threads is not None
+            self.threads.resume()
 
     # ---- threads
 
     def _work(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Does `work` in a thread and says when it is done: once the disk is through with what it synced."""
-        loop = self.loop
-        assert loop is not None
-        late = self._call.uniform(0.0, LATE) if self._call.random() < OFTEN_LATE else CALL
-        self._scheduler.after(late, self._do, loop, work, done)
+        """Does `work` in a thread, and `done` in a turn of the loop."""
+        loop, threads = self.loop, self.threads
+        assert loop is not None and threads is not None
 
-    def _do(self, loop: SimLoop, work: Callable[[], None], done: Callable[[], None]) -> None:
-        if not loop.alive:
-            return
-        disk = self.disk
-        with disk.flight() as flight:
+        def run() -> None:
             work()
-
-        def land() -> None:
-            if not loop.alive:
-                return
-            if disk.hung:
-                disk.when_released(land)
-                return
-            flight.land()
             loop.from_outside(done)
 
-        self._scheduler.after(disk.seconds(), land)
+        threads.start(run)
 
     def _happened(self) -> dict[str, int]:
         """Errors and damage by path, and under "" how often there was no room."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
 from testkit.harness import ProcessCluster
@@ -46,3 +48,16 @@ async def test_one_server_answers_as_the_model(server: str, timed: bool) -> None
 async def test_a_cluster_answers_as_the_model(shared: ProcessCluster) -> None:
     await hold(shared, range(2000, 2006), timed=False)
     await hold(shared, range(2000, 2004), timed=False, writer=ConsumerWriter)
+
+
+async def test_info_shows_at_once_what_an_update_was_answered_with(tidy: ProcessCluster) -> None:
+    """Through every server, whichever of them was asked for the update."""
+    config = {"name": "UPDATED", "subjects": ["updated"], "num_replicas": len(tidy.nodes)}
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(await node.connect()) for node in tidy.nodes]
+        await clients[0].api("STREAM.CREATE.UPDATED", config)
+        for number in range(1, 31):
+            via = clients[number % len(clients)]
+            told = [await via.api("STREAM.UPDATE.UPDATED", config | {"max_msgs": number})]
+            told += [await client.api("STREAM.INFO.UPDATED") for client in clients]
+            assert [one["config"]["max_msgs"] for one in told] == [number] * (len(clients) + 1)

@@ -13,7 +13,7 @@ from testkit.ledger import publish_all, wait_direct
 pytestmark = pytest.mark.cluster
 
 TAGS = ("zone:eu", "zone:eu,data", "zone:us,data", "zone:us,data", "zone:us")
-"""Of n1 to n5."""
+"""The tags of the servers n1 to n5, in this order."""
 
 
 async def answered_by(client: Client, times: int = 40) -> Counter[str]:

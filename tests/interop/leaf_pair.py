@@ -100,22 +100,34 @@ class LeafPair:
     """`hub` accepts, `leaf` connects to it through `relay`; both have clients `at_hub` and `at_leaf`."""
 
     def __init__(
-        self, hub: str, leaf: str, root: Path, *, hub_config: str = "", leaf_config: str = "", delay: float = 0.0
+        self,
+        hub: str,
+        leaf: str,
+        root: Path,
+        *,
+        hub_config: str = "",
+        leaf_config: str = "",
+        delay: float = 0.0,
+        remote: str = "",
     ) -> None:
         (self.leaf_port,) = free_ports(1)
         self.relay = Relay(self.leaf_port, delay)
         self._kinds, self._root, self._configs = (hub, leaf), root, (hub_config, leaf_config)
+        self._remote = remote
         self.hub: Node
         self.leaf: Node
         self.at_hub: NATS
         self.at_leaf: NATS
+        self.v2: dict[str, bool] = {}
+        """By domain: True where deliveries have reply subjects of version 2."""
         self._clients: list[NATS] = []
 
     async def __aenter__(self) -> LeafPair:
         await self.relay.open()
         listen = f'leafnodes {{ listen: "127.0.0.1:{self.leaf_port}", no_advertise: true }}\n'
         remote = (
-            f'leafnodes {{ reconnect: "500ms", remotes [ {{ url: "nats-leaf://127.0.0.1:{self.relay.port}" }} ] }}\n'
+            f'leafnodes {{ reconnect: "500ms", remotes [ {{ url: "nats-leaf://127.0.0.1:{self.relay.port}"'
+            f"{self._remote and ', ' + self._remote} }} ] }}\n"
         )
         self.hub = server(self._kinds[0], self._root, "hub", listen + self._configs[0], domain="hub")
         self.leaf = server(self._kinds[1], self._root, "leaf", remote + self._configs[1], domain="edge")

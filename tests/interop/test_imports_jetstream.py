@@ -18,6 +18,8 @@ from testkit.harness import Node, find_server, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
 
+ACK_V2 = "feature_flags: {js_ack_fc_v2: true}\n"
+
 CONFIG = """
 accounts {
   A {
@@ -65,13 +67,13 @@ accounts {
 
 
 @asynccontextmanager
-async def running(kind: str, folder: Path) -> AsyncIterator[int]:
+async def running(kind: str, folder: Path, config: str = "") -> AsyncIterator[int]:
     command = find_server(kind)
     if command is None:
         pytest.skip(f"{kind} is not on this machine: run `make tools`")
     (port,) = free_ports(1)
     folder.mkdir()
-    (folder / "s.conf").write_text(CONFIG + f'jetstream {{ store_dir: "{folder}/js" }}\n')
+    (folder / "s.conf").write_text(CONFIG + config + f'jetstream {{ store_dir: "{folder}/js" }}\n')
     node = Node(kind, command, folder, port, ["-a", "127.0.0.1", "-p", str(port), "-c", str(folder / "s.conf")])
     await node.start()
     try:
@@ -122,7 +124,7 @@ async def _pulled(js: Any) -> list[Any]:
     sub = await js.pull_subscribe_bind("pull", "ORDERS")
     seen: list[Any] = []
     for message in await sub.fetch(3, timeout=5):
-        seen.append(("pulled", message.subject, message.data, message.reply.split(".")[:4]))
+        seen.append(("pulled", message.subject, message.data, _form(message.reply)))
         await message.ack_sync()
     info = await js.consumer_info("ORDERS", "pull")
     seen.append(("floor", info.ack_floor.stream_seq, info.num_ack_pending))
@@ -139,12 +141,18 @@ async def _pulled(js: Any) -> list[Any]:
     return seen
 
 
+def _form(reply: str) -> list[str]:
+    """The tokens of a reply subject, without the time of the message."""
+    tokens = reply.split(".")
+    return [*tokens[:-2], "time", tokens[-1]]
+
+
 async def _pushed(nc: Any, js: Any) -> list[Any]:
     got: list[Any] = []
 
     async def take(message: Any) -> None:
         if message.data:
-            got.append(("pushed", message.subject, message.data, message.reply.split(".")[:4]))
+            got.append(("pushed", message.subject, message.data, _form(message.reply)))
             await message.ack()
 
     await nc.subscribe("deliver.d", cb=take)
@@ -270,9 +278,12 @@ async def _without_jetstream(port: int) -> list[Any]:
     return seen
 
 
-async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path) -> None:
-    async with running("nats-server", tmp_path / "theirs") as port:
+@pytest.mark.parametrize("config", ["", ACK_V2], ids=["v1", "v2"])
+async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path, config: str) -> None:
+    async with running("nats-server", tmp_path / "theirs", config) as port:
         expected = await story(port)
-    async with running("jetcluster", tmp_path / "ours") as port:
+    async with running("jetcluster", tmp_path / "ours", config) as port:
         found = await story(port)
     assert found == expected
+    (form,) = {len(seen[3]) for seen in found if seen[0] == "pulled"}
+    assert form == (11 if config else 9)

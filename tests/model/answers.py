@@ -1,4 +1,4 @@
-"""What a request is answered with, as far as it can be known, and how an answer that came is held against it.
+"""Expected answers to requests, as far as they can be known, and the comparison with an answer that came.
 
 An expected value is plain JSON, but for what no model can know: `ANY` is whatever is there, `MAYBE` also nothing at
 all, `Text` the beginning of a text, `Between` a number, and a `Stamp` a time that is learned when it is first seen and
@@ -63,7 +63,7 @@ class Stamp:
 
 
 def nanoseconds(text: str) -> int:
-    """Of RFC 3339 in UTC, without trailing zeros. Raises ValueError."""
+    """Nanoseconds since 1970 of an RFC 3339 time in UTC without trailing zeros. Raises ValueError."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{0,8}[1-9]))?Z", text)
     if found is None:
         raise ValueError(f"no time in UTC: {text!r}")
@@ -72,7 +72,7 @@ def nanoseconds(text: str) -> int:
 
 
 def parts(reply: str) -> tuple[Any, ...]:
-    """Those of an ack subject, whose time is a number."""
+    """The tokens of an ack subject, its time as a number."""
     tokens: list[Any] = reply.split(".")
     if tokens[:2] == ["$JS", "ACK"] and len(tokens) == 9:
         tokens[7] = int(tokens[7])
@@ -89,7 +89,7 @@ class Answer(NamedTuple):
     """One message to whoever asked."""
 
     status: Any = ""
-    """Of the header line: "404 Message Not Found"; "" when there is none."""
+    """The rest of the header line, "404 Message Not Found"; "" when there is none."""
     headers: Any = ()
     """Pairs of key and value, in order."""
     data: Any = b""
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
 
 
 def compared(wanted: Any, found: Any) -> list[str]:
-    """What is not as it should be, each as "place: what". Stamps learn their times where nothing is."""
+    """The differences, each as "place: difference". Stamps learn their times when there is none."""
     learned: dict[Stamp, int] = {}
     told = _differences(wanted, found, "", learned)
     if not told:

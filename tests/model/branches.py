@@ -66,7 +66,7 @@ class Branches:
         self.worlds = [World(Server(rules))]
 
     def answered(self, request: Request, found: list[Answer], now: float) -> list[str]:
-        """What no world explains, as the first one sees it. Raises TooMany."""
+        """Differences of an answer that no world explains, as the first world sees them. Raises TooMany."""
         if request.reads and _says_nothing(found):
             return []  # also of the worlds, where it depends on times in some what the answer should be
         kept: list[World] = []

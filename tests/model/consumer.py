@@ -24,9 +24,9 @@ class Pending:
     """A message that was delivered and waits for its ack."""
 
     consumer_seq: int
-    """Of its first delivery."""
+    """The consumer sequence of its first delivery."""
     due: float
-    """When it is delivered again."""
+    """The time of its redelivery."""
 
 
 class Pull(NamedTuple):
@@ -43,7 +43,7 @@ class Consumer:
     next_seq: int
     created: Stamp = field(default_factory=Stamp)
     lasts: list[int] = field(default_factory=list)
-    """Of `last_per_subject`: sequences that come first."""
+    """With `last_per_subject`: the sequences that come first."""
     delivered: tuple[int, int] = (0, 0)
     """Last consumer and stream sequence."""
     floor: tuple[int, int] = (0, 0)
@@ -285,7 +285,7 @@ class Consumer:
 
 
 def _sequences(pair: tuple[int, int], most: int) -> dict[str, Any]:
-    """How far a server looked ahead, for messages that match, is its own affair."""
+    """A server may have looked ahead for messages that match, up to the stream sequence `most`."""
     return {"consumer_seq": pair[0], "stream_seq": Between(pair[1], max(pair[1], most)), "last_active": MAYBE}
 
 

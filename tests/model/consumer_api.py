@@ -22,7 +22,7 @@ FIXED = {
     "replay_policy": "replay policy",
     "max_waiting": "max waiting",
 }
-"""What an update may not change, with the words of the refusal, in the order in which it is looked at."""
+"""Fields that an update may not change, with the words of the refusal, in the order in which they are checked."""
 OPTIONS = (
     "description", "opt_start_seq", "opt_start_time", "backoff", "filter_subject", "filter_subjects", "headers_only",
     "max_batch", "sample_freq", "inactive_threshold",
@@ -98,7 +98,7 @@ def _start(policy: str, text: str) -> Refused:
 
 
 def _check_queue(config: dict[str, Any], stream: Stream, name: str) -> None:
-    """Of a work queue, where each message is one consumer's. Raises Refused."""
+    """Each message of a work queue belongs to one consumer. Raises Refused."""
     if stream.config["retention"] != "workqueue":
         return
     others = [one for one in stream.consumers.values() if one.name != name]

@@ -31,7 +31,7 @@ class Step:
     headers: Headers = ()
     wait: float = 0.0
     turn: int = 0
-    """Of an ack, whose subject is "ACK.<stream>.<consumer>": which of the last deliveries it is of, 0 the last one."""
+    """An ack (subject "ACK.<stream>.<consumer>") is for this delivery, counted from the last one, 0."""
 
     def __str__(self) -> str:
         if self.wait:
@@ -207,7 +207,7 @@ class Writer:
         return Step(f"$JS.API.STREAM.{self.rng.choice(['NAMES', 'LIST'])}", body)
 
     def _wrong(self) -> Step:
-        """What nobody should ask."""
+        """A malformed request."""
         name = self._name()
         body: Any = self.rng.choice([b"{", b"{}", b'{"seq":', b'{"name":"Z"}', b""])
         kind = self.rng.choice(["CREATE", "UPDATE", "MSG.GET", "MSG.DELETE"])

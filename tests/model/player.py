@@ -55,7 +55,7 @@ class Player:
         """Ack subjects, by "ACK.<stream>.<consumer>"."""
         self.asked = 0
         self.changed = -math.inf
-        """When a message or an ack was last sent."""
+        """The time at which a message or an ack was last sent."""
         self.disturbed = False
         """Something ran out while the server was at work: the history ended there."""
 
@@ -94,7 +94,7 @@ class Player:
             await self.connection.sleep(max(near) + LATE - now + 0.001)
 
     async def _times(self, at: int, step: Step) -> dict[Moment, str]:
-        """What the moments of a request are; asks for the times of messages that were not seen yet."""
+        """The times of a request's moments; asks for the times of messages that were not seen yet."""
         times = {}
         for moment in step.body.values() if isinstance(step.body, dict) else ():
             if isinstance(moment, Moment):

@@ -73,7 +73,7 @@ async def without_streams(client: Client) -> None:
 
 
 def rules_of(server: str, size: int) -> Rules:
-    """Of so many servers of a kind."""
+    """The rules of a cluster of `size` servers of one kind."""
     if server == "nats-server":
         return PEER
     return OURS if size == 1 else CLUSTERED

@@ -1,4 +1,4 @@
-"""What becomes of a published message: an ack, a duplicate, or the error of the first expectation that it fails."""
+"""A published message gets an ack, is a duplicate, or is refused with the error of the first check that it fails."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _publish_late(stream: Stream, sent: Sent) -> dict[str, Any]:
 
 
 def store(stream: Stream, sent: Sent) -> dict[str, Any]:
-    """Of a message that is welcome."""
+    """Stores a message that passed all checks, and returns its ack."""
     data, more = sent.data, {}
     if sent.header("Nats-Incr"):
         data, total = _counted(stream, sent)
@@ -105,7 +105,7 @@ def _known(stream: Stream, sent: Sent) -> dict[str, Any] | None:
 
 
 def _check_plain(stream: Stream, sent: Sent) -> None:
-    """What needs no look at the messages."""
+    """Checks headers against the configuration alone. Raises Refused."""
     if increment := sent.header("Nats-Incr"):
         if not re.fullmatch(r"[+-]?\d+", increment):
             raise Refused(10171)
@@ -161,7 +161,7 @@ def _check_counter(stream: Stream, sent: Sent) -> None:
 
 
 def _counted(stream: Stream, sent: Sent) -> tuple[bytes, str]:
-    """What is stored of a counter's message, and the total."""
+    """The payload that is stored for a counter's message, and the total."""
     total = str(_total(stream, sent.subject) + int(sent.header("Nats-Incr") or 0))
     return json.dumps({"val": total}, separators=(",", ":")).encode(), total
 
@@ -200,7 +200,7 @@ def check_rollup(stream: Stream, sent: Sent) -> None:
 
 
 def check_room(stream: Stream, sent: Sent) -> None:
-    """Of a stream that refuses what is new, unless it replaces the oldest one of its subject."""
+    """A stream with `discard: new` refuses a message, unless it replaces the oldest one of its subject."""
     config = stream.config
     if config["discard"] != "new":
         return

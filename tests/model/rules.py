@@ -1,4 +1,4 @@
-"""Where servers differ from each other, and none is wrong: each with its reason."""
+"""Differences between servers of which none is wrong, each with its reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(slots=True, frozen=True)
 class Rules:
-    """Those of this server; `PEER` has those of a single nats-server."""
+    """The rules of this server; `PEER` has those of a single nats-server."""
 
     auto_allow_direct: bool = True
     """`max_msgs_per_subject` turns `allow_direct` on, as one specification wants it (docs/compatibility.md)."""

@@ -131,7 +131,7 @@ class Stream:
             self.remove([min(self.messages)])
 
     def ends(self, message: Message) -> float | None:
-        """When a message is to go."""
+        """The time at which a message expires, or None."""
         if message.ttl is not None:
             return message.at + message.ttl
         return message.at + self.config["max_age"] / NANO if self.config["max_age"] else None

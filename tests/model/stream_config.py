@@ -45,7 +45,7 @@ LIMITS = ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max
 
 
 def filled(asked: dict[str, Any], rules: Rules) -> dict[str, Any]:
-    """What is stored of a request. Raises Refused."""
+    """The configuration that is stored for a request, defaults filled in. Raises Refused."""
     config = {"name": asked["name"], "subjects": asked.get("subjects") or [asked["name"]]}
     config |= {key: asked.get(key, default) for key, default in ALWAYS.items()}
     config |= {key: asked[key] for key in SOMETIMES if asked.get(key)}

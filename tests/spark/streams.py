@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.client.connection import Connection, Headers
@@ -40,6 +43,33 @@ def _checked(acks: list[Any]) -> int:
         assert "error" not in found, found
         last = max(last, found["seq"])
     return last
+
+
+@contextmanager
+def causal_writer(cluster: ProcessCluster, streams: tuple[str, str]) -> Iterator[None]:
+    """Writes to the first stream and, once that is acknowledged, to the second one, over and over."""
+    stop = threading.Event()
+    problems: list[Exception] = []
+
+    def write() -> None:
+        try:
+            with Connection(cluster.urls) as connection:
+                for n in itertools.count(1):
+                    for stream in streams:
+                        fill(connection, [(f"{stream.lower()}.x", b"%d" % n)])
+                    if stop.is_set():
+                        return
+        except Exception as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not problems and not thread.is_alive(), problems
 
 
 def numbered(stream: str, count: int, first: int = 1) -> list[tuple[str, bytes]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetcluster import faults
+from jetcluster.archive import manifest
+from jetcluster.archive.places import xored
+from jetcluster.archive.storage import ArchiveFolder
 from jetcluster.client.connection import Connection
-from jetcluster.pipeline import manifest
-from jetcluster.pipeline.folder import HadoopFolder, LocalFolder, TakenError
+from jetcluster.pipeline import archive_tasks
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill
@@ -34,8 +35,12 @@ def mixed(name: str, count: int, first: int = 0) -> list[Any]:
     ]
 
 
+def manifests(out: Path) -> list[manifest.Manifest]:
+    return manifest.load(ArchiveFolder(str(out)))
+
+
 def rows_of(spark: Any, out: Path) -> list[tuple[int, bytes, bytes, bytes]]:
-    files = [str(out / one.directory) for one in manifest.load(LocalFolder(out))]
+    files = [str(out / file.path) for one in manifests(out) for file in one.files]
     found = spark.read.parquet(*files).select("seq", "subject", "headers_raw", "data").sort("seq").collect()
     return [(r.seq, r.subject.encode(), bytes(r.headers_raw or b""), bytes(r.data)) for r in found]
 
@@ -55,35 +60,74 @@ def test_all_of_a_stream_and_then_what_came(spark: Any, connection: Connection, 
     assert rows_of(spark, out) == stored(connection, "ARC")
     assert run(spark, servers, "archive", *words).fields["rows"] == 0
     fill(connection, mixed("ARC", 300, 2500))
-    shutil.rmtree(out / "_checkpoint")  # the manifests are enough
     assert run(spark, servers, "archive", *words).fields["rows"] == 300
     assert rows_of(spark, out) == stored(connection, "ARC")
-    last = manifest.load(LocalFolder(out))[-1]
+    last = manifests(out)[-1]
     assert (last.number, last.start, last.end, last.rows) == (3, 2501, 2801, 300)
     assert last.config["name"] == "ARC"
     table = spark.read.parquet(str(out / "stream=ARC"))
-    assert {"batch", "seq", "subject", "time", "headers", "data"} <= set(table.columns)
+    assert {"day", "seq", "subject", "time", "headers", "data"} <= set(table.columns)
     assert table.where("headers['A'] = array('1', '2')").count() == sum(
         m.block != b"" for m in contents(connection, "ARC")
     )
 
 
+def test_the_root_is_a_table_for_spark_pyarrow_and_duckdb(
+    spark: Any, connection: Connection, servers: str, tmp_path: Path
+) -> None:
+    import duckdb
+    import pyarrow.dataset
+
+    create(connection, "ROOT")
+    fill(connection, mixed("ROOT", 500))
+    out = tmp_path / "archive"
+    words = ["--stream", "ROOT", "--out", out, "--max-per-batch", "40", "--rows-per-file", "30"]
+    assert run(spark, servers, "archive", *words, "--no-compact").fields["batches"] == 13
+    wanted = [(m.seq, m.subject.decode(), m.data) for m in contents(connection, "ROOT")]
+
+    def by_all() -> None:
+        by_spark = spark.read.parquet(str(out)).sort("seq").collect()
+        assert [(r.seq, r.subject, bytes(r.data)) for r in by_spark] == wanted
+        assert {r.stream for r in by_spark} == {"ROOT"}
+        by_pyarrow = pyarrow.dataset.dataset(str(out), partitioning="hive").to_table().sort_by("seq").to_pylist()
+        assert [(r["seq"], r["subject"], r["data"]) for r in by_pyarrow] == wanted
+        query = f"SELECT seq, subject, data FROM read_parquet('{out}/**/*.parquet') ORDER BY seq"
+        assert duckdb.sql(query).fetchall() == wanted
+
+    by_all()
+    assert rows_of(spark, out) == stored(connection, "ROOT")
+    places = spark.read.parquet(str(out)).selectExpr("bit_xor(xxhash64(seq, time_ns, digest))").first()[0]
+    assert xored([int(one.places, 16) - (int(one.places, 16) >> 63 << 64) for one in manifests(out)]) == places
+    with faults.armed("archive.compacted", faults.fail(errno.EIO)):
+        text, code = fails(spark, servers, "archive", "--stream", "ROOT", "--out", out)
+    assert ("Input/output error" in text, code) == (True, 1)
+    assert rows_of(spark, out) == stored(connection, "ROOT")
+    done = run(spark, servers, "archive", "--stream", "ROOT", "--out", out).fields
+    assert (done["rows"], done["compacted"], done["manifests"]) == (0, 13, 1)
+    assert sorted(path.name for path in (out / "_manifest").iterdir()) == ["0-12.json"]
+    assert len(list(out.rglob("*.parquet"))) == 1
+    by_all()
+    fill(connection, mixed("ROOT", 20, 500))
+    wanted = [(m.seq, m.subject.decode(), m.data) for m in contents(connection, "ROOT")]
+    assert run(spark, servers, "archive", "--stream", "ROOT", "--out", out).fields["batches"] == 1
+    by_all()
+    assert [(one.since, one.number) for one in manifests(out)] == [(0, 12), (13, 13)]
+
+
 def test_workers_that_write_elsewhere_are_noticed(
     spark: Any, connection: Connection, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those do that do not share the folder: all rows pass through Spark, and no file comes."""
-    from pyspark.sql import DataFrameWriter
-
+    """As those do that do not share the folder: all rows pass through the tasks, and no file comes."""
     create(connection, "ELSEWHERE")
     fill(connection, mixed("ELSEWHERE", 50))
     out, other = tmp_path / "archive", tmp_path / "other"
     words = ["--stream", "ELSEWHERE", "--out", out]
-    parquet = DataFrameWriter.parquet
+    writer = archive_tasks.writer
     with monkeypatch.context() as patch:
-        patch.setattr(DataFrameWriter, "parquet", lambda self, path: parquet(self, path.replace(str(out), str(other))))
+        patch.setattr(archive_tasks, "writer", lambda options, url, rows: writer(options, str(other), rows))
         message, code = fails(spark, servers, "archive", *words)
-    assert (code, "wrote 50 rows and " in message, "has 0: --out has to be a folder" in message) == (4, True, True)
-    assert manifest.load(LocalFolder(out)) == []
+    assert (code, "wrote 50 rows and " in message, "has 0 of them: --out has to be" in message) == (4, True, True)
+    assert manifests(out) == []
     assert run(spark, servers, "archive", *words).fields["rows"] == 50
 
 
@@ -101,12 +145,12 @@ def test_a_crash_between_two_writes(
         text, code = fails(spark, servers, "archive", *words)
     assert ("Input/output error" in text, code) == (True, 1)
     made = 1 if point == "archive.written" else 2
-    assert len(manifest.load(LocalFolder(out))) == made
+    assert len(manifests(out)) == made
     fill(connection, mixed(name, 100, 900))
     done = run(spark, servers, "archive", *words).fields
     assert done["rows"] == 1000 - 300 * made
     assert rows_of(spark, out) == stored(connection, name)
-    assert [(m.start, m.end) for m in manifest.load(LocalFolder(out))] == [
+    assert [(m.start, m.end) for m in manifests(out)] == [
         (1, 301),
         (301, 601),
         (601, 901),
@@ -129,22 +173,6 @@ def test_what_was_removed_before_it_was_archived_is_reported(
     assert "ARCLOSS" in text
     done = run(spark, servers, "archive", *words, "--allow-loss").fields
     assert (done["rows"], done["end"]) == (50, 201)
-
-
-def test_small_files_through_hadoop(spark: Any, tmp_path: Path) -> None:
-    """The way to hdfs and s3a, tried on Hadoop's own view of this disk."""
-    folder = HadoopFolder(spark, f"file://{tmp_path}/archive/")
-    assert folder.list("manifest") == {}
-    folder.create("manifest/0.json", "é")
-    folder.create("manifest/1.json", "")
-    assert (folder.list("manifest"), folder.read("manifest/0.json")) == ({"0.json": 2, "1.json": 0}, "é")
-    with pytest.raises(TakenError):
-        folder.create("manifest/0.json", "other")
-    assert folder.read("manifest/0.json") == "é"
-    with pytest.raises(OSError, match=r"2\.json"):
-        folder.read("manifest/2.json")
-    folder.remove("manifest")
-    assert folder.list("manifest") == {}
 
 
 def test_an_archive_is_of_one_stream(spark: Any, connection: Connection, servers: str, tmp_path: Path) -> None:

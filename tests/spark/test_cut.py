@@ -1,19 +1,17 @@
-"""Ends of one moment, and sequences that are waited for, on a real SparkSession and real servers (spark/cut.py)."""
+"""Ends of one moment, and sequences that are waited for, on a real SparkSession and real servers (arrow/cut.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jetcluster.client.connection import Connection
 from testkit.harness import ProcessCluster, frozen
-from tests.spark.streams import create, fill, numbered, read, stored, until
+from tests.spark.streams import causal_writer, create, fill, numbered, read, stored, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,33 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.thorough
-
-
-@contextmanager
-def causal_writer(cluster: ProcessCluster, streams: tuple[str, str]) -> Iterator[None]:
-    """Writes to the first stream and, once that is acknowledged, to the second one, over and over."""
-    stop = threading.Event()
-    problems: list[Exception] = []
-
-    def write() -> None:
-        try:
-            with Connection(cluster.urls) as connection:
-                for n in itertools.count(1):
-                    for stream in streams:
-                        fill(connection, [(f"{stream.lower()}.x", b"%d" % n)])
-                    if stop.is_set():
-                        return
-        except Exception as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(30)
-    assert not problems and not thread.is_alive(), problems
 
 
 def counts(frame: Any, streams: tuple[str, str]) -> tuple[int, int]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jetcluster.arrow.convert import digest
 from jetcluster.client.connection import Connection
-from jetcluster.spark.arrow import digest
 from tests.spark.streams import create, drain, fill, numbered, read
 
 if TYPE_CHECKING:

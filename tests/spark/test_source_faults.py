@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jetcluster.arrow.fetch import RangeFetch, ReplicaLagError
+from jetcluster.arrow.frames import sequence
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import Target
 from jetcluster.client.connection import Connection
-from jetcluster.spark.fetch import RangeFetch, ReplicaLagError
-from jetcluster.spark.frames import sequence
-from jetcluster.spark.link import Link
-from jetcluster.spark.options import SourceOptions, source_options
-from jetcluster.spark.planner import Target
+from jetcluster.spark.options import source_options
 from testkit.harness import Node, ProcessCluster, find_server, frozen
 from tests.spark.streams import create, drain, fill, numbered, read, stored, until
 

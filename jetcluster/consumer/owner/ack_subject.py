@@ -1,35 +1,41 @@
 """Reply subjects of deliveries, and the messages that carry them.
 
-$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<message time ns>.<pending>            v1, emitted
-$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2, accepted
+$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<message time ns>.<pending>            v1
+$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2
+
+Both are accepted (ADR-15). Deliveries have v2 where the configuration says so (`feature_flags: {js_ack_fc_v2: true}`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from jetcluster import native
+from jetcluster.model.account_hash import account_hash
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 
-_BASE62 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+NUMBERS = b"*.*.*.*.*"
+"""The five numbers, in the subject of a subscription."""
+NUMBERS_AND_MORE = b"*.*.*.*.>"
+"""The same for v2, which may have more tokens."""
 _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 
 def prefix(stream: bytes, consumer: bytes) -> bytes:
-    """Return the beginning of v1 subjects, including the dot."""
+    """Return the beginning of subjects of version 1, including the dot."""
     return b"$JS.ACK.%b.%b." % (stream, consumer)
 
 
 def prefix_v2(domain: bytes, account: str, stream: bytes, consumer: bytes) -> bytes:
-    return b"$JS.ACK.%b.%b.%b.%b." % (domain or b"_", account_hash(account), stream, consumer)
+    """Return the beginning of subjects of version 2, including the dot."""
+    return b"$JS.ACK.%b.%b.%b.%b." % (domain or b"_", account_hash(account).encode(), stream, consumer)
 
 
-def account_hash(account: str) -> bytes:
-    """Return the eight characters that stand for an account's name."""
-    return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(account.encode()).digest()[:8])
+def of_flow_control(prefix: bytes) -> bytes:
+    """Return the beginning of the subjects of flow control, for a `prefix` of acks of either version."""
+    return prefix.replace(b"$JS.ACK.", b"$JS.FC.", 1)
 
 
 class Renderer:
@@ -37,8 +43,9 @@ class Renderer:
 
     __slots__ = ("_prefix", "headers_only", "prefix")
 
-    def __init__(self, stream: bytes, consumer: bytes, *, headers_only: bool = False) -> None:
-        self.prefix = prefix(stream, consumer)
+    def __init__(self, prefix: bytes, *, headers_only: bool = False) -> None:
+        """`prefix`: the beginning of the reply subjects, of either version."""
+        self.prefix = prefix
         self._prefix = self.prefix.replace(b"%", b"%%")
         self.headers_only = headers_only
 

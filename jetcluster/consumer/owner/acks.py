@@ -24,6 +24,10 @@ from jetcluster.protocol.bus import Origin, Outgoing
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
 
+V1: Final = 5
+"""Index of the stream sequence among the tokens of an ack's subject."""
+V2: Final = 7
+
 MAX_ACKS_PER_OP: Final = 1 << 16
 """Acks per op: a log entry may hold 8 MiB."""
 
@@ -84,8 +88,23 @@ class Acks:
 
     def received(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """Take a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Called for every ack."""
+        self._received(V1, subject, reply, payload)
+
+    def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Take a message on `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<five numbers>[.more]`."""
+        self._received(V2, subject, reply, payload)
+
+    def received_many(self, messages: list[Outgoing], origin: Origin) -> int:
+        """Do `received` for several messages, as a `BulkCallback`."""
+        return self._received_many(V1, messages)
+
+    def received_many_v2(self, messages: list[Outgoing], origin: Origin) -> int:
+        """Do `received_v2` for several messages, as a `BulkCallback`."""
+        return self._received_many(V2, messages)
+
+    def _received(self, place: int, subject: bytes, reply: bytes, payload: bytes) -> None:
         try:
-            seq = int(subject.split(b".", 6)[5])
+            seq = int(subject.split(b".", place + 1)[place])
         except ValueError:
             return
         if payload in _ACKS and seq <= self._state.delivered_sseq:
@@ -97,14 +116,14 @@ class Acks:
             if len(self.acked) >= MAX_ACKS_PER_OP:
                 self.flush()
         else:
-            self._other(seq, subject, 4, reply, payload)
+            self._other(seq, subject, place - 1, reply, payload)
 
-    def received_many(self, messages: list[Outgoing], origin: Origin) -> int:
-        """Do `received` for several messages, as a `BulkCallback`."""
+    def _received_many(self, place: int, messages: list[Outgoing]) -> int:
         read = native.read_acks
-        acked, replies = ([], []) if read is None else read(messages, self._state.delivered_sseq)
+        acked, replies = ([], []) if read is None else read(messages, self._state.delivered_sseq, place)
         if not acked:
-            self.received(*messages[0], origin)
+            subject, reply, _, payload = messages[0]
+            self._received(place, subject, reply, payload)
             return 1
         if not self.acked:
             self._owner.run_soon()
@@ -113,12 +132,6 @@ class Acks:
         if len(self.acked) >= MAX_ACKS_PER_OP:
             self.flush()
         return len(acked)
-
-    def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Take a message on `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""
-        tokens = subject.split(b".", 8)
-        if len(tokens) == 9 and tokens[7].isdigit():
-            self._other(int(tokens[7]), subject, 6, reply, payload)
 
     def settle(self, seq: int) -> None:
         """Ack all up to `seq` without a message on an ack subject (policy `flow_control`)."""

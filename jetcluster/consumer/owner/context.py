@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.consumer.owner import ack_subject
@@ -84,6 +85,8 @@ class OwnerDependencies(NamedTuple):
     """Told that messages and readers are left after a run (True), and that it is so no more."""
     stream: str
     domain: str = ""
+    ack_v2: bool = False
+    """True when deliveries have reply subjects of version 2."""
     replicated: bool = True
     """True when the stream has more than one replica."""
     waiting: WaitingRoom | None = None
@@ -99,6 +102,7 @@ class DeliveryContext:
 
     __slots__ = (
         "_around",
+        "ack_prefixes",
         "advise",
         "bus",
         "clock",
@@ -129,7 +133,13 @@ class DeliveryContext:
         self.wake_at = around.wakes.at
         stream, name = around.stream.encode(), state.name.encode()
         self.advise = Advise(around.bus, around.render, around.stream, state.name)
-        self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
+        domain = around.domain.encode()
+        self.ack_prefixes: Final = (
+            ack_subject.prefix(stream, name),
+            ack_subject.prefix_v2(domain, around.bus.account, stream, name),
+        )
+        """Beginnings of the subjects of acks, of version 1 and 2."""
+        self.renderer = ack_subject.Renderer(self.ack_prefixes[around.ack_v2], headers_only=state.rules.headers_only)
         self.selection = Selection(state, around.messages, around.clock)
         self.used_at = around.clock.time_ns()
         """Unix nanoseconds of the last use by a client."""

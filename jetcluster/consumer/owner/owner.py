@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jetcluster.consumer.owner import ack_subject, acks, statuses
+from jetcluster.consumer.owner import acks, statuses
+from jetcluster.consumer.owner.ack_subject import NUMBERS, NUMBERS_AND_MORE
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
 from jetcluster.consumer.owner.pull import PullDelivery
@@ -80,9 +81,13 @@ class ConsumerOwner(DeliveryContext):
         for prefix in api:
             self._subscribe(prefix + b"CONSUMER.MSG.NEXT.%b.%b" % (stream, name), self._on_next)
         if self.state.rules.acks and self.state.rules.ack_policy != FLOW_CONTROL:
-            self._subscribe(self.renderer.prefix + b"*.*.*.*.*", self.acks.received, self.acks.received_many)
-            v2 = ack_subject.prefix_v2(around.domain.encode(), self.bus.account, stream, name)
-            self._subscribe(v2 + b">", self.acks.received_v2)
+            v1, v2 = self.ack_prefixes
+            self._subscribe(v1 + NUMBERS, self.acks.received, self.acks.received_many)
+            if around.ack_v2:
+                self._subscribe(v2 + NUMBERS, self.acks.received_v2, self.acks.received_many_v2)
+                self._subscribe(v2 + NUMBERS + b".>", self.acks.received_v2)
+            else:
+                self._subscribe(v2 + NUMBERS_AND_MORE, self.acks.received_v2)
         self.delivery.start()
         self._rearm(self.clock.time_ns())
         self.run_soon()

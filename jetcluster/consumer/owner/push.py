@@ -13,6 +13,7 @@ from typing import Final
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.owner import statuses
+from jetcluster.consumer.owner.ack_subject import of_flow_control
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, RATE, REPLAY, UNCONFIRMED, UNREAD, Advance, Replay
 from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
@@ -53,7 +54,7 @@ class FlowControl:
     __slots__ = ("_asked", "_prefix", "_rng", "_unconfirmed", "_window", "reply")
 
     def __init__(self, prefix: bytes, rng: Rng) -> None:
-        """`prefix` is `$JS.FC.<stream>.<consumer>.`"""
+        """`prefix`: the beginning of the subjects at which clients answer."""
         self._prefix = prefix
         self._rng = rng
         self._window = FIRST_WINDOW_BYTES
@@ -205,7 +206,7 @@ class PushDelivery:
         self._rate = RateLimit(rules.rate_limit) if rules.rate_limit else None
         self._replay = Replay() if rules.replay_original else None
         if rules.flow_control and self._flow is None:
-            prefix = self._owner.renderer.prefix.replace(b"$JS.ACK.", b"$JS.FC.", 1)
+            prefix = of_flow_control(self._owner.renderer.prefix)
             self._flow = FlowControl(prefix, self._owner.rng)
             self._flow_subscription = bus.subscribe(prefix + b"*", self._flow_answered)
         self._held_until = 0

@@ -27,7 +27,9 @@ MAX_SEARCH_BYTES = 16 << 20
 RUN_BYTES = 8192
 """Bytes of answers to requests that came together."""
 
+TOO_MANY = b"503 Too Many Waiting Reads"
 _BUSY = b"NATS/1.0 503\r\n\r\n"
+_TOO_MANY = b"NATS/1.0 %b\r\n\r\n" % TOO_MANY
 
 
 class Answering(Protocol):
@@ -72,6 +74,10 @@ class Answers:
 
     def refuse(self, reply: bytes) -> None:
         self._replica.bus.publish(reply, b"", b"", _BUSY)
+
+    def refuse_more(self, reply: bytes) -> None:
+        """Refuse because too many reads wait."""
+        self._replica.bus.publish(reply, b"", b"", _TOO_MANY)
 
     def refuse_with(self, reply: bytes, status: bytes, age: float | None, role: str) -> None:
         """Refuse to a requester that asked for a freshness, with what this replica has."""

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from jetcluster.mirror.ports import Pace
 from jetcluster.protocol.bus import Origin, Outgoing
-from jetcluster.replica.reads.confirm import Read, confirmed_commit, tell
+from jetcluster.replica.reads.confirm import confirmed_commit, tell
+from jetcluster.replica.reads.waits import Read
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.rules import STRONG, WEAK
 

@@ -29,20 +29,20 @@ lacks (`Bus.told`): reads go on when an upstream is lost with its node. A client
 from __future__ import annotations
 
 import asyncio
-import functools
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jetcluster.clock import Clock, TimerHandle, Timers
+from jetcluster.clock import TimerHandle
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LastSequence
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.records import NamedTuple
+from jetcluster.replica.reads.waits import MAX_SECONDS, Call, Read, ReadAround, ReadRoom, ReadWaits, report
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.lead.answers import PubAcks
 
@@ -50,70 +50,10 @@ if TYPE_CHECKING:
     from jetcluster.raft.api import RaftGroup
     from jetcluster.replica.services import Network
 
-MAX_WAITING = 8192
-MAX_WAIT_SECONDS = 0.25
-"""After this time another replica is asked: this one's disk does not keep up."""
-
-Call = Callable[[], None]
-
-
-class ReadWaits:
-    """Reads that wait for an index."""
-
-    def __init__(self, clock: Clock, timers: Timers) -> None:
-        self._clock = clock
-        self._timers = timers
-        self.waiting: deque[tuple[int, float, Call, Call, int]] = deque()
-        self._count = 0
-        self._timer: TimerHandle | None = None
-
-    def hold(self, index: int, answer: Call, give_up: Call, count: int = 1) -> None:
-        """Call `answer` once `applied` has reached `index`, or `give_up` if that takes too long or too many reads wait.
-        Indexes must not go down between calls. `count`: the reads that it is."""
-        if self._count + count > MAX_WAITING:
-            give_up()
-            return
-        self._count += count
-        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up, count))
-        if self._timer is None:
-            self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
-
-    def applied(self, index: int) -> None:
-        waiting = self.waiting
-        while waiting and waiting[0][0] <= index:
-            self._next()[2]()
-
-    def clear(self) -> None:
-        """Give up on all reads now."""
-        for _ in range(len(self.waiting)):
-            self._next()[3]()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _next(self) -> tuple[int, float, Call, Call, int]:
-        found = self.waiting.popleft()
-        self._count -= found[4]
-        return found
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        overdue: list[Any] = []
-        while self.waiting and self.waiting[0][1] <= now:
-            overdue.append(self._next())
-        if self.waiting:
-            self._timer = self._timers.call_later(max(self.waiting[0][1] - now, 0.0), self._expire)
-        for _, _, _, give_up, _ in overdue:
-            give_up()
-
-
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 TOLD_METHOD = "stream.told"
 ORIGIN_METHOD = "stream.origin"
-MAX_SECONDS = 2.5
-"""Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
 ASK_SECONDS = 2.0
 PATIENCE_SECONDS = 0.25
@@ -122,11 +62,6 @@ UNLED_SECONDS = 1.0
 """A mirror that found no leader of its upstream asks all nodes for one again after this time."""
 MAX_PROOFS = 64
 """Answers of a leader that this replica may wait to reach."""
-MAX_DUE_TURN = 16
-"""Confirmed reads that are answered in one turn of the loop."""
-MAX_REPLY_BACKLOG = 256 * 1024
-"""Bytes that may wait for a requester when another of its reads is answered."""
-PAUSE_SECONDS = 0.001
 MAX_ASKED_REPLIES = 256
 """Reply subjects of one question to another node."""
 
@@ -137,34 +72,6 @@ _ORIGIN = struct.Struct("<Q?")
 _BLANK = b" "
 _ANY_AGE = 1 << 62
 """Nanoseconds, for a stream of the future by this node's clock: no ack is taken for one of an earlier stream."""
-
-
-class Read:
-    """A read that waits for a leader: `answer` it, or let another replica answer (`give_up`), or `refuse` it. It may
-    stand for `count` reads, which `parts` returns."""
-
-    __slots__ = ("answer", "count", "deadline", "give_up", "origin", "parts", "refuse", "reply", "strict", "told")
-
-    def __init__(
-        self,
-        origin: Origin | None,
-        reply: bytes,
-        answer: Call,
-        give_up: Call,
-        refuse: Call,
-        *,
-        strict: bool = False,
-        parts: Callable[[], list[Read]] | None = None,
-        count: int = 1,
-    ) -> None:
-        self.parts, self.count = parts, count
-        self.origin, self.reply = origin, reply
-        self.answer, self.give_up, self.refuse = answer, give_up, refuse
-        self.deadline = 0.0
-        self.strict = strict
-        """It is not answered without a leader."""
-        self.told: int | None = None
-        """The last sequence that its requester was told of; None: not known yet."""
 
 
 class ToldStream(NamedTuple):
@@ -278,36 +185,30 @@ class ReadConfirmations:
 
     def __init__(
         self,
-        clock: Clock,
-        timers: Timers,
+        around: ReadAround,
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
         tell: Callable[[list[Read]], Awaitable[None]] | None = None,
         clock_drift: float = 0.0,
-        backlog: Callable[[bytes], int] = lambda reply: 0,
+        others: Callable[[], bool] | None = None,
     ) -> None:
         """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
         returns the index that it has reached. `tell` sets `told` of reads, in the measure of `reached`, for what may be
-        answered without a leader. `clock_drift`: share by which this node's clock may be slow. `backlog`: see `Bus`."""
-        self._clock = clock
-        self._timers = timers
+        answered without a leader. `clock_drift`: share by which this node's clock may be slow. `others`: see
+        `ReadWaits`; reads that are not `strict` stay where there are none. None: none stay."""
+        self._clock, self._timers, self._due = around.clock, around.timers, around.due
         self._ask = ask
         self._reached = reached
         self._tell = tell
         self._clock_drift = clock_drift
-        self._backlog = backlog
-        self.waits = ReadWaits(clock, timers)
-        self._count = 0
-        """The reads that are in the next four."""
+        self._room = ReadRoom(around.memory)
+        self._stay = others is not None
+        self.waits = ReadWaits(around, self._room, others or (lambda: True))
         self._coming: list[Read] = []
         self._asked: list[Read] = []
         """The reads for which the question in progress was asked; later reads need a newer answer."""
         self._unled: list[Read] = []
         """Reads that wait for a leader after one was asked in vain."""
-        self._due: deque[Read] = deque()
-        """Reads to be answered now, some in each turn of the loop."""
-        self._goes_on = False
-        """More of them are answered in a later turn."""
         self._came = asyncio.Event()
         """A read is in `_coming`."""
         self._proofs: deque[tuple[float, int]] = deque()
@@ -327,25 +228,27 @@ class ReadConfirmations:
         reply: bytes = b"",
         *,
         strict: bool = False,
-    ) -> None:
+        size: int = 0,
+    ) -> bool:
         """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
-        `refuse` when no leader has answered for MAX_SECONDS or too many reads wait. `origin`, `reply`: the requester
-        and the subject of the answer. `strict`: it needs a leader in any case."""
-        self.take(Read(origin, reply, answer, give_up, refuse, strict=strict))
+        `refuse` when no leader has answered for MAX_SECONDS. False, and nothing is called, where there is no room.
+        `origin`, `reply`: the requester and the subject of the answer. `strict`: it needs a leader in any case. `size`:
+        bytes of the request."""
+        return self.take(Read(origin, reply, answer, give_up, refuse, strict=strict, size=size))
 
-    def take(self, read: Read) -> None:
+    def take(self, read: Read) -> bool:
         """Do `hold`."""
-        if self._count + read.count > MAX_WAITING:
-            read.refuse()
-            return
-        self._count += read.count
+        if not self._room.enter(read):
+            return False
         read.deadline = self._clock.monotonic() + MAX_SECONDS
+        read.stays = self._stay and not read.strict
         self._coming.append(read)
         self._came.set()
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_SECONDS, self._expire)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+        return True
 
     @property
     def proven_at(self) -> float | None:
@@ -384,12 +287,12 @@ class ReadConfirmations:
     def advanced(self) -> None:
         """Note that the replica has advanced."""
         self.waits.applied(self._reached())
-        self._answer_due()
 
     def resume(self, read: Read) -> None:
         """Answer the rest of a read, of `count` reads, in its turn."""
-        self._count += read.count
-        self._due.append(read)
+        self._room.enter_again(read)
+        self._due.add((read,))
+        self._due.answer()
 
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
@@ -397,19 +300,16 @@ class ReadConfirmations:
         self._proven = None
         waiting = self._asked + self._coming + self._unled
         self._asked, self._coming, self._unled = [], [], []
-        self._count = 0
         if self._task is not None:
             self._task.cancel()
             self._task = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = list(self._due)
-        self._due.clear()
         for read in waiting:
+            read.leave()
             read.refuse()
-        for read in due:
-            read.give_up()
+        self._due.clear()
         self.waits.clear()
 
     async def _run(self) -> None:
@@ -489,44 +389,16 @@ class ReadConfirmations:
         reached = self._reached()
         due = [read for read in reads if read.told is not None and read.told <= reached]
         reads[:] = [read for read in reads if read.told is None or read.told > reached]
-        self._due.extend(due)
-        self._answer_due()
+        self._due.add(due)
+        self._due.answer()
 
     def _confirmed(self, asked: list[Read], wanted: int) -> None:
         if wanted <= self._reached():
-            self._due.extend(asked)
-            self._answer_due()
+            self._due.add(asked)
+            self._due.answer()
             return
-        self._count -= sum([read.count for read in asked])
         for read in asked:
-            self.waits.hold(wanted, functools.partial(self.resume, read), read.give_up, read.count)
-
-    def _answer_due(self) -> None:
-        """Answer some of the reads that are due, unless that is planned: they may be many, or large. Those of a slow
-        requester wait until their deadline, so that its connection is not closed for what this sends at once."""
-        if self._goes_on or not self._due:
-            return
-        due, now, answered = self._due, self._clock.monotonic(), False
-        for _ in range(min(len(due), MAX_DUE_TURN)):
-            if not due:
-                return  # this replica must not be read any more
-            read = due.popleft()
-            if read.reply and now < read.deadline and self._backlog(read.reply) > MAX_REPLY_BACKLOG:
-                due.append(read)
-                continue
-            answered = True
-            self._count -= read.count
-            answer_or_refuse(read)
-        if due:
-            self._goes_on = True
-            if answered:
-                self._timers.call_soon(self._go_on)
-            else:
-                self._timers.call_later(PAUSE_SECONDS, self._go_on)
-
-    def _go_on(self) -> None:
-        self._goes_on = False
-        self._answer_due()
+            self.waits.add(wanted, read)
 
     def _expire(self) -> None:
         """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
@@ -539,23 +411,9 @@ class ReadConfirmations:
         if left := self._unled + self._asked + self._coming:
             first = min(read.deadline for read in left)
             self._timer = self._timers.call_later(first - now, self._expire)
-        self._count -= sum([read.count for read in late])
         for read in late:
+            read.leave()
             read.refuse()
-
-
-def report(message: str, error: Exception) -> None:
-    """Let the loop log an error that nobody foresaw."""
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-
-
-def answer_or_refuse(read: Read) -> None:
-    """Answer a read, or refuse it alone when that fails in a way that nobody foresaw: others wait with it."""
-    try:
-        read.answer()
-    except Exception as error:  # noqa: BLE001 - a defect
-        report("a read failed", error)
-        read.refuse()
 
 
 def _parts(read: Read) -> list[Read]:
@@ -564,5 +422,5 @@ def _parts(read: Read) -> list[Read]:
         return [read]
     found = read.parts()
     for part in found:
-        part.deadline = read.deadline
+        part.deadline, part.room, part.stays = read.deadline, read.room, read.stays
     return found

@@ -20,17 +20,10 @@ from typing import Final
 from jetcluster.clock import TimerHandle
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
 from jetcluster.records import NamedTuple
-from jetcluster.replica.reads.answers import Answering, Answers
+from jetcluster.replica.reads.answers import TOO_MANY, Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
-from jetcluster.replica.reads.confirm import (
-    MAX_WAITING,
-    Call,
-    Read,
-    ReadConfirmations,
-    ReadWaits,
-    answer_or_refuse,
-    report,
-)
+from jetcluster.replica.reads.confirm import ReadConfirmations
+from jetcluster.replica.reads.waits import Call, Read, ReadAround, ReadRoom, ReadWaits, report, size_of
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.read import freshness
 from jetcluster.stream.read.freshness import Freshness, FreshnessError
@@ -45,59 +38,66 @@ _NO_LEADER: Final = b"503 No Leader"
 class SequenceWaits:
     """Reads that wait until a sequence is stored, in any order."""
 
-    def __init__(self, replica: ReplicaState) -> None:
-        self._clock, self._timers = replica.runtime.clock, replica.runtime.timers
+    def __init__(self, around: ReadAround) -> None:
+        self._clock, self._timers, self._due = around.clock, around.timers, around.due
+        self._room = ReadRoom(around.memory)
         self._numbers = itertools.count()
         self.waiting: list[tuple[int, int]] = []
         """A heap of (sequence, number), with some of reads that were refused meanwhile."""
-        self._calls: dict[int, tuple[float, Call, Call]] = {}
-        """Number -> (deadline, answer, refuse), in the order of the deadlines."""
+        self._reads: dict[int, tuple[float, Read]] = {}
+        """Number -> (deadline, read), in the order of the deadlines."""
         self._timer: TimerHandle | None = None
 
-    def hold(self, seq: int, answer: Call, refuse: Call) -> None:
-        """Call `answer` once `reached` is called with `seq` or more, `refuse` after SEQUENCE_SECONDS or when too many
-        reads wait."""
-        if len(self._calls) >= MAX_WAITING:
-            refuse()
-            return
+    def hold(self, seq: int, answer: Call, refuse: Call, size: int = 0) -> bool:
+        """Call `answer` once `reached` is called with `seq` or more, `refuse` after SEQUENCE_SECONDS. False, and
+        nothing is called, where there is no room. `size`: bytes of the request."""
+        read = Read(None, b"", answer, refuse, refuse, size=size)
+        if not self._room.enter(read):
+            return False
         number = next(self._numbers)
         if self._timer is None:
             self._timer = self._timers.call_later(SEQUENCE_SECONDS, self._expire)
-        self._calls[number] = self._clock.monotonic() + SEQUENCE_SECONDS, answer, refuse
+        self._reads[number] = self._clock.monotonic() + SEQUENCE_SECONDS, read
         heapq.heappush(self.waiting, (seq, number))
+        return True
 
     def reached(self, seq: int) -> None:
         """Answer all that wait for this sequence or an earlier one."""
+        due = []
         while self.waiting and self.waiting[0][0] <= seq:
             _, number = heapq.heappop(self.waiting)
-            known = self._calls.pop(number, None)
+            known = self._reads.pop(number, None)
             if known is not None:
-                known[1]()
+                due.append(known[1])
+        self._due.add(due)
+        self._due.answer()
 
     def clear(self) -> None:
         """Refuse all."""
-        calls, self._calls = self._calls, {}
+        reads, self._reads = self._reads, {}
         self.waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for _, _, refuse in calls.values():
-            refuse()
+        for _, read in reads.values():
+            read.leave()
+            read.refuse()
 
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        late = list(itertools.takewhile(lambda one: one[1][0] <= now, self._calls.items()))
+        late = list(itertools.takewhile(lambda one: one[1][0] <= now, self._reads.items()))
         for number, _ in late:
-            del self._calls[number]
-        if self._calls:
-            deadline, _, _ = next(iter(self._calls.values()))
+            del self._reads[number]
+        if self._reads:
+            deadline, _ = next(iter(self._reads.values()))
             self._timer = self._timers.call_later(max(deadline - now, 0.0), self._expire)
-        if len(self.waiting) > 2 * len(self._calls):  # most are of reads that were refused
-            self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._calls]
+        if len(self.waiting) > 2 * len(self._reads):  # most are of reads that were refused
+            self.waiting[:] = [one for one in self.waiting[:] if one[1] in self._reads]
             heapq.heapify(self.waiting)
-        for _, (_, _, refuse) in late:
-            refuse()
+        for _, (_, read) in late:
+            read.leave()
+            read.refuse()
 
 
 class Age(NamedTuple):
@@ -123,7 +123,7 @@ class Age(NamedTuple):
         return proven is not None and (proven >= began or self.asked.since(proven) * 1e9 <= nanoseconds)
 
 
-async def _outcome(hold: Callable[[Call, Call], None]) -> bool:
+async def _outcome(hold: Callable[[Call, Call], bool]) -> bool:
     """Hold a wait, and return True when it was met, False when not."""
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -131,12 +131,11 @@ async def _outcome(hold: Callable[[Call, Call], None]) -> bool:
         if not answer.done():
             answer.set_result(found)
 
-    hold(functools.partial(settle, True), functools.partial(settle, False))
-    return await answer
+    return hold(functools.partial(settle, True), functools.partial(settle, False)) and await answer
 
 
-def _hold_strictly(leader: ReadConfirmations, found: Call, missed: Call) -> None:
-    leader.hold(found, missed, missed, strict=True)
+def _hold_strictly(leader: ReadConfirmations, found: Call, missed: Call) -> bool:
+    return leader.hold(found, missed, missed, strict=True)
 
 
 class Demands:
@@ -145,6 +144,7 @@ class Demands:
     def __init__(
         self,
         replica: ReplicaState,
+        around: ReadAround,
         asked: AskedStream,
         answers: Answers,
         waits: ReadWaits,
@@ -157,7 +157,9 @@ class Demands:
         self._uptime = replica.runtime.clock.uptime
         self.ages = [Age((confirmations, bounds), bounds)]
         """All must be young enough: a mirror's own stream is as old as its upstream's data here, too."""
-        self.sequences = SequenceWaits(replica)
+        self.sequences = SequenceWaits(around)
+        self._due = around.due
+        self._session_room = ReadRoom(around.memory)
         self._sessions: set[Read] = set()
         """Reads whose requesters' nodes are asked what they told."""
         self._coming: dict[Origin, list[Read]] = {}
@@ -217,6 +219,7 @@ class Demands:
         self._coming.clear()
         sessions, self._sessions = self._sessions, set()
         for read in sessions:
+            read.leave()
             read.refuse()
         self.sequences.clear()
 
@@ -250,25 +253,29 @@ class Demands:
 
     def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call) -> None:
         refuse = functools.partial(self._refuse, request[1])
-        leader.hold(go_on, functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER), strict=True)
+        late, unled = functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER)
+        if not leader.hold(go_on, late, unled, strict=True, size=size_of(request)):
+            refuse(TOO_MANY)
 
     def _await_sequence(self, seq: int, go_on: Call, request: Outgoing) -> None:
-        self.sequences.hold(seq, go_on, functools.partial(self._refuse, request[1], _BEHIND))
+        behind = functools.partial(self._refuse, request[1], _BEHIND)
+        if not self.sequences.hold(seq, go_on, behind, size_of(request)):
+            self._refuse(request[1], TOO_MANY)
 
     def _session(self, request: Outgoing, origin: Origin, go_on: Call) -> None:
         """Go on once this replica has all that the requester's node told it of."""
         group = self._replica.group
+        late = functools.partial(self._refuse, request[1], _LATE)
         if self._asked.knows_all_told(origin):
             if group.told_index <= group.applied_index:
                 go_on()
-            else:
-                self._waits.hold(group.told_index, go_on, functools.partial(self._refuse, request[1], _LATE))
+            elif not self._waits.hold(group.told_index, go_on, late, size=size_of(request)):
+                self._refuse(request[1], TOO_MANY)
             return
-        if len(self._sessions) >= MAX_WAITING:
-            self._refuse(request[1], _LATE)
+        read = Read(origin, request[1], lambda: None, late, late, size=size_of(request))
+        if not self._session_room.enter(read):
+            self._refuse(request[1], TOO_MANY)
             return
-        nothing: Call = lambda: None  # noqa: E731
-        read = Read(origin, request[1], nothing, nothing, functools.partial(self._refuse, request[1], _LATE))
         read.answer = functools.partial(self._as_told, read, request, go_on)
         self._sessions.add(read)
         if (coming := self._coming.get(origin)) is not None:
@@ -286,10 +293,10 @@ class Demands:
             await self._asked.tell(reads)
         except Exception as error:  # noqa: BLE001 - a defect
             report("a requester's node could not be asked", error)
-        for read in reads:
-            if read in self._sessions:
-                self._sessions.remove(read)
-                answer_or_refuse(read)
+        known = [read for read in reads if read in self._sessions]
+        self._sessions.difference_update(known)
+        self._due.add(known)
+        self._due.answer()
 
     def _as_told(self, read: Read, request: Outgoing, go_on: Call) -> None:
         """Go on once this replica has what the requester was told of."""

@@ -1,4 +1,4 @@
-"""`Membership`: a replica as a member of the queue group that answers Direct Get for a stream; `Reads`, all of them.
+"""`Membership`: a replica as a member of the queue group that answers Direct Get for a stream.
 
 A leader answers as soon as it leads. A follower joins once it has applied all that the leader had committed when asked:
 after a restart the follower's own commit index proves nothing, and a stale value could be served. It leaves when it
@@ -17,11 +17,13 @@ from math import inf
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
+from jetcluster.replica.read_memory import MAX_REPLICA_BYTES, ReadMemory
 from jetcluster.replica.reads.answers import Answering, Answers
-from jetcluster.replica.reads.asked_stream import AskedStream, OwnStream
-from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
+from jetcluster.replica.reads.asked_stream import AskedStream
+from jetcluster.replica.reads.confirm import ReadConfirmations, confirmed_commit
 from jetcluster.replica.reads.demands import Demands
-from jetcluster.replica.reads.runs import Runs, no_body, plain_body
+from jetcluster.replica.reads.runs import RunKind, Runs, no_body, plain_body
+from jetcluster.replica.reads.waits import DueReads, ReadAround, ReadWaits, size_of
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
@@ -86,21 +88,25 @@ class Membership:
         self._by_leader: list[Subscription] = []
         """Those to requests that only the leader answers."""
         self.joining: asyncio.Task[None] | None = None
-        self.waits = ReadWaits(runtime.clock, runtime.timers)
-        self.arrivals = ReadWaits(runtime.clock, runtime.timers)
+        memory = ReadMemory(MAX_REPLICA_BYTES, settings.read_memory)
+        due = DueReads(runtime.clock, runtime.timers, self._stop_replica, replica.bus.backlog)
+        around = ReadAround(runtime.clock, runtime.timers, due, memory)
+        self.waits = ReadWaits(around)
+        self.arrivals = ReadWaits(around)
         """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(
-            runtime.clock, runtime.timers, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None,
-            settings.clock_drift, replica.bus.backlog,
+            around, asked.confirmed, asked.reached, asked.tell if asked.answers_unled else None, settings.clock_drift,
+            self._gives_way if asked.answers_unled else None,
         )  # fmt: skip
-        self._runs = Runs(self.confirmations, lambda one: self._hand_on(*one), answers.refuse, lambda: replica.trusted)
+        self._runs = Runs(
+            self.confirmations, lambda one: self._hand_on(*one), answers.refuse, answers.refuse_more,
+            lambda: replica.trusted,
+        )  # fmt: skip
         self.bounds = self.confirmations
         """Proofs of the age of what is here."""
         if asked.looks is not None:
-            self.bounds = ReadConfirmations(
-                runtime.clock, runtime.timers, asked.heard, asked.reached, clock_drift=settings.clock_drift
-            )
-        self.demands = Demands(replica, asked, answers, self.waits, self.confirmations, self.bounds)
+            self.bounds = ReadConfirmations(around, asked.heard, asked.reached, clock_drift=settings.clock_drift)
+        self.demands = Demands(replica, around, asked, answers, self.waits, self.confirmations, self.bounds)
         self.queues = (
             self.waits.waiting, self.arrivals.waiting, self.confirmations.waits.waiting, self.bounds.waits.waiting,
             self.demands.sequences.waiting,
@@ -199,6 +205,7 @@ class Membership:
         self.leave()
         self._drop_addressed()
         self.answers.abort()
+        self._runs.clear()
         self.arrivals.clear()
         self.waits.clear()
         self.confirmations.clear()
@@ -220,19 +227,16 @@ class Membership:
         self._joined_as = self._asked.name
         name = self._joined_as.encode()
         answers, subscribe = self.answers, self._replica.bus.subscribe
-        body = self._when_current(answers.on_body)
+        bodies = RunKind(plain_body, answers.on_bodies, answers.on_body)
+        body = self._when_current(answers.on_body, bodies)
         for prefix in self._prefixes:
             whole = prefix + name
             by_subject = answers.by_subject(len(whole) + 1)
-            key, keys = self._when_current(by_subject), answers.by_subjects(len(whole) + 1, by_subject)
+            keys = RunKind(no_body, answers.by_subjects(len(whole) + 1, by_subject), by_subject)
+            key = self._when_current(by_subject, keys)
             self._subscriptions += [
-                subscribe(
-                    whole,
-                    body,
-                    QUEUE,
-                    bulk=self._when_all_current(answers.on_bodies, body, answers.on_body, plain_body),
-                ),
-                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key, by_subject, no_body)),
+                subscribe(whole, body, QUEUE, bulk=self._when_all_current(bodies, body)),
+                subscribe(whole + b".>", key, QUEUE, bulk=self._when_all_current(keys, key)),
             ]
         self.take_alias()
 
@@ -347,15 +351,16 @@ class Membership:
         answer = functools.partial(then, subject, reply, headers, payload, origin)
         if told <= self._replica.group.applied_index:
             answer()
-        else:
-            self.waits.hold(told, answer, answer)
+        elif not self.waits.hold(told, answer, answer, reply, size_of((subject, reply, headers, payload))):
+            self.answers.refuse_more(reply)
 
     # ---- requests to the group
 
-    def _when_current(self, answer: Answering) -> Callback:
+    def _when_current(self, answer: Answering, kind: RunKind | None = None) -> Callback:
         """Return `answer` wrapped so that it is called once this replica has applied its known commit index, or the
         leader's where a confirmation is needed (`confirm`). Messages from an upstream, or copied from another stream,
-        that are on their way into the log are awaited first: their publisher may have been acked there."""
+        that are on their way into the log are awaited first: their publisher may have been acked there. `kind`: of the
+        runs of what comes one by one from another node."""
         group, links, ingest, asked = self._replica.group, self._links, self._ingest, self._asked
         confirms = asked.confirms
 
@@ -377,7 +382,7 @@ class Membership:
             if links.by_key or (ingest is not None and ingest.copied > group.applied_index):
                 request = (subject, reply, headers, payload)
                 go_on = functools.partial(current, then, *request, origin)
-                self._when_arrived(go_on, functools.partial(self._hand_on, *request))
+                self._when_arrived(go_on, request)
                 return
             current(then, subject, reply, headers, payload, origin)
 
@@ -386,16 +391,22 @@ class Membership:
         ) -> None:
             if confirms(origin, payload):
                 request = (subject, reply, headers, payload)
+                strict = asked.consistency == STRONG
+                gathers = bool(reply) and not headers and origin.kind == "peer"
+                if gathers and kind is not None and self._runs.gather(request, origin, kind, strict=strict):
+                    return
                 if payload and not headers and self._taken(answer, request, origin):
                     return
-                self.confirmations.hold(
+                if not self.confirmations.hold(
                     functools.partial(then, *request, origin),
                     functools.partial(self._hand_on, *request),
                     functools.partial(self.answers.refuse, reply),
                     origin,
                     reply,
-                    strict=asked.consistency == STRONG,
-                )
+                    strict=strict,
+                    size=size_of(request),
+                ):
+                    self.answers.refuse_more(reply)
                 return
             told = group.told_index
             if told <= group.applied_index or asked.consistency == WEAK:
@@ -404,9 +415,11 @@ class Membership:
                 request = (subject, reply, headers, payload)
                 if payload and not headers and self._taken(answer, request, origin):
                     return
-                self.waits.hold(
-                    told, functools.partial(then, *request, origin), functools.partial(self._hand_on, *request)
-                )
+                later = functools.partial(then, *request, origin)
+                if not self.waits.hold(
+                    told, later, functools.partial(self._hand_on, *request), reply, size_of(request)
+                ):
+                    self.answers.refuse_more(reply)
 
         return receive
 
@@ -427,13 +440,11 @@ class Membership:
 
         return then
 
-    def _when_all_current(
-        self, answer: BulkCallback, one: Callback, alone: Callback, plain: Callable[[bytes], bool]
-    ) -> BulkCallback:
-        """Return `answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
-        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none.
-        `alone`: answers one request. `plain`: see `Runs.hold`."""
+    def _when_all_current(self, kind: RunKind, one: Callback) -> BulkCallback:
+        """Return `kind.answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
+        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none."""
         group, ingest, asked, runs = self._replica.group, self._ingest, self._asked, self._runs
+        answer = kind.answer
         monotonic = self._runtime.clock.monotonic
 
         def receive(messages: list[Outgoing], origin: Origin) -> int:
@@ -447,7 +458,7 @@ class Membership:
                 one(*messages[0], origin)
                 return 1
             if not (count := asked.unconfirmed(origin, messages)):
-                if held := runs.hold(messages, origin, plain, answer, alone, strict=asked.consistency == STRONG):
+                if held := runs.hold(messages, origin, kind, strict=asked.consistency == STRONG):
                     self._requests += held
                     return held
                 one(*messages[0], origin)
@@ -465,7 +476,8 @@ class Membership:
         """Call `go_on` once this replica has all that `origin` may have been acked, or when that takes long."""
         group = self._replica.group
         if origin.kind == "peer" and not self._replica.leading:
-            self.confirmations.hold(go_on, go_on, go_on)
+            if not self.confirmations.hold(go_on, go_on, go_on):
+                go_on()
         elif group.told_index > group.applied_index:
             self.waits.hold(group.told_index, go_on, go_on)
         else:
@@ -479,10 +491,11 @@ class Membership:
             return False
         return links.behind(self._stored_here) or links.newest() > self._replica.group.applied_index
 
-    def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
-        """Call `go_on` when messages on their way to this stream are stored, or `hand_on` if it must not be read."""
+    def _when_arrived(self, go_on: Callable[[], None], request: Outgoing, turns: int = ARRIVAL_TURNS) -> None:
+        """Call `go_on` when messages on their way to this stream are stored, or hand on if it must not be read."""
+        hand_on = functools.partial(self._hand_on, *request)
         if turns and self._links.behind(self._stored_here):
-            later = functools.partial(self._when_arrived, go_on, hand_on, turns - 1)
+            later = functools.partial(self._when_arrived, go_on, request, turns - 1)
             self._runtime.timers.call_soon(lambda: later() if self.joined else hand_on())
             return
         arrived, ingest = self._links.newest(), self._ingest
@@ -490,11 +503,13 @@ class Membership:
             if ingest.copied == OPEN_INDEX:
                 ingest.flush()
             arrived = max(arrived, ingest.copied)
-        if arrived > self._replica.group.applied_index:
-            # After too long a wait the copy is answered as it is, unless this replica must not be read any more.
-            self.arrivals.hold(arrived, go_on, lambda: go_on() if self.joined else hand_on())
-        else:
+        if arrived <= self._replica.group.applied_index:
             go_on()
+            return
+        # After too long a wait the copy is answered as it is, unless this replica must not be read any more.
+        late: Callable[[], None] = lambda: go_on() if self.joined else hand_on()  # noqa: E731
+        if not self.arrivals.hold(arrived, go_on, late, request[1], size_of(request)):
+            self.answers.refuse_more(request[1])
 
     def _stored_here(self, name: str) -> int:
         found = self._known.machine.assignment(self._replica.assignment.account, name)
@@ -511,85 +526,19 @@ class Membership:
 
         return then
 
+    def _gives_way(self) -> bool:
+        """True when another member takes what this one hands on: this one has left the group then."""
+        self._give_way()
+        if self._replica.bus.has_interest(self._prefixes[0] + self._asked.name.encode()):
+            return True
+        self._join()
+        return False
+
+    def _stop_replica(self, error: BaseException) -> None:
+        self._replica.group.fail(error)
+
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         """Leave the group, as this replica does not keep up, and let another member answer; refuse if there is none."""
         self._give_way()
         if not self._replica.bus.publish(subject, payload, reply, headers) and reply:
             self.answers.refuse(reply)
-
-
-class Reads:
-    """All memberships of one replica. `links`, `ingest`: its stream's. `upstream`: a mirror's."""
-
-    def __init__(
-        self,
-        replica: ReplicaState,
-        settings: Settings,
-        links: Links,
-        ingest: Ingest,
-        upstream: AskedStream | None = None,
-    ) -> None:
-        self.answers = Answers(replica, settings)
-        """Answers for the replica's own stream."""
-        self._replica = replica
-        self._stream = OwnStream(replica, settings.domain)
-        self.own = Membership(replica, settings, self._stream, self.answers, links, ingest, self.leave)
-        self.upstream: Membership | None = None
-        self.memberships = [self.own]
-        if upstream is not None:
-            self.upstream = Membership(replica, settings, upstream, Answers(replica, settings), links)
-            self.memberships.insert(0, self.upstream)
-            (age,) = self.upstream.demands.ages
-            age = age._replace(counts=lambda: upstream.is_copied_whole, lost=lambda: upstream.is_replaced)
-            self.own.demands.ages.append(age)
-        self.queues = [queue for member in self.memberships for queue in member.queues]
-        """The reads that wait; `applied` must be called while there are any."""
-
-    @property
-    def unsettled(self) -> bool:
-        return any(member.unsettled for member in self.memberships)
-
-    def role_changed(self, leading: bool) -> None:
-        for member in self.memberships:
-            member.role_changed(leading)
-
-    def config_changed(self) -> None:
-        self._stream.configure()
-        for member in self.memberships:
-            member.config_changed()
-        if not self.own.allowed:
-            self.leave()
-
-    def take_alias(self) -> None:
-        for member in self.memberships:
-            member.take_alias()
-
-    def tick(self) -> None:
-        for member in self.memberships:
-            member.tick()
-
-    def leave(self) -> None:
-        """See `Membership.leave`."""
-        for member in self.memberships:
-            member.leave()
-
-    def abort(self) -> None:
-        """See `Membership.abort`."""
-        for member in self.memberships:
-            member.abort()
-
-    def stop(self) -> None:
-        for member in self.memberships:
-            member.stop()
-
-    def applied(self, index: int) -> None:
-        """Answer the reads that waited for `index`, which is applied."""
-        for member in self.memberships:
-            member.arrivals.applied(index)
-            member.waits.applied(index)
-            if member.confirmations.waits.waiting:
-                member.confirmations.advanced()
-            if member.bounds.waits.waiting:
-                member.bounds.advanced()
-            if member.demands.sequences.waiting:
-                member.demands.sequences.reached(self._replica.store.last_seq)

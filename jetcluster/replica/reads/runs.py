@@ -6,6 +6,7 @@ Where it matters who asks, as when there is no leader, the run becomes a `Read` 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
@@ -13,7 +14,9 @@ from typing import Final
 
 from jetcluster import native
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing
-from jetcluster.replica.reads.confirm import Read, ReadConfirmations
+from jetcluster.records import NamedTuple
+from jetcluster.replica.reads.confirm import ReadConfirmations
+from jetcluster.replica.reads.waits import Read, size_of
 
 MAX_RUN: Final = 256
 """Requests of a run."""
@@ -28,6 +31,17 @@ def no_body(payload: bytes) -> bool:
     return not payload
 
 
+class RunKind(NamedTuple):
+    """The requests that may be in a run together, and their answers."""
+
+    plain: Callable[[bytes], bool]
+    """True for a body without wishes."""
+    answer: BulkCallback
+    """Answers several of them."""
+    one: Callback
+    """Answers one."""
+
+
 class Runs:
     """The runs of one membership."""
 
@@ -36,38 +50,60 @@ class Runs:
         confirmations: ReadConfirmations,
         hand_on: Callable[[Outgoing], None],
         refuse: Callable[[bytes], None],
+        refuse_more: Callable[[bytes], None],
         trusted: Callable[[], bool],
     ) -> None:
-        """`hand_on` lets another replica answer a request, `refuse` refuses to its reply subject. `trusted`: this
-        replica may be read."""
+        """`hand_on` lets another replica answer a request. `refuse` refuses to its reply subject, `refuse_more` because
+        too much waits. `trusted`: this replica may be read."""
         self._confirmations, self._trusted = confirmations, trusted
-        self._hand_on, self._refuse = hand_on, refuse
+        self._hand_on, self._refuse, self._refuse_more = hand_on, refuse, refuse_more
+        self._gathered: dict[tuple[Origin, RunKind], list[Outgoing]] = {}
+        """Requests of this turn of the loop that came one by one, by who sent them."""
 
-    def hold(
-        self,
-        messages: Sequence[Outgoing],
-        origin: Origin,
-        plain: Callable[[bytes], bool],
-        answer: BulkCallback,
-        one: Callback,
-        *,
-        strict: bool,
-    ) -> int:
-        """Answer the first requests with bodies that are `plain` once a leader has confirmed; `answer`, `one`: answers
-        several of them or one. Returns how many are taken: 0 where they are better taken alone. They have no headers.
-        `strict`: see `ReadConfirmations.hold`."""
-        run = list(takewhile(lambda request: plain(request[3]), islice(messages, MAX_RUN)))
-        if (count := len(run)) < 2:
+    def gather(self, request: Outgoing, origin: Origin, kind: RunKind, *, strict: bool) -> bool:
+        """Do `hold` for a request without headers and others of its origin that come in this turn; False for one that
+        is not plain."""
+        if not kind.plain(request[3]):
+            return False
+        key = origin, kind
+        if (run := self._gathered.get(key)) is not None:
+            run.append(request)
+        else:
+            self._gathered[key] = [request]
+            asyncio.get_running_loop().call_soon(self._hold_gathered, key, strict)
+        return True
+
+    def clear(self) -> None:
+        """Hand on what was gathered."""
+        gathered, self._gathered = self._gathered, {}
+        for run in gathered.values():
+            for request in run:
+                self._hand_on(request)
+
+    def _hold_gathered(self, key: tuple[Origin, RunKind], strict: bool) -> None:
+        requests, (origin, kind) = self._gathered.pop(key, []), key
+        for place in range(0, len(requests), MAX_RUN):
+            self._take(requests[place : place + MAX_RUN], origin, kind, strict)
+
+    def hold(self, messages: Sequence[Outgoing], origin: Origin, kind: RunKind, *, strict: bool) -> int:
+        """Answer the first requests, if they are plain, once a leader has confirmed. Returns how many are taken: 0
+        where they are better taken alone. They have no headers. `strict`: see `ReadConfirmations.hold`."""
+        run = list(takewhile(lambda request: kind.plain(request[3]), islice(messages, MAX_RUN)))
+        if len(run) < 2:
             return 0
+        self._take(run, origin, kind, strict)
+        return len(run)
+
+    def _take(self, run: list[Outgoing], origin: Origin, kind: RunKind, strict: bool) -> None:
 
         def answer_some() -> None:
             """Answer as many as at once, by their bytes, and the others in later turns."""
             nonlocal run
-            run = run[answer(run, origin) :]
+            run = run[kind.answer(run, origin) :]
             if run and not self._trusted():
                 give_up()
             elif run:
-                read.reply, read.count = run[0][1], len(run)
+                read.reply, read.count, read.size = run[0][1], len(run), sum(map(size_of, run))
                 self._confirmations.resume(read)
 
         def give_up() -> None:
@@ -79,14 +115,19 @@ class Runs:
                 self._refuse(request[1])
 
         def parts() -> list[Read]:
-            return [self._part(request, origin, one) for request in run]
+            return [self._part(request, origin, kind.one) for request in run]
 
-        read = Read(origin, run[0][1], answer_some, give_up, refuse, strict=strict, parts=parts, count=count)
-        self._confirmations.take(read)
-        return count
+        size = sum(map(size_of, run))
+        read = Read(
+            origin, run[0][1], answer_some, give_up, refuse, strict=strict, parts=parts, count=len(run), size=size
+        )
+        if not self._confirmations.take(read):
+            for _, reply, _, _ in run:
+                self._refuse_more(reply)
 
     def _part(self, request: Outgoing, origin: Origin, one: Callback) -> Read:
         """One request of a run."""
         answer = functools.partial(one, *request, origin)
         hand_on = functools.partial(self._hand_on, request)
-        return Read(origin, request[1], answer, hand_on, functools.partial(self._refuse, request[1]))
+        refuse = functools.partial(self._refuse, request[1])
+        return Read(origin, request[1], answer, hand_on, refuse, size=size_of(request))

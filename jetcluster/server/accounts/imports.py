@@ -72,7 +72,7 @@ class Sharing:
         if mappings:
             router.use_routes(SharedRoute)
         for order, options in enumerate(mappings):
-            mapping = SubjectMapping(options)
+            mapping = SubjectMapping(options, name)
             deliver = partial(deliver_mapped, router)
             mapped = MappedSubject(mapping, self._context.cluster, order, router.rng, router.route_of, deliver)
             self._mapped.setdefault(name, []).append(mapped)

@@ -16,6 +16,7 @@ from jetcluster.auth.authenticator import AuthError, AuthResult
 from jetcluster.auth.remote_login import LoginError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.log_limit import FROM_STRANGERS
+from jetcluster.model.account_hash import AccountNames
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CONNECTED, OPEN, ConnectionEvent
@@ -29,6 +30,7 @@ from jetcluster.server.state import new_nonce
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.secrets import SlowPart
+    from jetcluster.config.options import LeafRemoteOptions
 
 log = logging.getLogger("jetcluster.server")
 
@@ -287,6 +289,7 @@ class Handshake:
         if link.state is OPEN:
             self._greet(info)
         elif link.state is CONNECTED and info.get("connect_info") is True:
+            link.rules = self._rules_of(link.remote, _text(info, "remote_account") or None)
             link.join()
 
     def _greet(self, info: dict[str, Any]) -> None:
@@ -317,13 +320,7 @@ class Handshake:
         link.remote_domain = _text(info, "domain")
         link.remote_cluster = (cluster or link.remote_name or link.peer_id).encode()
         link.account = link.remote.account
-        link.rules = LeafRules(
-            system=link.account == self._leaf.system_account,
-            own_domain=link.server.options.domain,
-            remote_domain=link.remote_domain,
-            deny_imports=link.remote.deny_imports,
-            deny_exports=link.remote.deny_exports,
-        )
+        link.rules = self._rules_of(link.remote, None)
         try:
             connect = self._leaf.connect_for(link.remote, link.url, _text(info, "nonce").encode())
         except LoginError as error:
@@ -332,6 +329,17 @@ class Handshake:
         link.send(b"CONNECT " + json.dumps(connect, separators=(",", ":")).encode() + b"\r\n")
         if info.get("info_on_connect") is not True:  # then no INFO follows CONNECT
             link.join()
+
+    def _rules_of(self, remote: LeafRemoteOptions, remote_account: str | None) -> LeafRules:
+        """Returns the rules at the connecting end. `remote_account`: the other end's, None while it is not known."""
+        link, names = self._link, AccountNames(remote.account, leaf_remote=remote_account)
+        return LeafRules(
+            system=link.account == self._leaf.system_account,
+            own_domain=link.server.options.domain,
+            remote_domain=link.remote_domain,
+            deny_imports=names.expand_all(remote.deny_imports),
+            deny_exports=names.expand_all(remote.deny_exports),
+        )
 
     def _has_room(self) -> bool:
         """Returns False when the account has as many leaf links as it may have."""

@@ -12,6 +12,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.auth.remote_login import signed_login
 from jetcluster.config.links_block import split_url
 from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.model.account_hash import AccountNames
 from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState
 
@@ -136,7 +137,7 @@ class LeafState:
         if remote.hub:
             connect["is_hub"] = True
         if remote.deny_imports:
-            connect["deny_pub"] = remote.deny_imports
+            connect["deny_pub"] = AccountNames(remote.account, leaf_remote=None).expand_all(remote.deny_imports)
         return connect | {
             "headers": not options.no_header_support,
             "jetstream": options.jetstream.enabled,

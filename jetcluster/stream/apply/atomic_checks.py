@@ -18,14 +18,15 @@ from typing import Final
 
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
+from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, Publication, PublishKind
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER_BYTES, Publication, PublishKind
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.apply.staging import Staging, record_size
-from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.fields import FIELD, KV_OPERATION, nats_fields
 from jetcluster.stream.log.commands import BatchPart
 from jetcluster.stream.ports import SIDE_BATCH_PARTS
 
@@ -74,10 +75,26 @@ class BatchParts:
         return not self._indexes or (term == self._term and index == self._indexes[-1] + 1)
 
 
-def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Publication] | None) -> None:
+_LAST_SEQUENCE: Final = b"Nats-Expected-Last-Sequence"
+_AT_ENDS: Final = frozenset(
+    {b"Nats-Batch-Id", b"Nats-Batch-Sequence", b"Nats-Batch-Commit", b"Nats-Msg-Id", _LAST_SEQUENCE}
+)
+"""Fields of the first and the last message with which a batch is stored as it came."""
+_OF_EACH: Final = b"\r\nNats-Batch-Id:", b"\r\nNats-Batch-Sequence:"
+"""Fields that each message of a batch has."""
+
+
+class Passed(NamedTuple):
+    """A batch that is stored as it came."""
+
+    ids: list[tuple[int, bytes]]
+    """(place, Nats-Msg-Id) of the messages that have one."""
+
+
+def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Publication] | Passed) -> None:
     """Stores a batch that has passed; its first message gets `first_seq` and `ts`. `checked` as returned by `run`."""
-    if checked is None:
-        staging.store(batch, first_seq, ts, [])
+    if isinstance(checked, Passed):
+        staging.store(batch, first_seq, ts, [(first_seq + place, msg_id) for place, msg_id in checked.ids])
         return
     staging.begin(batch, ts)
     for i, message in enumerate(checked):
@@ -110,14 +127,17 @@ class AtomicChecks:
         self._bytes = 0
         """Bytes that the messages that have passed add to the stream."""
 
-    def run(self, *, plain: bool) -> list[Publication] | ApiError | None:
-        """Returns the messages in their stored form, or the error that refuses the batch. None: all are stored as they
-        came. `plain`: the leader saw no meaningful header. Stores nothing. Raises DamagedError."""
+    def run(self, *, plain: bool) -> list[Publication] | Passed | ApiError:
+        """Returns the messages in their stored form, or that all are stored as they came, or the error that refuses the
+        batch. `plain`: the leader saw no meaningful header. Stores nothing. Raises DamagedError."""
         rules = self.rules
         if self._whole and (refused := checks.refused_by(self._whole, self)) is not None:
             return refused
-        if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
-            return None
+        if not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
+            if plain:
+                return Passed([])
+            if self._meaning_at_ends():
+                return self._check_ends()
         if self._batch.has_headers and EXPECTED_SUBJECT in self._batch.raw:
             self._store.find_lasts(checks.expected_wildcards(self._batch))
         try:
@@ -128,6 +148,33 @@ class AtomicChecks:
         finally:
             self.staging.totals.clear()
         return self._checked
+
+    def _meaning_at_ends(self) -> bool:
+        """True when only the first and the last message have fields that need a check, and none has another effect: the
+        batch of a writer that fences it, or knows it again by its ids. It saves the others their checks."""
+        batch = self._batch
+        count = batch.count
+        if count < 2 or batch.longest_headers > MAX_HEADER_BYTES:
+            return False
+        raw = batch.raw
+        if KV_OPERATION in raw or any(raw.count(field) != count for field in _OF_EACH):
+            return False
+        first, last = batch.headers_of(0), batch.headers_of(count - 1)
+        if raw.count(FIELD) != first.count(FIELD) + last.count(FIELD) + len(_OF_EACH) * (count - 2):
+            return False
+        fields = nats_fields(last)
+        return (
+            _AT_ENDS.issuperset(nats_fields(first)) and _AT_ENDS.issuperset(fields) and not fields.get(_LAST_SEQUENCE)
+        )
+
+    def _check_ends(self) -> Passed | ApiError:
+        for i in (0, self._batch.count - 1):
+            refused = self._check(i)
+            if refused is not None:
+                return refused
+        places = (0, self._batch.count - 1)
+        ids = [(place, one.fields.get(b"Nats-Msg-Id", b"")) for place, one in zip(places, self._checked, strict=True)]
+        return Passed([(place, msg_id) for place, msg_id in ids if msg_id])
 
     def _check(self, i: int) -> ApiError | None:
         subject, headers, payload = self._batch.message(i)

@@ -10,12 +10,14 @@ import bisect
 import contextlib
 import os
 import weakref
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.files import read, sync, write
 from testkit.twins.storage import rocks_tables
 from testkit.twins.storage.rocks_tables import Record, RocksError, Table
+from testkit.twins.storage.threads import Lock
 
 if TYPE_CHECKING:
     from testkit.twins.storage.rocks_view import View
@@ -57,6 +59,9 @@ class RocksStore:
         self._manifest = -1
         self._manifest_size = 0
         self._flush_planned = False
+        self._flushing, self._compacting, self._editing = Lock(disk), Lock(disk), Lock(disk)
+        """Locks of the memtables that are to be flushed, of compactions, and of the manifest. Whoever holds one of the
+        first two takes the last one only."""
         self._tampered = disk.tampered
         self._bad = False
         self.live = True
@@ -186,6 +191,8 @@ class RocksStore:
         """Flushes, as there is no log. The lock is held for as long as there is a view. Raises Exception."""
         try:
             if not self.read_only:
+                with self._compacting:
+                    pass
                 self.flush()
                 with contextlib.suppress(OSError):
                     self._files.close(self._manifest)
@@ -288,24 +295,29 @@ class RocksStore:
 
     def flush(self) -> None:
         """All that is in memory, durable once this returns. Raises Exception."""
+        self._disk.call()
         if self.failed:
             raise RocksError(self.failed)
         self._switch()
         self.flush_immutable()
 
     def flush_immutable(self) -> None:
+        with self._flushing:
+            self._flush_immutable()
+        top = sum(table.level == 0 for table in self.tables)
+        if self.options.compacts and top >= LEVEL0_TRIGGER and self._compacting.holder is None:
+            self.compact(None, None)
+
+    def _flush_immutable(self) -> None:
         if self.failed:
             raise RocksError(self.failed)
         while self.immutable:
             memtable = self.immutable[0][0]
             try:
-                table = self._write_table(0, sorted(memtable.items()))
-                self._commit([*self.tables, table])
+                self._commit(self._write_table(0, sorted(memtable.items())))
             except OSError as error:
                 raise self._fails(error) from error
             self.immutable.pop(0)
-        if self.options.compacts and sum(table.level == 0 for table in self.tables) >= LEVEL0_TRIGGER:
-            self.compact(None, None)
 
     def _fails(self, error: OSError) -> RocksError:
         self.failed = _text(error)
@@ -325,17 +337,21 @@ class RocksStore:
             raise
         return table
 
-    def _commit(self, tables: list[Table]) -> None:
-        """The manifest names `tables` from here on. Raises OSError."""
-        data = rocks_tables.edit(tables, self._next)
-        at = 0
-        while at < len(data):
-            at += self._files.pwrite(self._manifest, data[at:], self._manifest_size + at)
-        self._files.fsync(self._manifest)
-        self._manifest_size += len(data)
-        gone = [table for table in self.tables if table not in tables]
-        self.tables = tables
-        for table in gone:
+    def _commit(self, new: Table | None, gone: Container[Table] = ()) -> None:
+        """The manifest names `new` from here on, and those in `gone` no more. Raises OSError."""
+        with self._editing:
+            kept = [table for table in self.tables if table not in gone]
+            added = [] if new is None else [new]
+            tables = added + kept if new is not None and new.level == BOTTOM else kept + added
+            data = rocks_tables.edit(tables, self._next)
+            at = 0
+            while at < len(data):
+                at += self._files.pwrite(self._manifest, data[at:], self._manifest_size + at)
+            self._files.fsync(self._manifest)
+            self._manifest_size += len(data)
+            old = [table for table in self.tables if table in gone]
+            self.tables = tables
+        for table in old:
             with contextlib.suppress(OSError):
                 self._files.unlink(self._path / table.name)
 
@@ -344,11 +360,16 @@ class RocksStore:
     def compact(self, start: bytes | None, end: bytes | None) -> None:
         """Makes one table at the bottom of all tables with keys of [start, end], and of their keys in memory. A disk
         that is too full for that refuses this one; any other error refuses all that is written from then on."""
+        self._disk.call()
         if self.failed:
             return
         if any(_within(key, start, end) for key in self.active):
             self._switch()
             self.flush_immutable()
+        with self._compacting:
+            self._compact(start, end)
+
+    def _compact(self, start: bytes | None, end: bytes | None) -> None:
         chosen = [table for table in self.tables if table.overlaps(start, end) or table.broken]
         grown = True
         while grown and chosen:  # whatever overlaps what is moved down has to go with it
@@ -366,9 +387,7 @@ class RocksStore:
                     return
                 merged.update(records)
             records = sorted((key, value) for key, value in merged.items() if value is not None)
-            kept = [table for table in self.tables if table not in chosen]
-            new = [self._write_table(BOTTOM, records)] if records else []
-            self._commit(new + kept)
+            self._commit(self._write_table(BOTTOM, records) if records else None, chosen)
         except OSError as error:
             if error.errno != 28:
                 self.failed = _text(error)
@@ -411,6 +430,7 @@ class RocksStore:
 
     def property(self, name: str) -> int | None:
         """The value of a property that the product asks for, by RocksDB's name."""
+        self._disk.call()
         if name == "rocksdb.num-entries-active-mem-table":
             return len(self.active)
         if name == "rocksdb.cur-size-active-mem-table":

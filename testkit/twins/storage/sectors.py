@@ -143,12 +143,14 @@ class SectorFile:
         return Unwritten([(i, self.sectors[i]) for i in wanted if i in self.sectors], self.size, self.truncated)
 
     def store(self, unwritten: Unwritten) -> None:
-        """Brings it to the platter. What was written since stays dirty."""
-        if unwritten.truncated:
+        """Brings it to the platter. What was written since stays dirty, or another sync has brought it there."""
+        if unwritten.truncated and self.truncated:
             self.stored, self.truncated = {}, False
         for index, data in unwritten.sectors:
-            self.stored[index] = data
-            if self.sectors.get(index) is data:
+            newest = self.sectors.get(index) is data
+            if newest or index in self.dirty:
+                self.stored[index] = data
+            if newest:
                 self.dirty.pop(index, None)
         self.stored_size = unwritten.size if unwritten.truncated else max(self.stored_size, unwritten.size)
 

@@ -2,8 +2,8 @@
 
 What is not synced is lost when the power goes: of a file any subset of its sectors, of names any that no later one
 rests on, until the folder is synced. A process that is killed loses nothing that it has written. Work that takes time
-is a `Flight`: a running system sees its writes at once, its syncs come to the platter when it lands, and a part of
-them where the power goes before.
+is done by `threads`; or it is a `Flight`: a running system sees its writes at once, its syncs come to the platter when
+it lands, and a part of them where the power goes before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Rng
 from testkit.twins.storage.sectors import Flight, Folder, Moment, Node, SectorFile
 from testkit.twins.storage.sim_files import SimFiles
+
+if TYPE_CHECKING:
+    from testkit.twins.storage.threads import Threads
 
 OPERATIONS: Final = ("open", "read", "write", "sync", "create", "rename", "unlink")
 USUAL: Final = (0.0003, 0.004)
@@ -76,6 +79,8 @@ class SimDisk:
         """Counts writes for which there was no room."""
         self.locked: dict[str, object] = {}
         """Path of a lock file -> its holder, a process' own matter: RocksDB's."""
+        self.threads: Threads | None = None
+        """Those of the process that uses it."""
         self._flight: Flight | None = None
         self._waiting: list[Callable[[], None]] = []
         self._renames: list[Rename] = []
@@ -125,6 +130,12 @@ class SimDisk:
     def moment(self) -> Moment | None:
         flight = self._flight
         return None if flight is None else Moment(flight, flight.landed + len(flight.syncs))
+
+    def call(self) -> None:
+        """Called first by each call of the disk: a thread may stand still then."""
+        threads = self.threads
+        if threads is not None and threads.current is not None:
+            threads.call()
 
     # -- faults
 
@@ -323,10 +334,12 @@ class SimDisk:
         self._do_sync(store)
 
     def _do_sync(self, sync: Callable[[], None]) -> None:
-        if self._flight is None:
-            sync()
-        else:
+        if self._flight is not None:
             self._flight.syncs.append(sync)
+            return
+        if self.threads is not None and self.threads.current is not None:
+            self.threads.sync()
+        sync()
 
     @staticmethod
     def _store(rename: Rename) -> None:

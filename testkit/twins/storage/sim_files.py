@@ -42,6 +42,7 @@ class SimFiles:
     # -- descriptors
 
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
+        self._disk.call()
         name = str(path)
         if self.most_open is not None and len(self._open) >= self.most_open:
             raise _error(errno.EMFILE, path)
@@ -75,6 +76,7 @@ class SimFiles:
         return node
 
     def close(self, fd: int) -> None:
+        self._disk.call()
         closed = self._open.pop(fd, None)
         if closed is None:
             raise _error(errno.EBADF)
@@ -100,11 +102,13 @@ class SimFiles:
         return found, found.node
 
     def pread(self, fd: int, length: int, offset: int, /) -> bytes:
+        self._disk.call()
         found, file = self._file(fd)
         self._disk.check("read", found.path)
         return file.read(offset, length)
 
     def pwrite(self, fd: int, data: Any, offset: int, /) -> int:
+        self._disk.call()
         found, file = self._file(fd)
         disk = self._disk
         disk.check("write", found.path)
@@ -122,6 +126,7 @@ class SimFiles:
         return self.pwrite(fd, b"".join(buffers), offset)
 
     def posix_fallocate(self, fd: int, offset: int, length: int, /) -> None:
+        self._disk.call()
         found, file = self._file(fd)
         disk = self._disk
         disk.check("write", found.path)
@@ -132,6 +137,7 @@ class SimFiles:
         file.grow(end, disk.moment())
 
     def fsync(self, fd: int) -> None:
+        self._disk.call()
         found = self._open.get(fd)
         if found is None:
             raise _error(errno.EBADF)
@@ -154,6 +160,7 @@ class SimFiles:
     # -- names
 
     def fstat(self, fd: int) -> os.stat_result:
+        self._disk.call()
         found = self._open.get(fd)
         if found is None:
             raise _error(errno.EBADF)
@@ -161,6 +168,7 @@ class SimFiles:
 
     def lseek(self, fd: int, position: int, whence: int, /) -> int:
         """Knows data from holes, to a block of 512 bytes, as a file system does."""
+        self._disk.call()
         _, file = self._file(fd)
         content = file.read(position, file.size)
         if whence == os.SEEK_DATA:
@@ -172,11 +180,13 @@ class SimFiles:
         return position + (len(content) if end < 0 else end + 512 - end % 512)
 
     def stat(self, path: Any) -> os.stat_result:
+        self._disk.call()
         return _stat(self._disk.find(path))
 
     lstat = stat
 
     def statvfs(self, path: Any) -> os.statvfs_result:
+        self._disk.call()
         disk = self._disk
         disk.find(path)
         free = (disk.free if disk.reported_free is None else disk.reported_free) // disk.sector
@@ -185,12 +195,14 @@ class SimFiles:
         )
 
     def listdir(self, path: Any) -> list[str]:
+        self._disk.call()
         node = self._disk.find(path)
         if not isinstance(node, Folder):
             raise _error(errno.ENOTDIR, path)
         return list(node.names)
 
     def mkdir(self, path: Any, mode: int = 0o777) -> None:
+        self._disk.call()
         folder, name = self._disk.folder_of(path)
         if not name or name in folder.names:
             raise _error(errno.EEXIST, path)
@@ -198,6 +210,7 @@ class SimFiles:
         self._disk.make(path, stat.S_IFDIR | mode)
 
     def rename(self, src: Any, dst: Any) -> None:
+        self._disk.call()
         disk = self._disk
         disk.check("rename", str(src))
         node = disk.find(src)
@@ -214,6 +227,7 @@ class SimFiles:
     replace = rename
 
     def unlink(self, path: Any) -> None:
+        self._disk.call()
         disk = self._disk
         disk.check("unlink", str(path))
         disk.file(path)
@@ -221,6 +235,7 @@ class SimFiles:
         disk.rename((folder, name, None))
 
     def rmdir(self, path: Any) -> None:
+        self._disk.call()
         disk = self._disk
         node = disk.find(path)
         if not isinstance(node, Folder):
@@ -231,6 +246,7 @@ class SimFiles:
         disk.rename((folder, name, None))
 
     def chmod(self, path: Any, mode: int) -> None:
+        self._disk.call()
         self._disk.find(path).mode = mode
 
 

@@ -1,8 +1,8 @@
 """`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
 are to be drawn, `--faults FAULT...` if these are to be there, and `--wider` for all there are (`nemesis.WIDE`);
-`--corpus` runs those that once failed. `--replay-check N [--start N]` runs each seed twice, in two processes, and
-compares all that they did."""
+`--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload, with all faults.
+`--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tests.sim.cluster import batch, causes, replay
 from tests.sim.cluster.run import run_seed
-from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.scenario import Scenario, each
 from tests.sim.cluster.shrink import shrink
 
 
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest scenario that fails as it does")
     parser.add_argument("--corpus", action="store_true", help="the seeds of corpus.toml")
+    parser.add_argument("--each", action="store_true", help="seeds with every workload, exam and fault")
     parser.add_argument("--replay-check", type=int, metavar="COUNT", help="whether so many seeds replay to the byte")
     parser.add_argument("--start", type=int, help="the first one of --count; by the clock when it is not given")
     parser.add_argument("--count", type=int, default=10)
@@ -47,6 +48,8 @@ def main() -> int:
     outcomes: Iterator[batch.Outcome]
     if arguments.corpus:
         outcomes = map(batch.run_one, batch.corpus())
+    elif arguments.each:
+        outcomes = map(batch.run_one, each(start))
     else:
         outcomes = batch.run_many(
             start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, drawing=drawing

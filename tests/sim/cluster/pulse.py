@@ -18,7 +18,11 @@ EVERY = 0.5
 """Seconds between two publishes, and between two looks."""
 LONGEST = 3.0
 SLOWED = 10.0
-"""Seconds until the next ack; the second where disks or processors are slower than usual."""
+SLOWEST = 15.0
+"""Seconds until the next ack; the second where disks or processors are slower than usual, the third on disks whose
+writes take longer than a second again and again, so that each server in turn says that it is not well. An election
+needs several writes, one after the other."""
+SLOW_PACE = 20.0
 KEPT = 64
 """Messages that are kept."""
 
@@ -35,7 +39,8 @@ class Pulse(Workload):
         self._majorities = Majorities(deployment)
         machines = deployment.machines.values()
         slowed = any(machine.disk.pace > 1.0 or machine.usual_slowness > 1.0 for machine in machines)
-        self.most = SLOWED if slowed else LONGEST
+        slowest = any(machine.disk.pace >= SLOW_PACE for machine in machines)
+        self.most = SLOWEST if slowest else SLOWED if slowed else LONGEST
 
     async def prepare(self) -> None:
         admin = await self.session("admin")

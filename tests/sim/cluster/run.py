@@ -16,7 +16,7 @@ from random import Random
 from testkit.native import python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
-from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes
+from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.pulse import Pulse
@@ -97,7 +97,10 @@ def run_seed(
     collecting = gc.isenabled()
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
-        with python_alone(pure=seed % 2 == 1 if pure is None else pure):
+        with (
+            python_alone(pure=seed % 2 == 1 if pure is None else pure),
+            small.scaled(small=result.scenario.small),
+        ):
             _run_and_tell(result, trace or wire, wire)
     finally:
         with warnings.catch_warnings():
@@ -148,7 +151,9 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
         machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.cuts = scenario.cuts
         machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
+        machine.raft_limits = small.RAFT if scenario.small else {}
         machine.new_disk(scenario.disk)
     for name in deployment.servers:
         deployment.machines[name].start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from testkit.twins.storage.threads import CUTS
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
@@ -40,6 +42,10 @@ class Scenario:
     """All servers start again in the end, and are looked at once more."""
     pulse: bool = False
     """A client of each server publishes all the time (`pulse.py`)."""
+    small: bool = False
+    """Limits of the product are scaled down (`small.py`)."""
+    cuts: float = CUTS
+    """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
 
     @classmethod
     def of(
@@ -85,10 +91,26 @@ class Scenario:
             batch=rng.choice([0, 0, 2, 16]),
             again=rng.random() < 0.5,
             pulse=rng.random() < 1 / 3,
+            small=rng.random() < 1 / 3,
+            cuts=rng.choice([0.02, 0.1, 0.5]),
         )
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
+
+
+def each(start: int) -> list[Scenario]:
+    """Scenarios from seed `start` on in which every workload, exam and fault is met: two for each workload, with limits
+    as usual and small, for who measures what the simulation reaches at all."""
+    exams = itertools.cycle(sorted(name for name, one in found().items() if issubclass(one, Exam)))
+    others = sorted(name for name, one in found().items() if not issubclass(one, Exam))
+    faults = itertools.cycle(sorted(FAULTS))
+    scenarios = []
+    for at, (name, small) in enumerate(itertools.product(others, (False, True))):
+        some = tuple(next(faults) for _ in range(2))
+        scenario = Scenario.of(start + at, (name, next(exams)), faults=some)
+        scenarios.append(replace(scenario, small=small))
+    return scenarios
 
 
 def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:

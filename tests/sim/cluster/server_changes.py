@@ -67,6 +67,7 @@ async def join(deployment: Deployment, rng: Random) -> None:
     machine = deployment.add(dataclasses.replace(deployment.servers[like], name=JOINER, ip="10.0.3.1"))
     machine.clock.slowness = machine.usual_slowness = old.usual_slowness
     machine.disk_pace, machine.segment, machine.batch = old.disk_pace, old.segment, old.batch
+    machine.raft_limits = old.raft_limits
     machine.new_disk(old.disk.capacity)
     machine.start()
     await asyncio.sleep(rng.uniform(0.0, 6.0))

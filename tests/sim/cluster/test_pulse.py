@@ -8,7 +8,7 @@ import pytest
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Msg
-from tests.sim.cluster.pulse import LONGEST, SLOWED, Pulse
+from tests.sim.cluster.pulse import LONGEST, SLOWED, SLOWEST, Pulse
 
 pytestmark = pytest.mark.sim
 
@@ -57,3 +57,5 @@ def test_where_no_majority_is_well_no_ack_is_owed(deployment: Deployment, pulse:
 def test_slow_disks_have_longer(deployment: Deployment) -> None:
     deployment.machines["n2"].disk.pace = 5.0
     assert Pulse(deployment, Random(1)).most == SLOWED
+    deployment.machines["n1"].disk.pace = 20.0
+    assert Pulse(deployment, Random(1)).most == SLOWEST

@@ -144,6 +144,25 @@ async def test_an_update_made_elsewhere_comes_with_the_answer() -> None:
 
 
 @virtual_time
+async def test_a_leader_that_lags_behind_the_meta_group_shows_no_old_configuration() -> None:
+    """One that was elected right after an update knows from the stream's log that there is a newer one."""
+    async with Cluster() as cluster:
+        old = await cluster.create("S")
+        new = await cluster.update("S", max_msgs=9)
+        leader = await cluster.led("S")
+        replica = leader.replica("S")
+        await cluster.until(lambda: replica.machine.config_revision == new.revision, what="the update is in force")
+        replica.assignment = old
+        asked = asyncio.get_running_loop().create_task(
+            leader.js.stream_request(old, "info", {"revision": old.revision})
+        )
+        await asyncio.sleep(0.2)
+        assert not asked.done()
+        replica.assignment = new
+        assert (await asked)["assignment"]["config"]["max_msgs"] == 9
+
+
+@virtual_time
 async def test_stepdown_moves_the_leadership_to_whom_was_asked_for() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")

@@ -14,7 +14,7 @@ def weights(mapping: SubjectMapping, cluster: str = "") -> list[tuple[bytes, int
 
 
 def made(source: str, *destinations: MappingDestination) -> SubjectMapping:
-    return SubjectMapping(MappingOptions(source, list(destinations)))
+    return SubjectMapping(MappingOptions(source, list(destinations)), "A")
 
 
 def test_what_is_left_over_stays() -> None:

@@ -346,7 +346,7 @@ def test_a_console_without_a_port_is_a_warning_at_start() -> None:
         ("cluster { name: c, port: 1, connect_retries: 3, connect_backoff: false }", ['"cluster.connect_retries"']),
         ("cluster { name: c, port: 1, ping_max: 3, pool_size: 2 }", ['"cluster.ping_max"', '"cluster.pool_size"']),
         ("cluster { name: c, port: 1, compression: off, write_timeout: default }", []),
-        ("prof_port: 6060\nfeature_flags { x: true }", ['"prof_port"', '"feature_flags"']),
+        ("prof_port: 6060\nfeature_flags { x: true }", ['"prof_port"']),
         ("jetstream { meta_compact: 3, unique_tag: az }", ['"jetstream.meta_compact"']),
         ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", []),
         (

@@ -32,6 +32,17 @@ from tests.unit.config.files import load
             "jetstream cluster requires `cluster.name` to be set",
         ),
         ('cluster { routes: ["nats://x:1"] }\n', "solicited routes require cluster capabilities, e.g. --cluster"),
+        (
+            'leafnodes { remotes: [ { url: "nats-leaf://u:p@h:1", deny_imports: "{{account-hash(a)}}" } ] }\n',
+            'invalid deny_imports for remote urls=["nats-leaf://[REDACTED]@h:1"], account="$G": permission subject '
+            '"{{account-hash(a)}}": invalid mapping destination: too many arguments passed to the function in '
+            "{{account-hash(a)}}",
+        ),
+        (
+            'leafnodes { remotes: [ { url: "nats-leaf://h:1", deny_exports: ["{{account-hash()}}", '
+            '"{{account-hash-leaf-remote()}}"] } ] }\n',
+            None,
+        ),
         ("port: -1\n", None),
     ],
 )

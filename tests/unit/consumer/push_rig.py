@@ -31,7 +31,7 @@ def frames(data: bytes) -> list[Frame]:
 
 
 class Rig(OwnedConsumer):
-    """`lag`: seconds from an op to its being applied; None: only by `commit`. `replicated`: see `OwnerDependencies`."""
+    """`lag`: seconds from an op to its being applied; None: only by `commit`. The others: see `OwnerDependencies`."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class Rig(OwnedConsumer):
         lag: float | None = 0.002,
         stream: dict[str, Any] | None = None,
         replicated: bool = True,
+        ack_v2: bool = False,
         **config: Any,
     ) -> None:
-        self.replicated = replicated
+        self.replicated, self.ack_v2 = replicated, ack_v2
         self.server_rig = ServerRig()
         self.time = self.server_rig.time
         self.time.set_time_ns(T0)
@@ -66,6 +67,7 @@ class Rig(OwnedConsumer):
             rng=self.server_rig.server.rng,
             render=lambda event: b"{}",
             replicated=self.replicated,
+            ack_v2=self.ack_v2,
         )
         self.handle.bind(self.owner.run, self.owner.tick)
         self.owner.start()

@@ -41,8 +41,8 @@ class Frame(NamedTuple):
     @property
     def numbers(self) -> tuple[int, int, int, int]:
         """Deliveries, stream sequence, consumer sequence, left: as the ack subject tells."""
-        tokens = self.reply.split(b".")
-        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
+        deliveries, seq, cseq, _, left = self.reply.rsplit(b".", 5)[1:]
+        return int(deliveries), int(seq), int(cseq), int(left)
 
     @property
     def seq(self) -> int:
@@ -182,7 +182,7 @@ class Rig(OwnedConsumer):
         assert isinstance(self.node.create(**config), int)
         self.take_over()
 
-    def take_over(self, *, replicated: bool = True, domain: str = "") -> ConsumerOwner:
+    def take_over(self, *, replicated: bool = True, domain: str = "", ack_v2: bool = False) -> ConsumerOwner:
         """A new owner, from the replicated state."""
         self.woken = False
         self.due = 0
@@ -193,6 +193,7 @@ class Rig(OwnedConsumer):
             rng=self.rng,
             render=Advisories(self.time, self.rng).render,
             domain=domain,
+            ack_v2=ack_v2,
             replicated=replicated,
             waiting=self.room,
             when_known=self.when_known,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jetcluster.consumer.owner.ack_subject import prefix, prefix_v2
 from jetcluster.consumer.owner.acks import nak_delay
 from jetcluster.consumer.state.turn import ACK, NAK
 from tests.unit.consumer.rig import MS, SECOND, Frame, Inbox, Rig
@@ -231,15 +232,26 @@ def test_an_ack_none_consumer_takes_no_acks() -> None:
     assert rig.bus.publish(inbox[0].reply, b"+ACK", b"answer") == 0
 
 
-def test_the_second_form_of_ack_subjects() -> None:
-    rig, inbox = rig_with(2)
-    tail = inbox[0].reply.removeprefix(b"$JS.ACK.S.C.")
-    hashed = b"".join([rig.bus.subscriptions[2].subject]).split(b".")[3]
-    assert len(hashed) == 8
-    for end in (b"", b".x7"):
-        assert rig.bus.publish(b"$JS.ACK._.%b.S.C.%b%b" % (hashed, tail, end), b"+ACK")
+@pytest.mark.parametrize("ack_v2", [False, True])
+def test_both_forms_of_ack_subjects_are_taken_whichever_is_sent(ack_v2: bool) -> None:
+    rig = Rig()
+    rig.crash(ack_v2=ack_v2)
+    rig.publish(*[b"s.a"] * 7)
+    inbox = rig.next(b"first", batch=7)
+    forms = prefix(b"S", b"C"), prefix_v2(b"", rig.bus.account, b"S", b"C")
+    assert inbox[0].reply.startswith(forms[ack_v2])
+    tails = [message.reply.removeprefix(forms[ack_v2]) for message in inbox]
+    assert rig.bus.publish(forms[0] + tails[0], b"+ACK")
+    assert rig.bus.publish(forms[1] + tails[1], b"")
+    assert rig.bus.publish(forms[1] + tails[2] + b".x7", b"+TERM")
+    assert rig.bus.publish(forms[1] + tails[3] + b".x7.y", b"+ACK", b"answer")
+    assert rig.bus.publish(forms[1] + tails[4], b'-NAK {"delay": 2000000000}')
+    assert not rig.bus.publish(forms[1] + tails[5].rpartition(b".")[0], b"+ACK"), "a number is missing"
+    assert not rig.bus.publish(forms[0] + tails[5] + b".x7", b"+ACK"), "version 1 has no more tokens"
+    answers = rig.bus.listen(b"answer")
     rig.settle()
-    assert list(rig.state.pending) == [2]
+    assert list(rig.state.pending) == [5, 6, 7] and len(answers) == 1
+    assert not [seq for seq in inbox.seqs[7:] if seq != 5]
 
 
 def test_acks_that_were_lost_go_into_the_log_again() -> None:

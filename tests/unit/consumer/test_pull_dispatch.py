@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.consumer.owner import pull_dispatch
-from jetcluster.consumer.owner.ack_subject import Renderer
+from jetcluster.consumer.owner.ack_subject import Renderer, prefix
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.pull_dispatch import MAX_BACKLOG_BYTES, Shipment, pinned
 from jetcluster.consumer.owner.pull_request import PullRequest
@@ -92,7 +92,7 @@ def test_those_put_aside_come_back_some_hundreds_at_a_time() -> None:
 
 
 COLUMNS = Columns([5, 3, 9], [50, 30, 90], [b"a", b"b", b"c"], [b"", b"", b""], [b"1", b"22", b"333"])
-RENDERER = Renderer(b"S", b"C")
+RENDERER = Renderer(prefix(b"S", b"C"))
 
 
 def shipment() -> Shipment:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jetcluster.consumer.owner import delivery, push
+from jetcluster.consumer.owner.ack_subject import of_flow_control, prefix_v2
 from jetcluster.consumer.owner.push import RateLimit
 from jetcluster.stream.log import commands
 from testkit.server_rig import FakePeer, Peer
@@ -337,6 +338,17 @@ def test_flow_control_asks_stops_and_tells_that_it_is_stalled() -> None:
     again = [frame for frame in more if frame.headers == FLOW]
     assert len(again) == 1
     assert again[0].reply != reply
+
+
+def test_flow_control_asks_in_the_form_of_the_deliveries() -> None:
+    rig, client = pushing(idle_heartbeat=SECOND, flow_control=True, ack_v2=True)
+    rig.publish(*[(b"a", b"x" * 250_000)] * 30)
+    v2 = prefix_v2(b"", rig.server_rig.router.account, b"S", b"C")
+    sent = rig.got(client, 0.5)
+    (reply,) = (frame.reply for frame in sent if frame.headers == FLOW)
+    assert reply.startswith(of_flow_control(v2)) and sent[0].reply.startswith(v2)
+    client.send(b"PUB %b 0" % reply, b"")
+    assert rig.got(client, 0.5), "the answer confirms"
 
 
 def test_large_messages_stay_within_the_window_too() -> None:

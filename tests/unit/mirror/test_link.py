@@ -146,6 +146,27 @@ def test_flow_control_is_answered_after_the_log(rig: Rig) -> None:
     assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.y"
 
 
+def test_a_consumer_that_waits_at_one_question_for_ever_is_an_error(rig: Rig) -> None:
+    rig.live()
+    rig.send(1)
+
+    def stalled_at(letter: str) -> None:
+        rig.control("Nats-Last-Consumer: 1", f"Nats-Consumer-Stalled: $JS.FC.UP.C.{letter}")
+
+    for letter in "xxyyxx":
+        stalled_at(letter)
+    assert rig.error == "", "each question is another one"
+    for _ in range(4):
+        stalled_at("x")
+        assert rig.error == "stream source consumer stalled on flow control (10228)"
+    assert len([line for line in rig.lines.lines if "stalled" in line]) == 1
+    rig.run()
+    rig.commit()
+    assert rig.count("$JS.FC") == 10, "each is answered"
+    rig.control("Nats-Last-Consumer: 1")
+    assert rig.error == ""
+
+
 @pytest.mark.parametrize(("counter", "counts"), [(True, [64, 64, 22]), (False, [150])])
 def test_commands_for_counters_are_short(counter: bool, counts: list[int]) -> None:
     """Each of their messages may become a long one."""

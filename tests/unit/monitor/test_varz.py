@@ -40,6 +40,9 @@ async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are
     varz = NodeSource(node).page("varz", {})
     assert varz["disk_io_wait_stats"] == {"waiters": 2, "waits": 3, "wait_time": 900, "max_wait_time": 500}
     assert varz["feature_flags"]["js_ack_fc_v2"] is False
+    node.options.feature_flags = {"js_ack_fc_v2": True, "js_raft_delete_range": False, "other": True}
+    flags = NodeSource(node).page("varz", {})["feature_flags"]
+    assert len(flags) == 4 and flags["js_ack_fc_v2"] and flags["js_raft_delete_range"]
     meta = varz["jetstream"]["meta"]
     assert (meta["pending_requests"], meta["pending_infos"]) == (3, 2)
     assert varz["jetstream"]["limits"]["default_max_consumers"] == -1, "as nats-server says that there is no limit"

@@ -12,7 +12,7 @@ from testkit.twins.time import ManualTime
 def block(**more: Any) -> ServerBlock:
     options = {
         "host": "h", "is_clustered": False, "cluster_name": "C", "domain": "", "server_tags": [],
-        "server_metadata": {}, "jetstream": SimpleNamespace(enabled=False),
+        "server_metadata": {}, "feature_flags": {}, "jetstream": SimpleNamespace(enabled=False),
     }  # fmt: skip
     node: Any = SimpleNamespace(
         options=SimpleNamespace(**{**options, **more}),

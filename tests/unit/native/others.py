@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster import native
-from jetcluster.consumer.owner.ack_subject import Renderer
+from jetcluster.consumer.owner.ack_subject import Renderer, prefix
 from jetcluster.mesh.frames import FrameError, decode_msgs, encode_msgs
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.subjects import is_literal
@@ -206,7 +206,7 @@ def ack_subjects(rng: random.Random, count: int = 10) -> Found:
     rows = [[make() for _ in range(count)] for make in (sequence, sequence, number, number)]
     stream = rng.choice([b"S", b"a%d", b"x" * 300])
     columns = Columns(rows[0], rows[2], [b"s"] * count, [b""] * count, [b"p"] * count)
-    return count, both(lambda: Renderer(stream, b"C").first(columns, rows[1], rows[3]))
+    return count, both(lambda: Renderer(prefix(stream, b"C")).first(columns, rows[1], rows[3]))
 
 
 def some_messages(rng: random.Random) -> list[Outgoing]:

@@ -13,7 +13,7 @@ DELIVERED = 20
 """The last sequence that the consumer of `acks_taken` has delivered."""
 
 
-def acks_taken(messages: list[Outgoing], *, together: bool) -> object:
+def acks_taken(messages: list[Outgoing], *, together: bool, v2: bool = False) -> object:
     """Everything that became of the acks."""
     owner = Mock()
     owner.state.delivered_sseq, owner.sent_sseq = DELIVERED, DELIVERED + 3
@@ -21,11 +21,12 @@ def acks_taken(messages: list[Outgoing], *, together: bool) -> object:
     owner.state.rules.sample = 0
     asked: list[tuple[bytes, bytes]] = []
     one = Acks(owner, lambda reply, body: asked.append((reply, body)), lambda seqs: None)
+    many, single = (one.received_many_v2, one.received_v2) if v2 else (one.received_many, one.received)
     while messages:
         if together:
-            count = one.received_many(messages, FakeOrigin())
+            count = many(messages, FakeOrigin())
         else:
-            one.received(*messages[0], FakeOrigin())
+            single(*messages[0], FakeOrigin())
             count = 1
         messages = messages[count:]
     early = list(one.early)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster import native
-from jetcluster.consumer.owner.ack_subject import Renderer
+from jetcluster.consumer.owner.ack_subject import Renderer, prefix
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 from testkit.native import python_alone
@@ -35,17 +35,19 @@ acks = st.tuples(st.one_of(plain, plain, plain, strange), replies, st.just(b""),
 @given(st.lists(acks, min_size=1, max_size=12))
 def test_many_acks_are_taken_like_one_by_one(messages: list[Outgoing]) -> None:
     assert acks_taken(messages, together=True) == acks_taken(messages, together=False)
+    longer = [(subject.replace(b"S.C.", b"_.01234567.S.C."), *rest) for subject, *rest in messages]
+    assert acks_taken(longer, together=True, v2=True) == acks_taken(longer, together=False, v2=True)
 
 
 def test_plain_acks_are_read_together() -> None:
     assert native.read_acks is not None
     messages = [(b"$JS.ACK.S.C.1.%d.3.4.5" % seq, b"r" if seq == 2 else b"", b"", b"+ACK") for seq in (3, 2, 1)]
     other = (b"$JS.ACK.S.C.1.4.3.4.5", b"", b"", b"-NAK")
-    assert native.read_acks([*messages, other, *messages], 4) == ([3, 2, 1], [b"r"])
-    assert native.read_acks([*messages, other], 2) == ([], [])
+    assert native.read_acks([*messages, other, *messages], 4, 5) == ([3, 2, 1], [b"r"])
+    assert native.read_acks([*messages, other], 2, 5) == ([], [])
     for wrong in ((b"a", b"", b""), None, ("a", b"", b"", b""), (b"a", b"", b"", None), [b"a", b"", b"", b""]):
         with pytest.raises(TypeError):
-            native.read_acks([messages[0], wrong], 4)
+            native.read_acks([messages[0], wrong], 4, 5)
 
 
 sequences = st.integers(0, (1 << 64) - 1)
@@ -59,9 +61,9 @@ numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 def test_ack_subjects_are_equal(stream: bytes, rows: list[tuple[int, int, int, int]]) -> None:
     seqs, cseqs, times, pending = ([row[column] for row in rows] for column in range(4))
     columns = Columns(seqs, times, [b"s"] * len(rows), [b""] * len(rows), [b"p"] * len(rows))
-    compiled = Renderer(stream, b"C").first(columns, cseqs, pending)
+    compiled = Renderer(prefix(stream, b"C")).first(columns, cseqs, pending)
     with python_alone():
-        assert Renderer(stream, b"C").first(columns, cseqs, pending) == compiled
+        assert Renderer(prefix(stream, b"C")).first(columns, cseqs, pending) == compiled
 
 
 def test_columns_of_different_lengths_are_an_error() -> None:

@@ -23,7 +23,7 @@ MESSAGES = [
 
 
 def batches(messages: list[Any], size: int = 100) -> list[Any]:
-    from jetcluster.spark.arrow import digest
+    from jetcluster.arrow.convert import digest
 
     found = []
     for at in range(0, len(messages), size):

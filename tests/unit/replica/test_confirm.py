@@ -1,7 +1,4 @@
-"""Reads for clients of other nodes (replica/reads/confirm.py).
-
-Reads held back until the replica has applied what it knows to be committed (replica/reads/confirm.py).
-"""
+"""Reads for clients of other nodes (replica/reads/confirm.py)."""
 
 from __future__ import annotations
 
@@ -16,19 +13,13 @@ import pytest
 
 from jetcluster.clock import SECOND
 from jetcluster.raft.config import JournalOptions
-from jetcluster.replica.reads.confirm import (
-    MAX_SECONDS,
-    MAX_WAIT_SECONDS,
-    MAX_WAITING,
-    Read,
-    ReadConfirmations,
-    ReadWaits,
-    tell,
-)
+from jetcluster.replica.reads.confirm import ReadConfirmations, tell
+from jetcluster.replica.reads.waits import MAX_SECONDS, Read
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import VirtualLoop, virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
+from tests.unit.replica.waits_rig import around
 
 
 def slow_down(cluster: Cluster, source: Node, target: Node, seconds: float) -> None:
@@ -177,7 +168,7 @@ async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> N
         await asyncio.sleep(2.0)
         return None
 
-    reads = ReadConfirmations(loop, loop, ask, lambda: 0)
+    reads = ReadConfirmations(around(loop, loop), ask, lambda: 0)
     start = loop.time()
     for number in range(4):
         words = [functools.partial(lambda n, w: told.append((n, w, loop.time() - start)), number, w) for w in "agr"]
@@ -210,7 +201,7 @@ async def test_what_nobody_foresaw_fails_alone(where: str) -> None:
         if broken:
             fail()
 
-    reads = ReadConfirmations(loop, loop, ask, lambda: reached, tell if where == "tell" else None)
+    reads = ReadConfirmations(around(loop, loop), ask, lambda: reached, tell if where == "tell" else None)
 
     def hold(name: str, *, fails: bool = False) -> None:
         answer = fail if fails else functools.partial(log.append, name)
@@ -246,7 +237,7 @@ async def test_an_age_goes_by_the_newest_proof_that_is_reached() -> None:
         await asyncio.sleep(0.1)
         return index
 
-    reads = ReadConfirmations(loop, loop, ask, lambda: reached)
+    reads = ReadConfirmations(around(loop, loop), ask, lambda: reached)
     for last in (10, 20, 20, 30, *range(31, 200)):
         index = last
         reads.look()
@@ -307,49 +298,6 @@ async def test_what_waits_is_refused_when_the_replica_goes() -> None:
         assert (await asking)[1].startswith(b"NATS/1.0 503")
 
 
-def waits() -> tuple[ReadWaits, ManualTime, list[str]]:
-    time = ManualTime()
-    return ReadWaits(time, time), time, []
-
-
-def test_answers_come_in_order_once_applied() -> None:
-    held, _, log = waits()
-    for name, index in (("a", 5), ("b", 5), ("c", 7)):
-        held.hold(index, lambda n=name: log.append(n), lambda: log.append("gave up"))
-    held.applied(4)
-    assert log == []
-    held.applied(6)
-    assert log == ["a", "b"]
-    held.applied(9)
-    assert log == ["a", "b", "c"]
-    assert not held.waiting
-
-
-def test_gives_up_after_a_while_and_only_on_what_is_overdue() -> None:
-    held, time, log = waits()
-    held.hold(5, lambda: log.append("a"), lambda: log.append("a gave up"))
-    time.advance(MAX_WAIT_SECONDS / 2)
-    held.hold(6, lambda: log.append("b"), lambda: log.append("b gave up"))
-    time.advance(MAX_WAIT_SECONDS / 2)
-    assert log == ["a gave up"]
-    held.applied(6)
-    assert log == ["a gave up", "b"]
-    time.advance(MAX_WAIT_SECONDS * 2)
-    assert log == ["a gave up", "b"]
-
-
-def test_bounded_and_cleared() -> None:
-    held, _, log = waits()
-    for _ in range(MAX_WAITING):
-        held.hold(1, lambda: log.append("answer"), lambda: log.append("gave up"))
-    held.hold(1, lambda: log.append("answer"), lambda: log.append("one too many"))
-    assert log == ["one too many"]
-    held.clear()
-    assert log.count("gave up") == MAX_WAITING
-    held.applied(9)
-    assert "answer" not in log
-
-
 class SuspendedClock(ManualTime):
     """Its machine was suspended for `away` seconds, which only `uptime` counts."""
 
@@ -370,7 +318,7 @@ async def proofs(clock: ManualTime, wanted: list[int], reached: list[int], secon
         clock.advance(seconds)
         return next(answers)
 
-    reads = ReadConfirmations(clock, loop, ask, lambda: reached[0], clock_drift=0.2)
+    reads = ReadConfirmations(around(clock, loop), ask, lambda: reached[0], clock_drift=0.2)
     nothing = lambda: None  # noqa: E731
     for _ in wanted:
         reads.hold(nothing, nothing, nothing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +13,13 @@ from jetcluster.model import durations
 from jetcluster.protocol.bus import Origin
 from jetcluster.replica.reads import confirm, demands
 from jetcluster.replica.reads.asked_stream import OwnStream
+from jetcluster.replica.reads.waits import MAX_SECONDS, MAX_WAITING, Read
 from jetcluster.stream.read.get_request import GetRequest
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, fill, mirrored, without
+from tests.unit.replica.waits_rig import around
 
 GET = b"$JS.API.DIRECT.GET.S"
 
@@ -84,7 +85,7 @@ async def test_linearizable_is_confirmed_by_the_leader_and_refused_without_one()
         assert payload == b"2", "as it is"
         head, _, seconds = await timed(cluster, follower, GET, body)
         assert head.startswith(b"NATS/1.0 503 No Leader\r\n") and fields(head)["Nats-Applied-Sequence"] == "3"
-        assert seconds < confirm.MAX_SECONDS + 0.1
+        assert seconds < MAX_SECONDS + 0.1
         cluster.heal()
         await cluster.equal("S")
         assert (await timed(cluster, other, GET, body))[1] == b"later"
@@ -185,7 +186,7 @@ async def test_a_mirror_keeps_wishes_for_its_upstream() -> None:
         ):
             head, payload, seconds = await timed(cluster, reader, up + b".up", body)
             assert head.startswith(b"NATS/1.0 " + status) and fields(head)["Nats-Applied-Sequence"] == "5", (body, head)
-            assert seconds < confirm.MAX_SECONDS + 0.1
+            assert seconds < MAX_SECONDS + 0.1
 
 
 @virtual_time
@@ -207,7 +208,7 @@ async def test_a_mirror_knows_its_age_when_its_upstream_dies() -> None:
             assert payload == b"4" and seconds < 0.01
             assert fields(head)["Nats-Staleness"] != "unknown"
             head, _, seconds = await timed(cluster, reader, up, b'{"max_staleness":900000000}')
-            assert head.startswith(b"NATS/1.0 503 No Leader") and seconds < confirm.MAX_SECONDS + 0.1
+            assert head.startswith(b"NATS/1.0 503 No Leader") and seconds < MAX_SECONDS + 0.1
 
 
 @virtual_time
@@ -277,9 +278,10 @@ async def test_sequences_that_never_come_leave_nothing_behind() -> None:
         await asyncio.sleep(2 * demands.SEQUENCE_SECONDS)
         assert not waits.waiting
         refused: list[int] = []
-        for number in range(confirm.MAX_WAITING + 5):
-            waits.hold(10**9 + number, lambda: None, lambda number=number: refused.append(number))  # type: ignore[misc]
-        assert len(waits.waiting) == confirm.MAX_WAITING and len(refused) == 5
+        for number in range(MAX_WAITING + 5):
+            if not waits.hold(10**9 + number, lambda: None, lambda: None):
+                refused.append(number)
+        assert len(waits.waiting) == MAX_WAITING and len(refused) == 5
 
 
 def test_waits_for_sequences_share_one_timer() -> None:
@@ -296,8 +298,7 @@ def test_waits_for_sequences_share_one_timer() -> None:
             return super().call_later(delay, run)
 
     time, log = Timers(), []
-    replica: Any = SimpleNamespace(runtime=SimpleNamespace(clock=time, timers=time))
-    waits = demands.SequenceWaits(replica)
+    waits = demands.SequenceWaits(around(time, time))
     for number in range(1, 100):
         waits.hold(number, lambda number=number: log.append(number), lambda: log.append(0))
         waits.reached(number)
@@ -388,7 +389,7 @@ async def test_a_session_that_is_asked_for_is_refused_when_that_ends(end: str, m
         own = reader.replica("S").reads.own
         asked: list[int] = []
 
-        async def tell(stream: OwnStream, reads: list[confirm.Read]) -> None:
+        async def tell(stream: OwnStream, reads: list[Read]) -> None:
             asked.append(len(reads))
             if end == "error":
                 raise RuntimeError("a defect")

@@ -13,6 +13,7 @@ from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.api.request import ApiContext
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
+from jetcluster.replica.reads.waits import MAX_SECONDS, MAX_WAIT_SECONDS
 from jetcluster.stream.apply import sourced
 from jetcluster.stream.log import bodies, commands
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
@@ -441,10 +442,43 @@ async def test_who_was_told_of_what_the_mirror_lacks_waits_and_others_do_not(far
             taken = cluster.loop.time() - start
             if node is told:
                 assert headers.startswith(b"NATS/1.0 503"), headers
-                assert confirm.MAX_SECONDS <= taken < confirm.MAX_SECONDS + 0.1
+                assert MAX_SECONDS <= taken < MAX_SECONDS + 0.1
             else:
                 assert payload == b"4" and taken < 5 * confirm.RETRY_SECONDS
         await stop(list(apis.values()))
+
+
+@virtual_time
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_mirror_that_nobody_stands_in_for_waits_for_what_its_upstream_has(comes: bool) -> None:
+    """The link stands still for longer than a read waits where another member answers."""
+    async with ApiCluster() as cluster:
+        await cluster.create("UP", 1, allow_direct=False)
+        await fill(cluster["A"], 5)
+        await cluster.create("M", 1, subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 5)
+        reader = cluster.leader("M")
+        await cluster.until(lambda: answers(reader), what="it answers")
+        links = reader.replica("M").mirrors
+        links.links.end()
+        assert (await cluster["A"].publish(b"up", b"late"))["seq"] == 6
+        start = cluster.loop.time()
+        asking = [
+            asyncio.create_task(reader.request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0)),
+            asyncio.create_task(reader.request(b"$JS.API.DIRECT.GET.UP", b'{"last_by_subj":"up"}', 10.0)),
+        ]
+        await asyncio.sleep(3 * MAX_WAIT_SECONDS + 0.1)
+        assert not any(one.done() for one in asking) and answers(reader)
+        if comes:
+            links.begin()
+        for one in asking:
+            _, headers, payload = await one
+            if comes:
+                assert payload == b"late", headers
+            else:
+                assert headers.startswith(b"NATS/1.0 503"), headers
+        taken = cluster.loop.time() - start
+        assert taken < MAX_SECONDS - 0.3 if comes else MAX_SECONDS - 0.01 <= taken < MAX_SECONDS + 0.3
 
 
 @virtual_time
@@ -490,7 +524,7 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
         assert (await others[0].publish(b"up", b"acked"))["seq"] == 6
         await apis.pop(home.name).stop()
         cluster.crash(home.name)
-        until = cluster.loop.time() + 3 * confirm.MAX_SECONDS
+        until = cluster.loop.time() + 3 * MAX_SECONDS
         while cluster.loop.time() < until:
             _, headers, payload = await others[0].request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0)
             assert headers.startswith(b"NATS/1.0 503") or payload == b"acked"

@@ -11,21 +11,16 @@ import pytest
 
 from jetcluster import native
 from jetcluster.protocol.bus import Origin, Outgoing
-from jetcluster.replica.reads import confirm
-from jetcluster.replica.reads.confirm import (
-    MAX_DUE_TURN,
-    MAX_REPLY_BACKLOG,
-    MAX_SECONDS,
-    MAX_WAIT_SECONDS,
-    Read,
-    ReadConfirmations,
-)
-from jetcluster.replica.reads.runs import MAX_RUN, Runs, no_body, plain_body
-from testkit.sim.nodes import Node
+from jetcluster.replica.reads import confirm, waits
+from jetcluster.replica.reads.confirm import ReadConfirmations
+from jetcluster.replica.reads.runs import MAX_RUN, RunKind, Runs, no_body, plain_body
+from jetcluster.replica.reads.waits import MAX_DUE_TURN, MAX_REPLY_BACKLOG, MAX_SECONDS, MAX_WAIT_SECONDS, Read
+from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.bus import FakeOrigin
 from tests.unit.replica.test_mirror_host import ApiCluster, answers, copied, mirrored, without
 from tests.unit.replica.test_read_runs import Reader, compiled_only
+from tests.unit.replica.waits_rig import around
 
 
 class Held:
@@ -41,10 +36,14 @@ class Held:
         self.backlog: dict[bytes, int] = {}
         self.trusted, self.damaged = True, b""
         self.confirmations = ReadConfirmations(
-            loop, loop, self._ask, lambda: self.reached, tell, backlog=lambda reply: self.backlog.get(reply, 0)
+            around(loop, loop, lambda reply: self.backlog.get(reply, 0)), self._ask, lambda: self.reached, tell
         )
         self.runs = Runs(
-            self.confirmations, lambda request: self._note("on", request[1]), self._refuse, lambda: self.trusted
+            self.confirmations,
+            lambda request: self._note("on", request[1]),
+            self._refuse,
+            lambda reply: self._note("no room", reply),
+            lambda: self.trusted,
         )
 
     async def _ask(self) -> int | None:
@@ -63,7 +62,7 @@ class Held:
     def _refuse(self, reply: bytes) -> None:
         self._note("refused", reply)
 
-    def _some(self, messages: Sequence[Outgoing], origin: Origin) -> int:
+    def some(self, messages: Sequence[Outgoing], origin: Origin) -> int:
         """Answers three at most, as an answer has a bound of bytes."""
         for _, reply, _, _ in messages[:3]:
             self._note("together", reply)
@@ -73,12 +72,12 @@ class Held:
                 return 2
         return min(3, len(messages))
 
-    def _one(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+    def one(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self._note("alone", reply)
 
     def hold(self, bodies: Sequence[bytes], *, strict: bool = False) -> int:
         messages = [(b"s", b"r%d" % number, b"", body) for number, body in enumerate(bodies)]
-        return self.runs.hold(messages, FakeOrigin(), no_body, self._some, self._one, strict=strict)
+        return self.runs.hold(messages, FakeOrigin(), RunKind(no_body, self.some, self.one), strict=strict)
 
 
 @virtual_time
@@ -88,6 +87,49 @@ async def test_one_confirmation_is_for_all_of_a_run() -> None:
     assert not held.log
     await asyncio.sleep(0.1)
     assert held.log == [("together", b"r%d" % number) for number in range(7)] and held.asked == 1
+
+
+@virtual_time
+@pytest.mark.parametrize("end", ["answered", "cleared"])
+async def test_requests_that_come_one_by_one_in_a_turn_are_a_run(end: str) -> None:
+    held, one, other = Held(), FakeOrigin(), FakeOrigin()
+    kind = RunKind(no_body, held.some, held.one)
+    count = MAX_RUN + 5
+    for number in range(count):
+        assert held.runs.gather((b"s", b"r%d" % number, b"", b""), one, kind, strict=False)
+    assert held.runs.gather((b"s", b"alone", b"", b""), other, kind, strict=False)
+    assert not held.runs.gather((b"s", b"no", b"", b"{}"), one, kind, strict=False), "it may have wishes"
+    if end == "cleared":
+        held.runs.clear()
+        assert held.log == [("on", b"r%d" % number) for number in range(count)] + [("on", b"alone")]
+    await asyncio.sleep(0.5)
+    assert len(held.log) == count + 1
+    if end == "answered":
+        assert {word for word, _ in held.log} == {"together"} and held.asked == 1
+        assert {reply for _, reply in held.log} == {b"alone", *(b"r%d" % number for number in range(count))}
+
+
+@virtual_time
+async def test_what_another_node_asks_for_is_answered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests come one by one."""
+    if native.plain_get is None:
+        pytest.skip(f"no compiled loops: {native.why_pure}")
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        (client,) = [node for node in cluster if not node.has("S")]
+        ack = await client.publish(b"s", b"1")
+        runs: list[int] = []
+        inner: Any = vars(Runs)["_take"]
+
+        def take(self: Runs, run: list[Outgoing], *rest: Any) -> None:
+            runs.append(len(run))
+            inner(self, run, *rest)
+
+        monkeypatch.setattr(Runs, "_take", take)
+        found = await client.requests(b"$JS.API.DIRECT.GET.S", [b'{"seq":%d}' % ack["seq"]] * 300)
+        assert {payload for _, _, payload in found} == {b"1"} and len(found) == 300
+        assert sum(runs) == 300 and len(runs) < 50, runs
 
 
 @virtual_time
@@ -217,14 +259,14 @@ async def test_a_strict_run_needs_a_leader() -> None:
 @pytest.mark.parametrize("end", ["answered", "unled", "refused", "cleared"])
 async def test_the_requests_of_runs_are_counted(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as may wait, and again so many after those have gone."""
-    monkeypatch.setattr(confirm, "MAX_WAITING", 10)
+    monkeypatch.setattr(waits, "MAX_WAITING", 10)
     held = Held({} if end == "unled" else None)
     held.leader = 5 if end == "answered" else None
     for _ in range(3):
         held.log.clear()
         assert held.hold([b""] * 8) == 8
         assert held.hold([b""] * 3) == 3
-        assert held.log == [("refused", b"r%d" % number) for number in range(3)]
+        assert held.log == [("no room", b"r%d" % number) for number in range(3)]
         if end == "cleared":
             held.confirmations.clear()
         await asyncio.sleep(MAX_SECONDS + 0.1)
@@ -234,7 +276,7 @@ async def test_the_requests_of_runs_are_counted(end: str, monkeypatch: pytest.Mo
 
 @virtual_time
 async def test_runs_that_wait_for_an_index_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirm, "MAX_WAITING", 10)
+    monkeypatch.setattr(waits, "MAX_WAITING", 10)
     held = Held()
     held.leader = 6
     for _ in range(3):
@@ -242,7 +284,7 @@ async def test_runs_that_wait_for_an_index_are_counted(monkeypatch: pytest.Monke
         for count in (8, 3):
             held.hold([b""] * count)
             await asyncio.sleep(0.05)
-        assert held.log == [("on", b"r%d" % number) for number in range(3)]
+        assert held.log == [("no room", b"r%d" % number) for number in range(3)]
         await asyncio.sleep(MAX_WAIT_SECONDS + 0.1)
         assert len(held.log) == 11
 

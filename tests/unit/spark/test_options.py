@@ -4,16 +4,9 @@ import pickle
 
 import pytest
 
-from jetcluster.spark.options import (
-    EARLIEST,
-    LATEST,
-    OptionError,
-    ReadPreference,
-    SourceOptions,
-    check_streaming,
-    source_options,
-)
-from jetcluster.spark.schema import SchemaError
+from jetcluster.arrow.options import EARLIEST, LATEST, ReadPreference, SourceOptions
+from jetcluster.arrow.schema import SchemaError
+from jetcluster.spark.options import OptionError, check_streaming, source_options
 
 BASE = {"servers": "nats://a:4222, b:4223", "stream": "ORDERS"}
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
-from jetcluster.client.reply import make_reply
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import publish
-from jetcluster.spark.publish import Message, PublishError, ServerLink, WindowedPublisher, read_ack
+from jetcluster.spark.message import PublishError
+from jetcluster.spark.publish import ServerLink, WindowedPublisher
+from jetcluster.spark.render import Rows
 from tests.unit.client.fake_server import Peer, hmsg, msg
 
 
@@ -26,44 +29,96 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """Stores what has a new id; `fate(number of the publish)` is what happens to it."""
+    """Stores what has a new id, atomic batches whole; `fate(number of the publish)` is what happens to it."""
 
     def __init__(self, fate: Callable[[int], str] = lambda number: "") -> None:
         self.stored: list[bytes] = []
         self.ids: dict[bytes, int] = {}
         self.seen = 0
+        self.staged: dict[bytes, list[tuple[bytes, bytes]]] = {}
         self._fate = fate
 
     def __call__(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
         self.seen += 1
         fate = self._fate(self.seen)
         if fate == "503":
-            return hmsg(reply, b"NATS/1.0 503\r\n\r\n")
-        if fate.isdigit():
-            return msg(reply, json.dumps({"error": by_code(int(fate)).to_dict(), "stream": "S", "seq": 0}).encode())
-        msg_id = header_block.get(block, b"Nats-Msg-Id") or b""
-        known = self.ids.get(msg_id)
-        if known is None:
-            self.stored.append(payload)
-            known = self.ids[msg_id] = len(self.stored)
-        if fate == "silence":
-            return b""
+            self.staged.clear()
+            return hmsg(reply, b"NATS/1.0 503\r\n\r\n") if reply else b""
+        if fate == "drop" and not header_block.get(block, b"Nats-Batch-Id"):
+            self._store([(block, payload)])
         if fate == "drop":
             raise OSError("the connection ends")
-        again = b',"duplicate": true' if known < len(self.stored) or fate == "again" else b""
+        if fate == "lost":
+            return b""
+        if fate.isdigit():
+            return _refusal(reply, int(fate))
+        if batch := header_block.get(block, b"Nats-Batch-Id"):
+            return self._stage(batch, fate, reply, block, payload)
+        if (
+            header_block.get(block, b"Nats-Expected-Last-Sequence")
+            and header_block.get(block, b"Nats-Msg-Id") not in self.ids
+        ):
+            return _refusal(reply, 10071)
+        before = len(self.stored)
+        known = self._store([(block, payload)])
+        if fate == "silence":
+            return b""
+        again = b',"duplicate": true' if len(self.stored) == before or fate == "again" else b""
         return msg(reply, b'{"stream":"%b","seq":%d%b}' % (b"T" if fate == "other" else b"S", known, again))
 
+    def _stage(self, batch: bytes, fate: str, reply: bytes, block: bytes, payload: bytes) -> bytes:
+        rows = self.staged.setdefault(batch, [])
+        rows.append((block, payload))
+        if int(header_block.get(block, b"Nats-Batch-Sequence") or 0) != len(rows):
+            del self.staged[batch]
+            return _refusal(reply, 10176)
+        if header_block.get(block, b"Nats-Batch-Commit") is None:
+            return msg(reply, b"") if reply else b""
+        del self.staged[batch]
+        if any((header_block.get(one, b"Nats-Msg-Id") or b"") in self.ids for one, _ in rows):
+            return _refusal(reply, 10201)
+        seq = self._store(rows)
+        return (
+            b""
+            if fate == "silence"
+            else msg(reply, b'{"stream":"S","seq":%d,"batch":"b","count":%d}' % (seq, len(rows)))
+        )
 
-def run(server: Server, count: int = 40, window: int = 8, **options: float) -> WindowedPublisher:
+    def _store(self, rows: list[tuple[bytes, bytes]]) -> int:
+        """Returns the sequence of the last row."""
+        for block, payload in rows:
+            msg_id = header_block.get(block, b"Nats-Msg-Id")
+            if msg_id is not None and msg_id in self.ids:
+                return self.ids[msg_id]
+            self.stored.append(payload)
+            if msg_id is not None:
+                self.ids[msg_id] = len(self.stored)
+        return len(self.stored)
+
+
+def _refusal(reply: bytes, code: int) -> bytes:
+    answer = json.dumps({"error": by_code(code, size=9, seq=9).to_dict(), "stream": "S", "seq": 0}).encode()
+    return msg(reply, answer) if reply else b""
+
+
+def columns(payloads: list[bytes], **more: object) -> Rows:
+    subjects = pa.array([b"s"] * len(payloads), pa.binary())
+    return Rows(subjects, more.get("blocks"), pa.array(payloads, pa.binary()), more.get("ids"))
+
+
+def run(
+    server: Server, count: int = 40, window: int = 8, *, portion: int = 10, atomic_batch: int = 1, **options: float
+) -> WindowedPublisher:
+    """Publishes numbers, so many at a time."""
     with Peer(server) as peer:
         link = ServerLink(ServerOptions((peer.url,)))
         publisher = WindowedPublisher(
-            link, "S", window=window, retry_seconds=options.pop("retry_seconds", 10.0), **options
-        )
+            link, "S", window=window, retry_seconds=options.pop("retry_seconds", 10.0), ids=b"i:",
+            atomic_batch=atomic_batch, **options,
+        )  # fmt: skip
         with contextlib.closing(link):
-            for i in range(count):
-                block = header_block.build([(b"Nats-Msg-Id", b"%d" % i)])
-                publisher.publish(Message(b"s", block, b"%d" % i))
+            for i in range(0, count, portion):
+                publisher.publish(columns(numbers(count)[i : i + portion]))
             publisher.finish()
     return publisher
 
@@ -79,6 +134,31 @@ def test_in_order_and_counted() -> None:
     assert (done.stored, done.duplicates, done.sent_again, done.last_seq) == (40, 0, 0, 40)
 
 
+def test_rows_have_ids_of_their_place() -> None:
+    server = Server()
+    run(server, 5)
+    assert list(server.ids) == [b"i:0", b"i:1", b"i:2", b"i:3", b"i:4"]
+
+
+def test_an_id_of_its_own_is_kept() -> None:
+    server = Server()
+    with Peer(server) as peer:
+        link = ServerLink(ServerOptions((peer.url,)))
+        publisher = WindowedPublisher(link, "S", window=8, retry_seconds=1, ids=b"i:", atomic_batch=4)
+        ids = pa.array([b"", b"own", None], pa.binary())
+        blocks = pa.array([b"", b"NATS/1.0\r\nA: 1\r\n\r\n", b"NATS/1.0\r\nNats-Msg-Id:  x\r\n\r\n"], pa.binary())
+        with contextlib.closing(link):
+            publisher.publish(columns([b"0", b"1", b"2"], ids=ids, blocks=blocks))
+            publisher.finish()
+        sent = [block for _, _, block, _ in peer.published]
+    assert sent == [
+        b"NATS/1.0\r\nNats-Msg-Id: i:0\r\n\r\n",
+        b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: own\r\n\r\n",
+        b"NATS/1.0\r\nNats-Msg-Id:  x\r\n\r\n",
+    ]
+    assert publisher.stored == 3
+
+
 @pytest.mark.parametrize("fate", ["silence", "drop", "503", "10008", "10158"])
 def test_what_passes_is_waited_for(fate: str) -> None:
     server = Server(lambda number: fate if number in (5, 21, 22) else "")
@@ -89,6 +169,59 @@ def test_what_passes_is_waited_for(fate: str) -> None:
     assert len(server.ids) == len(server.stored) == 40
 
 
+@pytest.mark.parametrize("fate", ["silence", "drop", "lost", "503", "10008", "10210"])
+@pytest.mark.parametrize("numbers_hit", [(7,), (5, 14), (21, 22, 28)])
+def test_batches_are_stored_whole_and_once(fate: str, numbers_hit: tuple[int, ...]) -> None:
+    """Whichever of their messages is lost or refused for the moment; 7, 14, 21, 28 are commits."""
+    server = Server(lambda number: fate if number in numbers_hit else "")
+    done = run(server, window=21, atomic_batch=7)
+    assert sorted(server.stored, key=int) == numbers(40)
+    assert done.stored + done.duplicates == 40
+    ends = [(b"i:%d" % at, b"i:%d+7" % at) for at in range(0, 35, 7)]
+    assert sorted(server.ids) == sorted([*itertools.chain.from_iterable(ends), *(b"i:%d" % at for at in range(35, 40))])
+
+
+def test_a_second_try_has_the_same_batches_whatever_the_portions() -> None:
+    server = Server()
+    run(server, atomic_batch=7)
+    again = run(server, atomic_batch=7, portion=3)
+    assert server.stored == numbers(40)
+    assert (again.stored, again.duplicates) == (0, 40)
+
+
+@pytest.mark.parametrize("portion", [4, 20])
+def test_which_rows_go_by_themselves_depends_on_the_rows_alone(portion: int) -> None:
+    """Those of a part with an id of its own, also if other parts came with it."""
+    server = Server()
+    with Peer(server) as peer:
+        link = ServerLink(ServerOptions((peer.url,)))
+        publisher = WindowedPublisher(link, "S", window=40, retry_seconds=1, ids=b"i:", atomic_batch=5)
+        with contextlib.closing(link):
+            for at in range(0, 20, portion):
+                ids = [b"own" if n == 12 else b"" for n in range(at, at + portion)]
+                publisher.publish(columns(numbers(20)[at : at + portion], ids=pa.array(ids, pa.binary())))
+            publisher.finish()
+    assert list(server.ids) == [
+        b"i:0", b"i:0+5", b"i:5", b"i:5+5", b"i:10", b"i:11", b"own", b"i:13", b"i:14", b"i:15", b"i:15+5"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", range(40))
+def test_rows_that_end_early_are_written_once(end: int) -> None:
+    """When the process dies that makes the rows, the sink sees their end, and the next try has all of them."""
+    server = Server()
+    run(server, end, atomic_batch=7)
+    again = run(server, atomic_batch=7)
+    assert sorted(server.stored, key=int) == numbers(40)
+    assert (again.stored, again.duplicates) == (40 - end, end)
+
+
+def test_a_row_that_a_batch_may_not_have_is_named() -> None:
+    """The commit says only that the batch is not complete."""
+    with pytest.raises(PublishError, match=r"S refused a message on s: message size exceeds maximum allowed \(10054\)"):
+        run(Server(lambda number: "10054" if number % 7 == 3 else ""), atomic_batch=7)
+
+
 def test_what_does_not_pass_is_an_error() -> None:
     with pytest.raises(PublishError, match=r"S refused a message on s: message size exceeds maximum allowed \(10054\)"):
         run(Server(lambda number: "10054" if number == 9 else ""))
@@ -97,8 +230,9 @@ def test_what_does_not_pass_is_an_error() -> None:
 
 
 def test_patience_ends() -> None:
-    with pytest.raises(PublishError, match=r"publishing to S: no success for 0\.1 s: 503"):
-        run(Server(lambda number: "503"), retry_seconds=0.1)
+    for batch in (1, 5):
+        with pytest.raises(PublishError, match=r"publishing to S: no success for 0\.1 s: 503"):
+            run(Server(lambda number: "503"), retry_seconds=0.1, atomic_batch=batch)
 
 
 def test_no_second_sending_when_the_ids_may_be_forgotten() -> None:
@@ -112,11 +246,11 @@ def test_patience_begins_with_the_first_failure() -> None:
     """However long rows took to come before that."""
     with Peer(Server(lambda number: "drop" if number == 3 else "")) as peer:
         link = ServerLink(ServerOptions((peer.url,)))
-        publisher = WindowedPublisher(link, "S", window=1, retry_seconds=0.2)
+        publisher = WindowedPublisher(link, "S", window=1, retry_seconds=0.2, ids=b"i:")
         with contextlib.closing(link):
             for i in range(5):
                 time.sleep(0.3)
-                publisher.publish(Message(b"s", header_block.build([(b"Nats-Msg-Id", b"%d" % i)]), b"%d" % i))
+                publisher.publish(columns([b"%d" % i]))
             publisher.finish()  # what was sent again last may have no ack before that
     assert publisher.stored + publisher.duplicates == 5
 
@@ -125,10 +259,11 @@ def test_what_the_server_takes_is_headers_and_payload() -> None:
     with Peer(Server(), {"max_payload": 100}) as peer:
         link = ServerLink(ServerOptions((peer.url,)))
         publisher = WindowedPublisher(link, "S", window=8, retry_seconds=1)
-        publisher.publish(Message(b"a.long.subject", b"", bytes(100)))
+        publisher.publish(columns([bytes(100)]))
         publisher.finish()
         with pytest.raises(PublishError, match=r"s: a payload of 90 bytes with 17 of headers; the server takes 100"):
-            publisher.publish(Message(b"s", b"NATS/1.0\r\nA:B\r\n\r\n", bytes(90)))
+            blocks = pa.array([b"", b"NATS/1.0\r\nA:B\r\n\r\n"], pa.binary())
+            publisher.publish(columns([b"", bytes(90)], blocks=blocks))
         link.close()
 
 
@@ -137,18 +272,11 @@ def test_the_next_server_is_taken() -> None:
     gone = Peer(server)
     with Peer(server) as there:
         link = ServerLink(ServerOptions((gone.url, there.url)))
-        publisher = WindowedPublisher(link, "S", window=4, retry_seconds=10)
+        publisher = WindowedPublisher(link, "S", window=4, retry_seconds=10, ids=b"i:")
         with contextlib.closing(link):
             for i in range(20):
                 if i == 10:
                     gone.close()
-                publisher.publish(Message(b"s", header_block.build([(b"Nats-Msg-Id", b"%d" % i)]), b"%d" % i))
+                publisher.publish(columns([b"%d" % i]))
             publisher.finish()
     assert sorted(server.stored, key=int) == numbers(20)
-
-
-def test_answers_that_are_no_acks() -> None:
-    assert read_ack(make_reply(b"NATS/1.0 503\r\n\r\n", b"")).try_again
-    assert read_ack(make_reply(b"", b"")).try_again
-    assert read_ack(make_reply(b"", b"hello")).error == "no PubAck: b'hello'"
-    assert read_ack(make_reply(b"", b'{"stream":"S","seq":7,"duplicate": true}')) == (7, True, "", 0, False, "S")

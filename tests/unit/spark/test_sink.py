@@ -17,7 +17,7 @@ def make_sink(url: str) -> Sink:
     """A sink such as the driver sends to a task."""
     sink = Sink.__new__(Sink)
     sink.options = sink_options.parse({"servers": url, "stream": "S", "subject": "s"})
-    sink.patterns, sink.window, sink.default_job, sink.start_after = [b">"], 120.0, "j", None
+    sink.patterns, sink.window, sink.default_job, sink.start_after, sink.atomic = [b">"], 120.0, "j", None, False
     return sink
 
 

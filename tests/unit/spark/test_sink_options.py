@@ -63,7 +63,7 @@ def test_columns(types: dict[str, str], more: dict[str, str], says: str) -> None
 
 
 def test_rows_of_the_source_fit_as_they_are() -> None:
-    from jetcluster.spark.schema import TYPES
+    from jetcluster.arrow.schema import TYPES
 
     sink_options.check_columns(TYPES, parse())
     sink_options.check_columns({"data": "string"}, parse(subject="a.b"))

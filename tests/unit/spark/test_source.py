@@ -11,10 +11,10 @@ pytest.importorskip("pyspark", reason="pip install 'jetcluster[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from jetcluster.arrow.planner import DataLossError
 from jetcluster.spark.options import OptionError
-from jetcluster.spark.planner import DataLossError
 from jetcluster.spark.source import StreamReader
-from tests.unit.spark.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
+from tests.unit.arrow.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
 
 
 def reader_of(peer: StreamPeer, **given: object) -> StreamReader:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 
 from jetcluster.store.batch import Batch
+from jetcluster.stream.apply import atomic_checks
+from jetcluster.stream.apply.atomic_checks import AtomicChecks, Passed
 from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult
 from tests.unit.stream.fake_store import block
@@ -229,3 +234,41 @@ def test_subjects_are_mapped_before_they_are_checked() -> None:
     assert stream.batch(("in.1", []), ("in.2", [f"{SUBJECT}: 0"])) == 2
     assert stream.batch(("in.1", [f"{SUBJECT}: 0"])) == wrong(1)
     assert [m.subject for m in stream.store.rows.values()] == [b"out.1", b"out.2"]
+
+
+ENDS = [
+    [], ["Nats-Msg-Id: 1"], ["Nats-Msg-Id: 2"], [f"{LAST}: 2"], [f"{LAST}: 3"], ["Nats-Msg-Id: 1", f"{LAST}: 2"],
+    ["Nats-Msg-Id:"], ["Nats-TTL: 5s"], ["KV-Operation: PURGE"], ["Foo: 1"], ["Nats-Foo: 1"], [f"{OF}: p"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [{}, {"allow_rollup_hdrs": True}, {"allow_msg_ttl": True}, {"max_msgs": 3}])
+@pytest.mark.parametrize("middle", [[], ["Foo: 1"], ["Nats-Msg-Id: 3"], ["Nats-TTL: 5s"]])
+def test_a_batch_with_meaning_at_its_ends_only_is_as_one_checked_in_full(
+    config: dict[str, object], middle: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is remembered of it: the ids in the window, and that of the last message."""
+    short = 0
+    store = atomic_checks.store
+
+    def noted(staging: Any, batch: Batch, first_seq: int, ts: int, checked: Any) -> None:
+        nonlocal short
+        short += isinstance(checked, Passed)
+        store(staging, batch, first_seq, ts, checked)
+
+    def outcome(first: list[str], last: list[str]) -> object:
+        stream = Atomic(**config)
+        stream.one("p")
+        stream.one("q", "Nats-Msg-Id: 2")
+        answer = stream.batch(("x", first), ("y", middle), ("z", last), allow_msg_id=True)
+        expects = stream.one("r", "Nats-Expected-Last-Msg-Id: 1")
+        after = [stream.one("r", f"Nats-Msg-Id: {n}") for n in (1, 2, 3)]
+        return answer, expects, after, stream.store.rows, stream.machine.hash
+
+    for first, last in itertools.product(ENDS, ENDS):
+        with monkeypatch.context() as patch:
+            patch.setattr(atomic_checks, "store", noted)
+            found = outcome(first, last)
+            patch.setattr(AtomicChecks, "_meaning_at_ends", lambda self: False)
+            assert found == outcome(first, last), (first, last)
+    assert short == (0 if middle and middle != ["Foo: 1"] else 22)  # of those that are not refused

@@ -102,9 +102,11 @@ def test_a_power_cut_at_any_time_leaves_a_commit_that_was_whole() -> None:
         machine.fill(50)
         machine.kv.flush_now()
         machine.fill(50, start=50)
-        writer = SimWriter(machine.disk, ManualTime())
+        time = ManualTime()
+        writer = SimWriter(machine.disk, time)
         if seed % 3:
             writer.submit(machine.kv.flush_now, lambda error: None)
+        time.advance(machine.disk.rng.uniform(0.0, 0.05))
         writer.abandon()
         machine.disk.lose_power()
         with machine.disk.flight():

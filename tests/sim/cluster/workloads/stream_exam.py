@@ -242,6 +242,11 @@ class StreamExam(Exam):
         config = (await self.ask(session, f"STREAM.INFO.{name}"))["config"]
         found = await self.ask(session, f"STREAM.UPDATE.{name}", config | {"max_msgs": 3, "description": "new"})
         self.equal("the answer", (found["config"]["max_msgs"], found["config"]["description"]), (3, "new"))
+
+        async def is_cut() -> bool:  # in several pieces, where limits are small
+            return int((await self._state(session, name))["messages"]) == 3
+
+        await self.until("three messages are left", is_cut, 5.0)
         await self._is(session, name, "fewer messages", [6, 7, 8])
         sealed = config | {"max_msgs": 3, "sealed": True}
         await self.ask(session, f"STREAM.UPDATE.{name}", sealed)

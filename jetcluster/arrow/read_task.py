@@ -1,0 +1,236 @@
+"""A task of the source on its executor: record batches of a range of a stream, complete or an error.
+
+`LastFetch` reads the last message of each of many subjects as of a sequence, by `multi_last` Direct Gets. A replica
+that has not applied the stream up to that sequence would answer with older messages, so its answer counts only with the
+proof `Jc-Applied-Seq`. nats-server sends none: there, planning has seen all replicas current (`resolve`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from jetcluster.archive.bounds import Bounds
+from jetcluster.arrow import archived
+from jetcluster.arrow.archived import Seen
+from jetcluster.arrow.archived_rows import ArchivedConverter
+from jetcluster.arrow.convert import Converter
+from jetcluster.arrow.fetch import (
+    MAX_PAUSE_SECONDS,
+    MIN_PAUSE_SECONDS,
+    PROOF,
+    IncompleteError,
+    RangeFetch,
+    ReplicaLagError,
+    is_behind,
+    merged,
+    refuse,
+)
+from jetcluster.arrow.frames import Batch, taken
+from jetcluster.arrow.link import Link
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import (
+    LAST_CHUNK_SUBJECTS,
+    ArchiveTask,
+    DataLossError,
+    LastTask,
+    RangeTask,
+    Task,
+    check_start,
+    lowest,
+)
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamState, is_ours, stream_state
+from jetcluster.errors import ApiError, JetclusterError
+
+
+class LastFetch:
+    """The last message of each subject of `task`."""
+
+    def __init__(self, link: Link, options: SourceOptions, task: LastTask) -> None:
+        self._link = link
+        self._options = options
+        self._task = task
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields one batch per request, by sequence. Raises StreamError, and the error of the last attempt."""
+        names = self._task.subjects
+        for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
+            yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
+
+    def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Yields the messages page by page, as `max_bytes` may cut an answer short. What a page of the newest ones
+        shows is not asked for again, as it may have changed."""
+        after = 0
+        while True:
+            batch, left = self._patiently(names, after)
+            if batch.count:
+                if self._task.newest and left:
+                    found = set(Converter(["subject"], "").convert(batch).column(0).to_pylist())
+                    names = tuple(name for name in names if name not in found)
+                else:
+                    after = batch.last
+                yield batch
+            if not left:
+                return
+
+    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
+        begun, pause = time.monotonic(), MIN_PAUSE_SECONDS
+        while True:
+            try:
+                return self._page(names, after)
+            except ReplicaLagError as error:
+                failure: JetclusterError = error
+                most = self._options.replica_wait
+                self._link.go_on()
+            except NoRespondersError as error:
+                failure, most = error, self._options.retry_timeout
+                self._link.no_responders()
+            except (ConnectionLostError, RequestTimeoutError, IncompleteError, ApiError) as error:
+                if not error.retriable:
+                    raise
+                failure, most = error, self._options.retry_timeout
+                self._link.go_on()
+            if time.monotonic() - begun + pause > most:
+                raise failure
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    def _page(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
+        """Returns (messages, number of messages that follow)."""
+        request = {
+            "multi_last": names, "seq": after + 1, "batch": LAST_CHUNK_SUBJECTS,
+            "max_bytes": self._options.fetch_bytes, "min_last_seq": self._task.up_to,
+        }  # fmt: skip
+        if not self._task.newest:
+            request["up_to_seq"] = self._task.up_to
+        link, task = self._link, self._task
+        gather = link.connection.gather(
+            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout, columns=True
+        )
+        end = gather.wait()
+        if end.status not in (204, 404) and not is_behind(end):
+            refuse(end, task.target.stream)
+        applied = int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == link.stream else 0
+        if applied < task.up_to and is_ours(link.connection):
+            raise ReplicaLagError(
+                f"{task.target.stream}: the replica on {end.get('Jc-Peer') or end.get('Nats-Answered-By')} has applied "
+                f"{applied or end.get('Nats-Applied-Sequence')} of {task.up_to}"
+            )
+        batch = taken(gather)
+        if not batch.count:
+            return batch, 0
+        left = int(end.get("Nats-Num-Pending") or -1)
+        if not batch.is_whole(left, int(end.get("Nats-Last-Sequence") or 0)):
+            raise IncompleteError(f"an answer of {batch.count} last messages has holes")
+        if batch.stream != link.stream:
+            raise IncompleteError(f"a mirror answered for {link.stream}")
+        link.answered()
+        return batch, left
+
+
+MAX_BATCH_BYTES: Final = 16 << 20
+"""Bytes of one record batch; an Arrow binary column holds at most 2 GiB."""
+
+
+def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_link: Link | None = None) -> Iterator[Any]:
+    """Yields `pyarrow.RecordBatch`. `open_link`: a link that stays open, instead of one for this task. Raises what the
+    fetches raise, and DataLossError."""
+    of_archive = ArchivedConverter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
+    if isinstance(task, ArchiveTask):
+        yield from map(of_archive.convert, archived.read(task, options, of_archive.columns))
+        return
+    seen = Seen() if task.target.stream in options.archives else None
+    link = open_link or Link(options, task.target, task.index)
+    converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
+    try:
+        batches = LastFetch(link, options, task) if isinstance(task, LastTask) else _range(link, options, task, seen)
+        yield from collected(map(converter.convert, batches), options.arrow_rows)
+    finally:
+        if open_link is None:
+            link.close()
+    if seen is not None and seen.removed and isinstance(task, RangeTask):
+        bounds = Bounds(task.low, min(task.high, seen.removed), subjects=options.subjects)
+        lost = ArchiveTask(task.target, options.archives[task.target.stream], (), bounds, task.index)
+        yield from map(of_archive.convert, archived.repair(lost, options, of_archive.columns, seen))
+
+
+def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[Batch]:
+    """`seen`: for a stream with an archive, takes the sequences, and up to where messages may be missing."""
+    count = 0
+    alone = len(options.subjects) == 1
+    for batch in merged([
+        RangeFetch(link, options, task.target.stream, subject, task.low, task.high, columns=alone)
+        for subject in options.subjects
+    ]):  # fmt: skip
+        count += batch.count
+        if seen is not None:
+            _note(seen, batch)
+        yield batch
+    if options.fail_on_data_loss or seen is not None:
+        dense = count == task.high - task.low
+        try:
+            state = _state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
+        except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+            if not dense:
+                raise
+            return  # no message is missing, so the state is not needed
+        if seen is not None and not dense and lowest(state) > task.low:
+            seen.removed = lowest(state)
+        if options.fail_on_data_loss:
+            check_afterwards(task, state, dense=dense or (seen is not None and seen.removed > 0))
+
+
+def _note(seen: Seen, batch: Batch) -> None:
+    if not batch.count:
+        return
+    if batch.last - batch.first + 1 == batch.count:
+        seen.add_range(batch.first, batch.last)
+    else:
+        seen.add(batch.sequences())
+
+
+def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
+    """Asks over the open connection once, then over new ones. Raises what `ask` raises."""
+    try:
+        return stream_state(link.connection, stream)
+    except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+        link.close()
+        return ask(options.server, partial(stream_state, stream=stream), patience)
+
+
+def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> None:
+    """Raises DataLossError when messages of the range may have been removed since planning: a gap shows no reason."""
+    target = task.target
+    check_start(Offset(max(task.high, lowest(state)), target.created), state, fail=True)
+    if not dense and lowest(state) > task.low:
+        raise DataLossError(
+            f"{target.stream}: limits or a purge removed messages up to {lowest(state) - 1} while {task.low} to "
+            f"{task.high - 1} were read; some of them may be missing. failOnDataLoss=false takes what there is"
+        )
+
+
+def collected(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Joins record batches to about `rows` rows, and MAX_BATCH_BYTES."""
+    parts: list[Any] = []
+    count = size = 0
+    for batch in batches:
+        if parts and (count + batch.num_rows > rows or size + batch.nbytes > MAX_BATCH_BYTES):
+            yield _joined(parts)
+            parts, count, size = [], 0, 0
+        parts.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

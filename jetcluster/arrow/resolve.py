@@ -1,0 +1,257 @@
+"""Resolution of a query's options to tasks and offsets, by the leaders' answers. It runs where a read is planned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from jetcluster.archive.bounds import Bounds
+from jetcluster.arrow import archived, cut, planner
+from jetcluster.arrow.archived import Archived
+from jetcluster.arrow.cut import ChangedError
+from jetcluster.arrow.frames import pending
+from jetcluster.arrow.link import check_preference
+from jetcluster.arrow.offsets import Offset, Offsets
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import DataLossError, Target, Task
+from jetcluster.client.connection import Connection
+from jetcluster.client.listing import listed
+from jetcluster.client.servers import ask
+from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
+
+T = TypeVar("T")
+
+
+class Extent(NamedTuple):
+    """The part of one stream that a batch query reads, decided once."""
+
+    target: Target
+    low: int
+    high: int
+    subjects: tuple[str, ...] = ()
+    """For mode=last: the stored subjects."""
+    mean_bytes: float = 0.0
+    """The size of a stored message."""
+    loss: str = ""
+    """Describes messages that the options ask for and that are gone; "" for none. A caller that is about to read them
+    raises it; a streaming query that resumes from a checkpoint does not."""
+    archive: Archived | None = None
+    cut: int = 0
+    """Sequences below are read from the archive."""
+    times: tuple[int | None, int | None] = (None, None)
+    """Bounds of the query's filters, Unix nanoseconds."""
+
+
+def check_loss(extents: Sequence[Extent]) -> None:
+    """Raises DataLossError for the first extent with a loss."""
+    for extent in extents:
+        if extent.loss:
+            raise DataLossError(extent.loss)
+
+
+def batch_extents(options: SourceOptions) -> list[Extent]:
+    """Returns the ranges of a batch query, by options and leaders' state. A query begins with it, so it gives up soon
+    when no server is there. Raises StreamError, and what `ask` raises."""
+    server = options.server
+    return ask(server, partial(extents_of, options=options), options.retry_timeout, reach=server.reach_timeout)
+
+
+def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
+    if options.mode == "last":
+        tasks: list[Task] = []
+        for extent in extents:
+            tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
+        return tasks
+    found: list[Task] = []
+    for one in extents:
+        if one.archive is not None and one.low < one.cut:
+            bounds = Bounds(one.low, min(one.high, one.cut), *one.times, options.subjects)
+            found += archived.tasks(one.target, one.archive, bounds, options, len(found))
+    return found + _range_tasks([(e.target, max(e.low, e.cut), e.high) for e in extents], options)
+
+
+def stream_states(options: SourceOptions) -> dict[str, StreamState]:
+    """Returns the states of the streams as their leaders report them."""
+    return _asked(options, partial(_states, options=options))
+
+
+def fresh_states(options: SourceOptions) -> dict[str, StreamState]:
+    """Returns the states with ends as fresh as the options ask for. Raises what `cut.fresh_states` raises."""
+    return _asked(options, lambda link: cut.fresh_states(link, _states(link, options), options))
+
+
+def _states(link: Connection, options: SourceOptions) -> dict[str, StreamState]:
+    return {name: stream_state(link, name) for name in streams_of(link, options)}
+
+
+def streams_of(link: Connection, options: SourceOptions) -> tuple[str, ...]:
+    """Returns the names of the streams to read. Raises StreamError when `subscribePattern` matches none."""
+    if not options.pattern:
+        return options.streams
+    names = listed(link.api, "STREAM.NAMES", "streams").entries
+    found = tuple(sorted(name for name in names if re.fullmatch(options.pattern, name)))
+    if not found:
+        raise StreamError(f"subscribePattern={options.pattern} matches none of {len(names)} streams")
+    return found
+
+
+def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
+    """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
+    found = []
+    for name in end:
+        target, live = _asked(options, partial(_checked, name=name, options=options))
+        begin = start.get(name, Offset(0))
+        state, archive = united(live, begin.seq, options)
+        low = planner.check_start(begin, state, fail=options.fail_on_data_loss)
+        if end[name].created and end[name].created != state.created:
+            planner.check_start(end[name], state, fail=options.fail_on_data_loss)
+            continue  # the planned range is of a deleted stream
+        extent = _with_archive(Extent(target, low, end[name].seq), archive, live, options)
+        check_loss([extent])
+        found.append(extent)
+    return tasks_of(found, options)
+
+
+def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
+    """Returns the state of archive and stream as one, and the archive, if the query has one and begins, at `seq`, below
+    what the stream has. Raises what `archived.find` raises."""
+    archive = archived.find(state.name, state.created, options) if seq < planner.lowest(state) else None
+    return (state if archive is None else archive.united(state)), archive
+
+
+def _with_archive(extent: Extent, archive: Archived | None, state: StreamState, options: SourceOptions) -> Extent:
+    """Returns the extent, cut between archive and stream, with the loss of what is in neither."""
+    if archive is None:
+        return extent
+    cut, loss = archive.cut(state, options), extent.loss
+    if options.fail_on_data_loss:
+        loss = loss or archive.gap(state.name, extent.low, min(planner.lowest(state), extent.high))
+    return extent._replace(archive=archive, cut=cut, loss=loss)
+
+
+def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
+    few = all(high - low <= planner.SMALL_TASK_SEQUENCES for _, low, high in ranges)
+    if few or options.subjects == (">",):
+        return planner.range_tasks(ranges, options)
+    counts = _asked(
+        options,
+        lambda link: [
+            sum(matching(link, target.read_from, subject, low, high, options) for subject in options.subjects)
+            for target, low, high in ranges
+        ],
+    )
+    return planner.range_tasks(ranges, options, counts)
+
+
+def matching(link: Connection, stream: str, subject: str, low: int, high: int, options: SourceOptions) -> int:
+    """Returns how many messages of [low, high) match a filter, as some replica has them: a measure of the work, not a
+    promise. Raises what `Connection.gather` raises."""
+    counts = []
+    for seq in (low, high):
+        body = json.dumps({"seq": seq, "next_by_subj": subject, "batch": 1}).encode()
+        gather = link.gather(f"{link.api_prefix}DIRECT.GET.{stream}", body, timeout=options.request_timeout)
+        gather.wait()
+        counts.append(pending(gather.heads[0]) + 1 if gather.heads else 0)
+    return max(counts[0] - counts[1], 0)
+
+
+def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
+    return ask(options.server, question, options.retry_timeout)
+
+
+def extents_of(link: Connection, options: SourceOptions) -> list[Extent]:
+    """Returns the ranges of a batch query, as one server tells. Raises as `batch_extents`."""
+    checked = {name: _checked(link, name, options) for name in streams_of(link, options)}
+    states = cut.fresh_states(link, {name: state for name, (_, state) in checked.items()}, options)
+    return [_extent(link, target, states[name], options) for name, (target, _) in checked.items()]
+
+
+def _extent(link: Connection, target: Target, state: StreamState, options: SourceOptions) -> Extent:
+    name, loss, live = state.name, "", state
+    archive = archived.find(name, state.created, options)
+    if archive is not None:
+        state = archive.united(state)
+    seq_at = partial(_seq_at_time, link, live, archive)
+    try:
+        low, high = _start(seq_at, state, options).seq, _end(seq_at, state, options)
+    except DataLossError as error:
+        loss = str(error)
+        lenient = dataclasses.replace(options, fail_on_data_loss=False)
+        low, high = _start(seq_at, state, lenient).seq, _end(seq_at, state, lenient)
+    subjects = stored_subjects(link, name, options.subjects, high - 1) if options.mode == "last" else ()
+    if options.mode == "last" and not is_ours(link) and not state.current:
+        # nats-server does not report what a replica has applied: an older message would look like the last one.
+        raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
+    mean = state.bytes / state.messages if state.messages else 0.0
+    return _with_archive(Extent(target, min(low, high), high, subjects, mean, loss), archive, live, options)
+
+
+def _seq_at_time(link: Connection, state: StreamState, archive: Archived | None, ns: int) -> int:
+    """Returns the first sequence at or after a time, of the archive below the stream's first one, or of the stream."""
+    found = None if archive is None else archive.seq_at_time(ns, planner.lowest(state))
+    return seq_at_time(link, state, ns) if found is None else found
+
+
+def _start(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> Offset:
+    begin = options.starting_times.get(state.name) if options.starting_time is None else options.starting_time
+    if begin is not None:
+        return Offset(seq_at(begin), state.created)
+    return planner.starting_offset(options.starting, state, fail=options.fail_on_data_loss)
+
+
+def _end(seq_at: Callable[[int], int], state: StreamState, options: SourceOptions) -> int:
+    if options.as_of_time is not None:  # including that time
+        return seq_at(options.as_of_time + 1)
+    end = options.ending_times.get(state.name) if options.ending_time is None else options.ending_time
+    if end is not None:
+        return seq_at(end)
+    if options.as_of_seq:
+        return planner.ending_offset(options.as_of_seq + 1, state, fail=options.fail_on_data_loss)
+    return planner.ending_offset(options.ending, state, fail=options.fail_on_data_loss)
+
+
+def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Target, StreamState]:
+    """Returns the target and the stream's state. Raises StreamError when the options do not fit the stream."""
+    state = stream_state(link, name)
+    source = state
+    if options.preference.kind == "mirror":
+        source = stream_state(link, options.preference.name)
+        mirror = source.config.get("mirror") or {}
+        if mirror.get("name") != name:
+            raise StreamError(f"{source.name} is no mirror of {name}")
+        if mirror.get("filter_subject") or mirror.get("subject_transforms") or source.config.get("subject_transform"):
+            raise StreamError(f"{source.name} mirrors {name} only in part, or under other subjects")
+        if options.fail_on_data_loss and (narrow := planner.narrower_limits(state.config, source.config)):
+            raise StreamError(
+                f"{source.name} may hold less than {name}: {narrow}. failOnDataLoss=false reads what it has"
+            )
+    if not source.config.get("allow_direct"):
+        raise StreamError(
+            f"{source.name} has allow_direct=false, and the source reads by Direct Get: "
+            f"nats stream edit {source.name} --allow-direct"
+        )
+    check_preference(options, source.peers)
+    return Target(name, source.name, state.created, source.leader, source.peers), state
+
+
+def stored_subjects(link: Connection, stream: str, filters: Sequence[str], at_least: int = 0) -> tuple[str, ...]:
+    """Returns the subjects of the stream's messages up to `at_least` or a later one, requested page by page. Raises
+    ChangedError when a leader that answers has not reached that sequence."""
+    found: dict[str, None] = {}
+    for one in filters:
+        offset = 0
+        while True:
+            body = {"subjects_filter": one, "offset": offset}
+            info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
+            if int(info["state"]["last_seq"]) < at_least:
+                raise ChangedError(f"{stream}: the leader that answers ends before {at_least}")
+            page = info["state"].get("subjects") or {}
+            found.update(dict.fromkeys(page))
+            offset += len(page)
+            if not page or offset >= int(info.get("total", 0)):
+                break
+    return tuple(found)

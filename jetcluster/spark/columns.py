@@ -1,0 +1,26 @@
+"""The columns of a query as Spark writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jetcluster.arrow.schema import SchemaError, check_columns, known_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def ddl(names: Sequence[str], *, kafka: bool = False) -> str:
+    known = known_columns(kafka)
+    return ", ".join(f"`{name}` {known[name]}" for name in names)
+
+
+def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
+    """Returns the columns of a user's schema. Raises SchemaError."""
+    names = check_columns(schema.fieldNames(), kafka=kafka)
+    known = known_columns(kafka)
+    for field in schema.fields:
+        if (given := field.dataType.simpleString()) != known[field.name]:
+            raise SchemaError(f"column {field.name} is {known[field.name]}, not {given}")
+    return names

@@ -1,0 +1,115 @@
+"""Limits of the product scaled down, in some of the seeds: work that is cut into pieces once there are thousands of
+messages is cut with a handful, so that faults come between two pieces, and whoever leads next goes on.
+
+Only limits that no client sees are here. All servers of a run have the same, as all versions of the product do. A
+module that takes one of them by name is named with it; `test_small.py` looks for those that are not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from jetcluster.store.slices import Step
+
+STEP: Final = Step(subjects=3, messages=4, looked=16, blocks=3, size=4_000, cut=8, cut_blocks=2, rest=4)
+
+
+class Limit(NamedTuple):
+    module: str
+    name: str
+    small: Any
+    takers: tuple[str, ...] = ()
+    """Other modules that import it by name."""
+
+
+WORKLOADS: Final = "tests.sim.cluster.workloads."
+LIMITS: Final = (
+    Limit("jetcluster.store.slices", "STEP", STEP),
+    Limit("jetcluster.stream.log.commands", "PART_BYTES", 700),
+    Limit("jetcluster.stream.lead.ingest", "BATCH_MESSAGES", 8, ("jetcluster.replica.stream_replica",)),
+    Limit("jetcluster.stream.apply.jobs", "MAX_DIRECT_REMOVALS", 6),
+    Limit("jetcluster.stream.apply.jobs", "CONSUMERS_PER_WEIGHT", 1),
+    Limit("jetcluster.stream.apply.expiry", "MAX_MESSAGES", 4),
+    Limit("jetcluster.stream.apply.scheduler", "MAX_FIRINGS", 2),
+    Limit("jetcluster.stream.apply.scheduler", "MAX_PLANS", 2),
+    Limit("jetcluster.stream.apply.due_index", "SWEEP_SLACK", 8),
+    Limit("jetcluster.stream.apply.due_index", "SWEEP_ENTRIES", 8),
+    Limit("jetcluster.stream.apply.dedupe", "SWEEP_IDS", 8),
+    Limit("jetcluster.stream.apply.staging", "MAX_BLOCK_BYTES", 400),
+    Limit("jetcluster.stream.read.msg_get", "STEP_LINES", 4),
+    Limit("jetcluster.consumer.state.retention", "MESSAGES_PER_STEP", 4),
+    Limit("jetcluster.consumer.state.retention", "MAX_CACHED_SUBJECTS", 2),
+    Limit("jetcluster.consumer.state.archived", "ENTRIES_PER_STEP", 4),
+    Limit("jetcluster.consumer.state.archived", "HELD_PER_STEP", 4),
+    Limit("jetcluster.consumer.owner.acks", "MAX_ACKS_PER_OP", 4),
+    Limit("jetcluster.consumer.owner.owner", "MAX_EXHAUSTED_PER_OP", 2),
+    Limit("jetcluster.consumer.owner.selection", "MAX_BATCH_MESSAGES", 4),
+    Limit("jetcluster.consumer.owner.push", "SLICE_MESSAGES", 3),
+    Limit("jetcluster.consumer.owner.push", "MESSAGES_PER_ADVANCE", 4),
+    Limit("jetcluster.consumer.owner.pull", "REAPED_PER_STEP", 2),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_MESSAGES", 4),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_LOOKS", 8),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "REQUESTS_PER_RETURN", 2),
+    Limit("jetcluster.consumer.owner.key_order", "KEYS_PER_STEP", 2),
+    Limit("jetcluster.consumer.owner.key_order", "MAX_SETTLED_AT_ONCE", 4),
+    Limit("jetcluster.consumer.owner.key_order", "MAX_LOOKED_AT", 16),
+    Limit("jetcluster.mirror.inflow", "COMMAND_MESSAGES", 4),
+    Limit("jetcluster.mirror.inflow", "FLIGHT_BYTES", 2_000),
+    Limit("jetcluster.mirror.upstream", "SEARCH_STEP_MESSAGES", 2),
+    Limit("jetcluster.api.restore", "COMMAND_RUNS", 3),
+    Limit("jetcluster.replica.leadership", "SUBJECTS_AT_ONCE", 1),
+    Limit("jetcluster.replica.leadership", "SUBJECTS_PER_STEP", 1),
+    Limit("jetcluster.replica.rounds", "VISITS_AT_ONCE", 2, ("jetcluster.cluster.health_report",)),
+    Limit("jetcluster.replica.reads.runs", "MAX_RUN", 4),
+    Limit("jetcluster.replica.reads.pages", "SLICE_BYTES", 1_000),
+    Limit("jetcluster.replica.reads.pages", "MAX_BACKLOG", 4_000),
+    Limit("jetcluster.replica.reads.answers", "RUN_BYTES", 200),
+    Limit("jetcluster.replica.reads.confirm", "MAX_DUE_TURN", 2),
+    Limit("jetcluster.replica.exports", "SLICE_BYTES", 4_000, ("jetcluster.replica.catchup",)),
+    Limit("jetcluster.replica.exports", "CHUNK_BYTES", 1_000, ("jetcluster.replica.catchup",)),
+    Limit("jetcluster.replica.catchup", "MAX_CHUNKS_AHEAD", 1),
+    Limit("jetcluster.replica.drift", "MAX_PER_NOTICE", 2),
+    Limit("jetcluster.consumer.owner.push", "SLICE_BYTES", 1_000),
+    Limit("jetcluster.consumer.owner.push", "MAX_BACKLOG_BYTES", 4_000),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_BYTES", 2_000),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_FLIGHT_BYTES", 4_000),
+    Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_BACKLOG_BYTES", 4_000),
+    Limit("jetcluster.consumer.owner.delivery", "MAX_UNCONFIRMED_MESSAGES", 16),
+    Limit("jetcluster.mesh.link", "HIGH_WATER_BYTES", 4_096),
+    Limit("jetcluster.mesh.link", "LOW_WATER_BYTES", 1_024),
+    Limit("jetcluster.mesh.link", "SLICE_BYTES", 2_048),
+    Limit("jetcluster.mesh.link", "FULL_LANE_BYTES", 8_192),
+    Limit("jetcluster.mesh.link", "GREETING_FRAMES", 4),
+    Limit("jetcluster.mesh.peer_link", "MAX_GATHERED_BYTES", 1_000),
+    Limit("jetcluster.mesh.peer_link", "EXPECT_BYTES", 500),
+    Limit("jetcluster.server.accounts.remote_peers", "ASK_BYTES", 1_000),
+    Limit(f"{WORKLOADS}large", "COUNT", 300),
+    Limit(f"{WORKLOADS}large", "AT_ONCE", 100),
+    Limit(f"{WORKLOADS}batches", "LONG_BYTES", 300),
+    Limit(f"{WORKLOADS}batches", "MOST_LONG", 20),
+)
+RAFT: Final = {
+    "window_batches": 4, "window_bytes": 16 << 10, "max_uncommitted": 128 << 10, "pin_seconds": 4.0, "pin_entries": 64,
+    "pin_bytes": 64 << 10, "digest_groups": 2, "hand_overs": 2, "early_frames": 4,
+}  # fmt: skip
+"""Fields of `jetcluster.raft.config.RaftConfig`."""
+
+
+@contextmanager
+def scaled(*, small: bool) -> Iterator[None]:
+    """The limits are small meanwhile; `small=False` changes nothing."""
+    chosen = LIMITS if small else ()
+    places = [
+        (importlib.import_module(name), limit) for limit in chosen for name in (limit.module, *limit.takers)
+    ]  # all are imported before the first one changes
+    before = [getattr(module, limit.name) for module, limit in places]
+    for module, limit in places:
+        setattr(module, limit.name, limit.small)
+    try:
+        yield
+    finally:
+        for (module, limit), value in zip(places, before, strict=True):
+            setattr(module, limit.name, value)

@@ -1,0 +1,246 @@
+"""Archive and live stream as one table: each sequence once, and none missing, whatever moves meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
+
+from jetcluster.archive import manifest
+from jetcluster.archive.bounds import Bounds
+from jetcluster.archive.manifest import COLUMNS, ArchivedFile, Manifest, totals
+from jetcluster.archive.parquet import read_file, write_files
+from jetcluster.archive.storage import ArchiveFolder
+from jetcluster.arrow import archived, resolve
+from jetcluster.arrow.archived import Archived, Seen
+from jetcluster.arrow.offsets import Offset
+from jetcluster.arrow.options import SourceOptions
+from jetcluster.arrow.planner import ArchiveTask, DataLossError, RangeTask, Target
+from jetcluster.arrow.read_task import read_task
+from jetcluster.client.stream_state import StreamError
+from jetcluster.model.times import rfc3339
+from tests.unit.archive.made import batch
+from tests.unit.arrow.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
+
+TARGET = Target("S", "S", CREATED, "n1", ("n1",))
+
+
+def archive_of(peer: StreamPeer, folder: Path, upto: int, each: int = 10, subjects: str = ">") -> str:
+    """Archives the stream's messages up to a sequence, `each` sequences a batch, as the job does."""
+    storage = ArchiveFolder(str(folder))
+    for number, start in enumerate(range(1, upto + 1, each)):
+        end = min(start + each, upto + 1)
+        options = options_for(peer, subjects=subjects, failOnDataLoss="false")
+        rows = read_task(RangeTask(TARGET, start, end, 0), options, COLUMNS)
+        files = list(write_files(storage, "S", rows, 4))
+        manifest.commit(storage, of_files(number, start, end, files, subjects=[subjects]))
+    return str(folder)
+
+
+def of_files(number: int, start: int, end: int, files: list[ArchivedFile], **more: Any) -> Manifest:
+    given = {"stream": "S", "created": CREATED, "subjects": [">"], "since": number} | more
+    return Manifest(number=number, start=start, end=end, **given, **totals(files))
+
+
+def rows_of(options: SourceOptions) -> list[dict[str, Any]]:
+    extents = resolve.batch_extents(options)
+    resolve.check_loss(extents)
+    tasks = resolve.tasks_of(extents, options)
+    return [row for task in tasks for one in read_task(task, options, options.names) for row in one.to_pylist()]
+
+
+def seqs_of(options: SourceOptions) -> list[int]:
+    found = [row["seq"] for row in rows_of(options)]
+    assert len(set(found)) == len(found)
+    return sorted(found)
+
+
+@pytest.fixture
+def peer() -> Iterator[StreamPeer]:
+    with StreamPeer(store_of(numbered(60), gaps=[7, 25, 26, 50])) as one:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, range(1, 61)),
+        ({"preferArchive": "true"}, range(1, 61)),
+        ({"startingOffsets": 12, "endingOffsets": 15}, range(12, 15)),
+        ({"startingOffsets": 29, "endingOffsets": 33}, range(29, 33)),
+        ({"startingOffsets": 45}, range(45, 61)),
+        ({"asOfSeq": 9}, range(1, 10)),
+        ({"startingTimestamp": rfc3339(T0 + 9_000)}, range(10, 61)),
+        ({"startingTimestamp": rfc3339(T0 + 44_000)}, range(45, 61)),
+        ({"asOfTime": rfc3339(T0 + 9_000)}, range(1, 11)),
+        ({"maxRecordsPerPartition": 7}, range(1, 61)),
+    ],
+)
+def test_one_table(peer: StreamPeer, tmp_path: Path, given: dict[str, object], wanted: range) -> None:
+    """The stream has lost its first thirty messages; the archive has the first forty."""
+    url = archive_of(peer, tmp_path, 40)
+    peer.leader.delete_all(list(range(1, 31)))
+    there = [seq for seq in wanted if seq not in (7, 25, 26, 50)]
+    assert seqs_of(options_for(peer, archive=url, **given)) == there
+
+
+@pytest.mark.parametrize("columns", ["", ",".join(["stream", *COLUMNS]), "seq", "data,seq"])
+def test_rows_of_the_archive_are_those_of_the_stream(peer: StreamPeer, tmp_path: Path, columns: str) -> None:
+    url = archive_of(peer, tmp_path, 40)
+    before = rows_of(options_for(peer, columns=columns))
+    kafka = rows_of(options_for(peer, kafkaColumns="true"))
+    peer.leader.delete_all(list(range(1, 31)))
+    after = rows_of(options_for(peer, archive=url, columns=columns))
+    assert sorted(after, key=lambda row: row["seq"]) == before
+    after = rows_of(options_for(peer, archive=url, kafkaColumns="true"))
+    assert sorted(after, key=lambda row: row["offset"]) == kafka
+
+
+def test_filters_hold_in_both(peer: StreamPeer, tmp_path: Path) -> None:
+    url = archive_of(peer, tmp_path, 40)
+    peer.leader.delete_all(list(range(1, 31)))
+    found = rows_of(options_for(peer, archive=url, subjects="a.y,b.>"))
+    assert {row["subject"] for row in found} == {"a.y", "b.x"}
+    assert len(found) == sum(seq % 3 != 1 and seq not in (7, 25, 26, 50) for seq in range(1, 61))
+    with pytest.raises(StreamError, match=r"has only b\.>, and the query reads a\.y"):
+        seqs_of(options_for(peer, archive=archive_of(peer, tmp_path / "b", 40, subjects="b.>"), subjects="a.y"))
+
+
+def test_what_is_in_neither_is_told(peer: StreamPeer, tmp_path: Path) -> None:
+    url = archive_of(peer, tmp_path, 20)
+    peer.leader.delete_all(list(range(1, 31)))
+    with pytest.raises(DataLossError, match=r"has 1 to 20: from 21 on some are in neither"):
+        seqs_of(options_for(peer, archive=url))
+    assert seqs_of(options_for(peer, archive=url, startingOffsets=31)) == [n for n in range(31, 61) if n != 50]
+    lenient = seqs_of(options_for(peer, archive=url, failOnDataLoss="false"))
+    assert lenient == [n for n in range(1, 61) if n not in (7, 50) and not 20 < n < 31]
+    with pytest.raises(StreamError, match="there is no archive"):
+        seqs_of(options_for(peer, archive=str(tmp_path / "nowhere")))
+    peer.created = "2026-12-01T00:00:00Z"
+    with pytest.raises(StreamError, match="as it was created at"):
+        seqs_of(options_for(peer, archive=url))
+
+
+@pytest.mark.parametrize("subjects", [">", "a.*"])
+@pytest.mark.parametrize("seed", range(5))
+def test_retention_that_moves_while_tasks_read(tmp_path: Path, seed: int, subjects: str) -> None:
+    """Planning sees 1 to 80 in the stream. Each request finds less of it, and all of what goes is archived."""
+    rng = random.Random(seed)
+    wanted = [n for n in range(1, 81) if subjects == ">" or n % 3 != 0]
+    with StreamPeer(store_of(numbered(80))) as peer:
+        url = archive_of(peer, tmp_path, 70)
+        options = options_for(
+            peer,
+            archive=url,
+            fetchBatch=6,
+            prefetch="false",
+            arrowBatchRows=6,
+            maxRecordsPerPartition=30,
+            subjects=subjects,
+        )
+        extents = resolve.batch_extents(options)
+        gone = 0
+
+        def spoil(gets: int, frames: list[Any]) -> list[Any]:
+            nonlocal gone
+            more = min(gone + rng.randrange(12), 70)
+            peer.leader.delete_all(list(range(gone + 1, more + 1)))
+            gone = more
+            return frames
+
+        peer.spoil = spoil
+        found = []
+        for task in resolve.tasks_of(extents, options):
+            for one in read_task(task, options, ["data", "seq"]):
+                found += one.column(1).to_pylist()
+                assert one.column(0).to_pylist() == [b"%d" % seq for seq in one.column(1).to_pylist()]
+    assert gone > 20
+    assert sorted(found) == wanted
+
+
+def test_what_goes_while_tasks_read_and_is_not_archived_is_an_error(tmp_path: Path) -> None:
+    with StreamPeer(store_of(numbered(40))) as peer:
+        options = options_for(
+            peer, archive=archive_of(peer, tmp_path, 20), fetchBatch=10, prefetch="false", arrowBatchRows=10
+        )
+        batches = read_task(RangeTask(TARGET, 1, 41, 0), options, ["seq"])
+        assert next(batches).num_rows == 10
+        peer.leader.delete_all(list(range(1, 26)))
+        with pytest.raises(DataLossError, match="from 21 on some are in neither"):
+            list(batches)
+
+
+def test_a_batch_that_is_made_one_with_others_while_it_is_read(peer: StreamPeer, tmp_path: Path) -> None:
+    """Compaction takes the planned files away: rows are read from the new one, each once."""
+    url = archive_of(peer, tmp_path, 40)
+    peer.leader.delete_all(list(range(1, 41)))
+    options = options_for(peer, archive=url, maxRecordsPerPartition=25)
+    tasks = resolve.tasks_of(resolve.batch_extents(options), options)
+    reads = [iter(read_task(task, options, ["seq"])) for task in tasks if isinstance(task, ArchiveTask)]
+    assert len(reads) == 2
+    found = [seq for one in reads for seq in next(one).column(0).to_pylist()]  # all have begun
+    storage = ArchiveFolder(url)
+    old = manifest.load(storage)
+    rows = [one for file in (f for m in old for f in m.files) for one in archived_rows(storage, file)]
+    new = list(write_files(storage, "S", rows))
+    manifest.commit(storage, of_files(old[-1].number, 1, 41, new, since=0))
+    for file in (file for one in old for file in one.files):
+        storage.delete(file.path)
+    found += [seq for one in reads for rest in one for seq in rest.column(0).to_pylist()]
+    assert sorted(found) == [n for n in range(1, 41) if n not in (7, 25, 26)]
+    storage.delete(new[0].path)
+    with pytest.raises(StreamError, match="files are replaced all the time, or are missing"):
+        list(read_task(tasks[0], options, ["seq"]))
+
+
+def archived_rows(storage: ArchiveFolder, file: ArchivedFile) -> list[Any]:
+    return list(read_file(storage, file, COLUMNS, Bounds()))
+
+
+def test_micro_batches_begin_in_the_archive(peer: StreamPeer, tmp_path: Path) -> None:
+    url = archive_of(peer, tmp_path, 40)
+    peer.leader.delete_all(list(range(1, 31)))
+    options = options_for(peer, archive=url)
+    found = []
+    for low, high in ((1, 15), (15, 32), (32, 61)):
+        for task in resolve.range_between(options, {"S": Offset(low, CREATED)}, {"S": Offset(high, CREATED)}):
+            found += [seq for one in read_task(task, options, ["seq"]) for seq in one.column(0).to_pylist()]
+    assert sorted(found) == [n for n in range(1, 61) if n not in (7, 25, 26, 50)]
+    with pytest.raises(DataLossError, match="messages 1 to 30 are gone"):
+        resolve.range_between(options_for(peer), {"S": Offset(1, CREATED)}, {"S": Offset(15, CREATED)})
+
+
+def test_tasks_own_ranges_and_leave_out_files(tmp_path: Path) -> None:
+    names = ["s.0", "s.1"]
+    storage = ArchiveFolder(str(tmp_path))
+    files = [
+        file for at in range(1, 101, 10) for file in write_files(storage, "S", [batch(list(range(at, at + 10)), names)])
+    ]
+    whole = Archived(str(tmp_path), 1, 101, tuple(files))
+    with StreamPeer(store_of([])) as peer:
+        options = options_for(peer, maxRecordsPerPartition=30)
+    found = archived.tasks(TARGET, whole, Bounds(5, 95), options, first=3)
+    assert [(task.bounds.low, task.bounds.high, task.index) for task in found] == [
+        (5, 31, 3), (31, 61, 4), (61, 91, 5), (91, 95, 6)
+    ]  # fmt: skip
+    assert [len(task.files) for task in found] == [3, 3, 3, 1]
+    (one,) = archived.tasks(TARGET, whole, Bounds(42, 47), options)
+    assert [file.seqs for file in one.files] == [(41, 50)]
+    times = files[5].times
+    (one,) = archived.tasks(TARGET, whole, Bounds(1, 101, times[0], times[1]), options)
+    assert [file.seqs for file in one.files] == [(51, 60)]
+    assert archived.tasks(TARGET, whole, Bounds(1, 101, subjects=("t.*",)), options) == []
+
+
+def test_seen_rows() -> None:
+    seen = Seen()
+    rows = batch(list(range(1, 11)), ["a"])
+    assert seen.fresh(rows) is rows
+    seen.add_range(2, 4)
+    seen.add([7, 9])
+    assert seen.fresh(rows)["seq"].to_pylist() == [1, 5, 6, 8, 10]

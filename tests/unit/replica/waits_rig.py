@@ -1,0 +1,18 @@
+"""What waiting reads share, for tests of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetcluster.clock import Clock, Timers
+from jetcluster.replica.read_memory import MAX_REPLICA_BYTES, ReadMemory
+from jetcluster.replica.reads.waits import DueReads, ReadAround
+
+
+def around(
+    clock: Clock, timers: Timers, backlog: Callable[[bytes], int] = lambda reply: 0, memory: ReadMemory | None = None
+) -> ReadAround:
+    def stop(error: BaseException) -> None:
+        raise error
+
+    return ReadAround(clock, timers, DueReads(clock, timers, stop, backlog), memory or ReadMemory(MAX_REPLICA_BYTES))
