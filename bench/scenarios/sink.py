@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.scenarios.spark import SIZE, spark_session, timed
+from bench.scenarios.spark import SIZE, jvm_of, spark_session, timed
 from bench.spent import Sample, table
 from jetcluster.client.servers import ServerOptions, ask
 from testkit.harness import TOP, ProcessCluster
@@ -52,7 +52,7 @@ async def measure(rounds: int, rows: int, folder: Path) -> dict[str, list[Sample
         servers = ServerOptions(tuple(cluster.urls))
         session = await asyncio.to_thread(spark_session, folder)
         try:
-            jvm, pids = session.sparkContext._gateway.proc.pid, [node.pid for node in cluster.nodes]
+            jvm, pids = jvm_of(session), [node.pid for node in cluster.nodes]
             await asyncio.to_thread(writing(session, cluster, "", rows, {}))  # warm
             for at in range(rounds):
                 for number, (name, (config, options)) in enumerate(LOADS.items()):

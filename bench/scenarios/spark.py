@@ -80,6 +80,11 @@ def spark_session(folder: Path) -> Any:
     return session
 
 
+def jvm_of(session: Any) -> int:
+    """Returns the process that the session has started."""
+    return int(session.sparkContext._gateway.proc.pid)
+
+
 def scan(session: Any, urls: Sequence[str], partitions: int, **options: str) -> Callable[[], None]:
     frame = session.read.format("jetstream").options(
         servers=",".join(urls), stream=STREAM, minPartitions=str(partitions), maxRecordsPerPartition=str(MESSAGES),
@@ -125,7 +130,7 @@ async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, 
         await cluster.wait_current(STREAM)
         session = await asyncio.to_thread(spark_session, folder)
         try:
-            jvm = session.sparkContext._gateway.proc.pid
+            jvm = jvm_of(session)
             urls, pids = cluster.urls, [node.pid for node in cluster.nodes]
             await asyncio.to_thread(scan(session, urls, 2))  # warm: JIT, worker processes
             for at in range(rounds):

@@ -16,6 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, cast
 
 from jetcluster.pipeline import arguments, environment, result
@@ -130,11 +131,18 @@ def overview() -> str:
 
 
 def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
-    from jetcluster.pipeline import session
+    from jetcluster.pipeline import package, session
 
-    print(session.submit_line(args.master, args.conf, job_words(words), sys.executable))
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    print(session.submit_line(args.master, args.conf, job_words(words), python))
     if not session.is_local(args.master):
-        progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow and pandas, too")
+        try:
+            package.write(Path.cwd())
+        except OSError as error:
+            return _fail(f"{package.file_name()} cannot be written here: {error}", result.ENVIRONMENT)
+        progress(
+            f"wrote {package.file_name()} and {package.SHIM}; on all machines {python} needs pyspark, pyarrow, pandas"
+        )
     return result.OK
 
 

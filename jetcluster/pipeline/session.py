@@ -11,7 +11,7 @@ from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from jetcluster import __version__
+from jetcluster.pipeline import package
 from jetcluster.pipeline.environment import is_submitted
 from jetcluster.pipeline.result import UsageError
 
@@ -28,8 +28,6 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 """Settings of every job, wherever it runs."""
-WHEEL: Final = f"jetcluster-{__version__}-py3-none-any.whl"
-"""Our wheel, needed by executors of a cluster (`pip wheel --no-deps .`) besides pyarrow and pandas."""
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Saves a third of the CPU of a job of seconds; a long job needs the optimizing compiler."""
 
@@ -105,14 +103,15 @@ def cores(master: str, machine: int | None = None) -> int:
 
 
 def submit_line(master: str, conf: Iterable[str], words: Iterable[str], python: str) -> str:
-    """Returns the shell command for the same job under spark-submit. The job applies SETTINGS itself."""
+    """Returns the shell command for the same job under spark-submit, in a folder with what `package.write` writes.
+    The job applies SETTINGS itself."""
     found = ["spark-submit", "--master", master]
     for setting in conf:
         found += ["--conf", setting]
     if is_local(master):
         found += ["--driver-java-options", _java_options(quick=False)]
     else:
-        found += ["--py-files", WHEEL]
+        found += package.options()
     found += [str(Path(__file__).with_name("__main__.py")), *words]
     return f"PYSPARK_PYTHON={shlex.quote(python)} {shlex.join(found)}"
 

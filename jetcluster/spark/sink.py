@@ -19,7 +19,8 @@ from jetcluster.client.connection import Connection
 from jetcluster.client.servers import ask
 from jetcluster.errors import ApiError
 from jetcluster.spark import sink_options
-from jetcluster.spark.fence import FenceError, FenceWriter
+from jetcluster.spark.fence import FenceError
+from jetcluster.spark.fence_writer import FenceWriter
 from jetcluster.spark.publish import ServerLink, WindowedPublisher
 from jetcluster.spark.render import Rows
 from jetcluster.spark.rows import RowReader

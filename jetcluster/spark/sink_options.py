@@ -9,6 +9,7 @@ from typing import Any, Final
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
+from jetcluster.spark import fence
 from jetcluster.spark.message import MAX_BATCH_MESSAGES
 from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
 
@@ -79,8 +80,6 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     if subject and not is_valid_literal(subject.encode()):
         raise OptionError(f"subject {subject!r} is not one that can be published to")
     try:
-        from jetcluster.spark import fence  # late: pyarrow comes with it, and the help of jobs needs none
-
         job_id = job_id and fence.check_job(job_id)
     except ValueError as error:
         raise OptionError(str(error)) from None

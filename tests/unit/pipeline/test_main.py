@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from jetcluster.cli.main import main as jetcluster
-from jetcluster.pipeline import environment, main
+from jetcluster.pipeline import environment, main, package
 from jetcluster.pipeline.result import EnvironmentProblem
 
 
@@ -26,6 +27,7 @@ def test_help_needs_no_spark(name: str) -> None:
     """Every job's module, too, is imported without pyspark."""
     code = f"""
 import sys
+from pathlib import Path
 sys.modules["pyspark"] = sys.modules["pyarrow"] = None
 from jetcluster.pipeline.main import main
 assert main([{name!r}, "--help"]) == 0
@@ -59,10 +61,20 @@ def test_missing_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     assert '"ok": false, "found": "no Java; install it"' in out
 
 
-def test_print_submit_drops_what_spark_submit_gets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_submit_drops_what_spark_submit_gets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/there/python3")
     words = ["doctor", "--master", "yarn", "--conf=a=b", "--conf", "c=d", "--print-submit", "--json"]
     assert main.job_words(words) == ["doctor", "--json"]
     assert main.main(words) == 0
     out, err = capsys.readouterr()
     assert "--master yarn --conf a=b --conf c=d" in out
-    assert "pip wheel" in err
+    assert out.startswith("PYSPARK_PYTHON=/there/python3 spark-submit ")
+    assert "/there/python3 needs pyspark, pyarrow, pandas" in err
+    assert {path.name for path in tmp_path.iterdir()} == {package.file_name(), "pyspark_jetstream.py"}
+    assert main.main(["doctor", "--master", "local", "--print-submit"]) == 0
+    monkeypatch.setattr(package, "write", lambda folder: (_ for _ in ()).throw(PermissionError("no")))
+    assert main.main(words) == 3
+    assert "cannot be written here: no" in capsys.readouterr().err

@@ -16,7 +16,8 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.parser import Parser
 from jetcluster.spark import publish
-from jetcluster.spark.fence import FenceError, FenceWriter, read_last
+from jetcluster.spark.fence import FenceError, read_last
+from jetcluster.spark.fence_writer import FenceWriter
 from jetcluster.spark.message import PublishError
 from jetcluster.spark.render import Rows
 
