@@ -18,7 +18,7 @@ from jetcluster import faults
 from jetcluster.pipeline.arguments import server_options_of
 from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
 from jetcluster.pipeline.snapshot import OPERATION, key_of
-from jetcluster.pipeline.tables.columns import grown
+from jetcluster.pipeline.tables.columns import grown, required
 from jetcluster.pipeline.tables.files import DEAD, RAW, write_rows
 from jetcluster.pipeline.tables.json_rows import JsonRows
 from jetcluster.pipeline.tables.table import ConflictError, Span, Table
@@ -50,13 +50,12 @@ class KeyedJob(LandingJob):
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
         declared = declared_columns(session, args.schema) if args.schema else None
         self._infer = args.format == "json" and declared is None
-        new = RAW_KEYED if args.format == "raw" else pa.schema([*OWN_KEYED, *(declared or ())])
-        super().__init__(session, args, state, new)
-        self._columns: Any = None
+        self._columns: Any = None if args.format == "raw" else declared or pa.struct([])
+        super().__init__(session, args, state, self._schema())
         self._looked: float | None = None
         self.removed = 0
         if args.format == "json":
-            self._columns = self._landing.columns(OWN_KEYED, declared)
+            self._columns = required(self._landing.columns(OWN_KEYED, declared), declared)
             self._landing.grow(self._schema())
 
     def step(self) -> bool:
@@ -70,7 +69,11 @@ class KeyedJob(LandingJob):
         return super().fields() | {"removed_without_marker": self.removed}
 
     def _schema(self) -> Any:
-        return RAW_KEYED if self._columns is None else pa.schema([*OWN_KEYED, *self._columns])
+        return (
+            RAW_KEYED
+            if self._columns is None
+            else pa.schema([*OWN_KEYED, *(field.with_nullable(True) for field in self._columns)])
+        )
 
     def _at_most(self, state: StreamState) -> int:
         mean = max(state.bytes // max(state.messages, 1), 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import faults
 from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
-from jetcluster.pipeline.tables.columns import grown
+from jetcluster.pipeline.tables.columns import grown, required
 from jetcluster.pipeline.tables.files import OWN, RAW, RESULT, WriteTask, remove, results_of, table_schema
 from jetcluster.pipeline.tables.table import DataFile, Span
 
@@ -29,7 +29,7 @@ class RowsJob(LandingJob):
         super().__init__(session, args, state, new)
         self._columns: Any = None
         if args.format == "json":
-            self._columns = self._landing.columns(OWN, declared)
+            self._columns = required(self._landing.columns(OWN, declared), declared)
             self._landing.grow(table_schema(self._columns))
 
     def _at_most(self, state: StreamState) -> int:

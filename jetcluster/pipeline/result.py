@@ -21,6 +21,7 @@ DATA_LOSS: Final = 4
 
 _CODES: Final = {
     **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError", "ArchiveLossError"), DATA_LOSS),
+    "ConflictError": DATA_LOSS,
     **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "RowError", "StreamError"), USAGE),
     **dict.fromkeys(("CredentialsError", "ServerError", "ConnectionLostError"), USAGE),
 }

@@ -56,13 +56,17 @@ class Lake:
         commits = sorted((top / "_delta_log").glob("*.json"))
         return [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
 
-    def iceberg_metadata(self, *, dead: bool = False) -> dict[str, Any]:
+    def iceberg_metadata_location(self, *, dead: bool = False) -> str:
+        """The file that the catalog names."""
         name = "t_dead_letters" if dead else "t"
         with sqlite3.connect(f"file:{self.folder}/catalog.db?mode=ro", uri=True) as catalog:
             found = catalog.execute("select metadata_location from iceberg_tables where table_name = ?", (name,))
             (where,) = found.fetchone()
         catalog.close()
-        metadata: dict[str, Any] = json.loads(_path(where).read_text())
+        return str(where)
+
+    def iceberg_metadata(self, *, dead: bool = False) -> dict[str, Any]:
+        metadata: dict[str, Any] = json.loads(_path(self.iceberg_metadata_location(dead=dead)).read_text())
         return metadata
 
     def iceberg_files(self, *, dead: bool = False) -> list[str]:

@@ -95,21 +95,29 @@ def test_new_fields_become_columns_and_what_does_not_parse_a_dead_letter(
 
 def test_declared_columns(spark: Any, connection: Connection, servers: str, tmp_path: Path) -> None:
     create(connection, "LAKEDDL")
-    rows = [order(1, at="2026-11-29T10:00:00.5+01:00", amount="1.50"), order(2, at="soon"), order(3, amount=2)]
+    rows = [
+        order(1, at="2026-11-29T10:00:00.5+01:00", amount="1.50"),
+        order(2, at="soon"),
+        order(3, amount=2),
+        b'{"amount": 1}',
+    ]
     fill(connection, [("lakeddl.1", row) for row in rows])
     lake = Lake(tmp_path / "lake")
     words = ["--stream", "LAKEDDL", *lake.words, "--format", "json", "--schema"]
-    done = run(spark, servers, "lakehouse", *words, "id BIGINT, at TIMESTAMP, amount DECIMAL(9, 2)").fields
-    assert (done["rows"], done["dead_letters"]) == (2, 1)
+    done = run(spark, servers, "lakehouse", *words, "id BIGINT NOT NULL, at TIMESTAMP, amount DECIMAL(9, 2)").fields
+    assert (done["rows"], done["dead_letters"]) == (2, 2)
     found = lake.rows("_seq", "id", "at", "amount")
     assert [(seq, ident, at and at.isoformat()[:21], str(amount)) for seq, ident, at, amount in found] == [
         (1, 1, "2026-11-29T09:00:00.5", "1.50"),
         (3, 3, None, "2.00"),
     ]
-    assert lake.rows("seq", "why", dead=True) == [(2, 'at: "soon" is not a time as in RFC 3339')]
+    assert lake.rows("seq", "why", dead=True) == [
+        (2, 'at: "soon" is not a time as in RFC 3339'),
+        (4, "id: it is required"),
+    ]
     fill(connection, [("lakeddl.1", order(4))])
     run(spark, servers, "lakehouse", *words, "id BIGINT, price DOUBLE")
-    assert lake.rows("_seq", "price")[-1] == (4, 1.0)
+    assert lake.rows("_seq", "price")[-1] == (5, 1.0)
     text, code = fails(spark, servers, "lakehouse", *words, "id STRING")
     assert (code, "column id is" in text) == (2, True), text
 
@@ -166,3 +174,22 @@ def test_what_was_removed_before_it_landed_is_reported(
     assert code == 4, text
     run(spark, servers, "lakehouse", *words, "--allow-loss")
     assert [row[0] for row in lake.rows("seq")] == [*range(1, 21), *range(31, 41)]
+
+
+def test_duckdb_reads_both_formats_itself(spark: Any, connection: Connection, servers: str, tmp_path: Path) -> None:
+    """By its own extensions, where they are installed: pip install duckdb-ext-{delta,iceberg,avro}."""
+    extensions, duckdb = pytest.importorskip("duckdb_ext"), pytest.importorskip("duckdb")
+    (top,) = Path(extensions.__file__).parent.glob("extensions/*/*")
+    create(connection, "LAKEDUCK")
+    fill(connection, orders("LAKEDUCK", 30))
+    lake = Lake(tmp_path / "lake")
+    words = ["--stream", "LAKEDUCK", *lake.words, "--format", "json", "--max-per-batch", "20"]
+    run(spark, servers, "lakehouse", *words)
+    fill(connection, [("lakeduck.1", order(31, tags=["a"]))])
+    run(spark, servers, "lakehouse", *words)
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as engine:
+        for name in ("avro", "delta", "iceberg"):
+            engine.execute(f"load '{top}/{name}.duckdb_extension'")
+        for table in (f"delta_scan('{lake.delta}')", f"iceberg_scan('{lake.iceberg_metadata_location()}')"):
+            found = engine.execute(f"select _seq, id, price, tags from {table} order by _seq").fetchall()
+            assert found == [(n, n, n / 4, ["a"] if n == 31 else None) for n in range(1, 32)]

@@ -126,6 +126,12 @@ def name_fault(name: str) -> str:
     return "" if name.isprintable() else "its name has control characters"
 
 
+def required(columns: Any, declared: Any) -> Any:
+    """Returns struct `columns`, of which those are required that are so in struct `declared`."""
+    needed = {field.name for field in declared or () if not field.nullable}
+    return pa.struct([field.with_nullable(field.name not in needed) for field in columns])
+
+
 def plain(kind: Any) -> Any:
     """Returns a type as this package writes it: a library may say large_string, or name elements otherwise."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

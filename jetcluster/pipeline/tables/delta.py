@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from jetcluster.pipeline.tables.columns import plain_field
@@ -95,5 +95,5 @@ class Delta:
 def _conflicts() -> Iterator[None]:
     try:
         yield
-    except (CommitFailedError, DeltaError) as error:
+    except CommitFailedError as error:
         raise ConflictError(f"deltalake: {error}") from error

@@ -93,8 +93,9 @@ class WriteTask:
 
 
 def table_schema(columns: Any) -> Any:
-    """Returns the `pyarrow.Schema` of a table of payloads parsed to struct `columns`."""
-    return pa.schema([*OWN, *columns])
+    """Returns the `pyarrow.Schema` of a table of payloads parsed to struct `columns`. No column of a table is required,
+    as one that is declared later has no values before."""
+    return pa.schema([*OWN, *(field.with_nullable(True) for field in columns)])
 
 
 def split(rows: Any, parser: JsonRows, schema: Any) -> tuple[Any, Any, Any]:

@@ -22,7 +22,11 @@ from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.table import LAST, ConflictError, DataFile, Span, StreamIdentity
 
 RETRIES: Final = "commit.retry.num-retries"
-_COMPRESSION: Final = {"write.parquet.compression-codec": "zstd"}
+_SETTINGS: Final = {
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",  # else each commit leaves a file for ever
+    "write.metadata.previous-versions-max": "100",
+}
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
@@ -44,7 +48,7 @@ def open_table(catalog: Catalog, identifier: str, identity: StreamIdentity, colu
             catalog.create_namespace_if_not_exists(namespace)
         except NamespaceAlreadyExistsError:
             pass  # by another process, just now
-        catalog.create_table_if_not_exists(identifier, columns, properties=identity.properties() | _COMPRESSION)
+        catalog.create_table_if_not_exists(identifier, columns, properties=identity.properties() | _SETTINGS)
     found = Iceberg(catalog, identifier)
     identity.check(identifier, found.properties)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.pipeline.tables.columns import (
@@ -17,6 +17,7 @@ from jetcluster.pipeline.tables.columns import (
     merged,
     name_fault,
     plain,
+    required,
     size_of,
     type_of,
 )
@@ -73,6 +74,7 @@ def test_what_is_nested_too_deeply_is_text() -> None:
     assert kind == TEXT
 
 
+@settings(deadline=None)  # for busy machines
 @given(st.lists(VALUES, min_size=2, max_size=4))
 def test_tasks_may_merge_in_any_order(values: list[Any]) -> None:
     """Up to the order of fields, which follows the first value."""
@@ -113,6 +115,13 @@ def test_the_number_of_columns_is_bounded() -> None:
     assert grown(pa.struct([]), found).num_fields == MAX_COLUMNS
     nested = grown(pa.struct([("s", struct(x=INT))]), struct(s=found))
     assert size_of(nested) <= MAX_COLUMNS
+
+
+def test_required_columns_are_the_declared_ones() -> None:
+    declared = pa.struct([pa.field("a", INT, nullable=False), pa.field("b", INT)])
+    wider = grown(struct(z=TEXT), declared)
+    assert [field.nullable for field in required(wider, declared)] == [True, False, True]
+    assert required(wider, None) == wider
 
 
 def test_types_of_other_libraries_become_plain() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import grown, type_of
@@ -129,6 +129,7 @@ def test_new_fields_are_found_and_refused_ones_told() -> None:
     ]
 
 
+@settings(deadline=None)  # for busy machines
 @given(VALUES)
 def test_whatever_is_inferred_holds_its_value(value: Any) -> None:
     """Or it has no value at all, and so no column."""
