@@ -364,9 +364,10 @@ class UpstreamLink:
         return bytes(_TOKENS[byte % 62] for byte in self._around.rng.token(8))
 
     def _uninformed(self) -> None:
-        if self.upstream.external:
+        cursor = self._around.target.cursor(self.upstream.key)
+        if self.upstream.external and (cursor is None or not cursor.identity):
             self._create(b"")  # its imports may permit only the creation of consumers
-        else:
+        else:  # one that has answered before may be a queue, which loses what it delivers to who needs no acks
             self._fail(self.upstream.setup_error(f"stream {self.upstream.name} does not answer"))
 
     def _informed(self, info: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from jetcluster.mirror.link import ROOM_SECONDS
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.apply.sourced import Cursor
 from jetcluster.stream.log import commands
 from tests.unit.mirror.rig import MIRROR, SOURCE, Rig, begun
 from tests.unit.stream.fake_store import block
@@ -58,6 +59,16 @@ def test_an_upstream_behind_a_link_is_found_soon_after_it_is_back() -> None:
     assert rig.count("STREAM.INFO") > before
     rig.live()
     assert "error" not in rig.link.info()
+
+
+def test_an_external_upstream_that_has_answered_before_gets_no_consumer_unasked() -> None:
+    """It may be a work queue: a consumer without acks would take messages that this link never stores."""
+    rig = Rig(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
+    rig.cursor = lambda key: Cursor(3, b"identity", 0)  # type: ignore[method-assign]
+    rig.links.begin()
+    rig.run(6.0)
+    assert rig.count("CONSUMER.CREATE") == 0
+    assert "does not answer" in rig.error
 
 
 def test_no_answer_to_the_consumer(rig: Rig) -> None:
