@@ -3,6 +3,7 @@ few seconds, and a table of many small files is slow to plan and to read."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,19 +45,33 @@ def _power(rows: int) -> int:
 
 
 def parts(replaced: Sequence[Manifest], rows: int) -> list[FilePart]:
-    """Cuts the sequences of batches into ranges whose rows fit a task's memory."""
-    files = [file for one in replaced for file in one.files]
-    low, high = replaced[0].start, replaced[-1].end
-    count = max(
-        1, -(-sum(one.rows for one in replaced) // rows), _PACKED * sum(one.size for one in files) // FILE_BYTES
+    """Cuts the sequences of batches into ranges of about the same weight, at most `rows` rows or FILE_BYTES in memory:
+    a task holds all of a range. Rows may be anywhere among the sequences, so the cuts are where the files' rows are."""
+    weighed = sorted(
+        ((file, _weight(file, one, rows)) for one in replaced for file in one.files), key=lambda pair: pair[0].seqs
     )
+    total = sum(weight for _, weight in weighed)
+    count = max(1, -(-total // (rows * FILE_BYTES)))
+    cuts = [replaced[0].start]
+    before = 0
+    for file, weight in weighed:
+        first, last = file.seqs
+        while len(cuts) < count and total * len(cuts) // count < before + weight:
+            into = max(total * len(cuts) // count - before, 0)
+            cuts.append(max(first + (last + 1 - first) * into // weight, cuts[-1]))
+        before += weight
     found = []
-    for at in range(count):
-        begin, end = low + (high - low) * at // count, low + (high - low) * (at + 1) // count
-        held = tuple(file for file in files if file.seqs[0] < end and file.seqs[1] >= begin)
-        if held:
+    for begin, end in itertools.pairwise([*cuts, replaced[-1].end]):
+        held = tuple(file for file, _ in weighed if file.seqs[0] < end and file.seqs[1] >= begin)
+        if held and begin < end:
             found.append(FilePart(held, begin, end))
     return found
+
+
+def _weight(file: ArchivedFile, batch: Manifest, rows: int) -> int:
+    """Returns the part of a task's memory that a file takes; `rows` * FILE_BYTES is all of it."""
+    count = file.rows if file.rows >= 0 else -(-batch.rows // len(batch.files))
+    return max(count * FILE_BYTES, _PACKED * file.size * rows)
 
 
 def merged(replaced: Sequence[Manifest], files: list[ArchivedFile]) -> Manifest:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from jetcluster.archive.manifest import ArchivedFile, totals
+from jetcluster.archive.manifest import FILE_BYTES, ArchivedFile, totals
 from jetcluster.pipeline import compaction
+from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.result import DataLoss
 from tests.unit.archive.made import manifest
 
@@ -44,6 +47,42 @@ def test_parts_hold_each_sequence_once() -> None:
     assert [(part.low, part.high) for part in found] == [(1, 51), (51, 101), (101, 151)]
     assert [len(part.files) for part in found] == [1, 1, 1]
     assert compaction.parts([manifest(0, 1, 5, files=[], rows=0)], 60) == []
+
+
+def test_parts_are_cut_where_the_rows_are() -> None:
+    """Ten batches of 10,000 rows each; all but the last are of ever fewer sequences near the end."""
+    batches, start = [], 1
+    for number in range(10):
+        end = 1_000_000_000 if not number else start + 20_000
+        file = ArchivedFile(f"{number}", 10_000, 10_000, (end - 10_000, end - 1), (1, 2), ("a", "a"))
+        batches.append(manifest(number, start, end, files=[file], rows=10_000))
+        start = end
+    found = compaction.parts(batches, 25_000)
+    assert [sum(rows_in(file, part) for file in part.files) for part in found] == [25_000] * 4
+    assert (found[0].low, found[-1].high) == (1, start)
+    assert all(before.high == after.low for before, after in itertools.pairwise(found))
+
+
+def rows_in(file: ArchivedFile, part: FilePart) -> int:
+    """Of a file with a row for each sequence."""
+    return min(file.seqs[1] + 1, part.high) - max(file.seqs[0], part.low)
+
+
+def test_parts_of_large_rows_are_smaller() -> None:
+    files = [
+        ArchivedFile("small", 1000, 500, (1, 500), (1, 2), ("a", "a")),
+        ArchivedFile("large", FILE_BYTES // 2, 500, (501, 1000), (1, 2), ("a", "a")),
+    ]
+    found = compaction.parts([manifest(0, 1, 1001, files=files, rows=1000)], 1000)
+    assert [(part.low, part.high) for part in found] == [(1, 584), (584, 792), (792, 1001)]
+    assert [file.path for file in found[0].files] == ["small", "large"]
+
+
+def test_parts_of_files_that_do_not_tell_their_rows() -> None:
+    files = [ArchivedFile(f"{at}", 10, -1, (1, 100), (1, 2)) for at in range(2)]
+    found = compaction.parts([manifest(0, 1, 101, files=files, rows=100)], 60)
+    assert (found[0].low, found[-1].high) == (1, 101)
+    assert all(part.files == tuple(files) and part.low < part.high for part in found)
 
 
 def test_one_manifest_for_many_has_the_same_rows() -> None:
