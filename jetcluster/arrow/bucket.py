@@ -52,6 +52,8 @@ def read_bucket(
     if not bucket or "." in bucket:
         raise OptionError(f"{bucket!r} is no bucket's name")
     wanted = [keys] if isinstance(keys, str) else list(keys)
+    if isinstance(as_of, int) and (isinstance(as_of, bool) or as_of < 1):
+        raise OptionError(f"as_of is a revision, from 1 on, or a time, not {as_of!r}")
     filters = [">"] if ">" in wanted else [f"$KV.*.{key}" for key in wanted]
     given: dict[str, Any] = {"columns": COLUMNS, **more}
     options = source_options(servers, [f"KV_{bucket}"], None, None, filters, given)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from jetcluster.archive.bounds import Bounds
 from jetcluster.arrow import archived, cut, planner
@@ -24,6 +24,12 @@ from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
 
 T = TypeVar("T")
+
+OVERLAP_GROWTH: Final = 16
+MAX_OVERLAP: Final = 50_000
+"""Subjects; half of a server's page."""
+MAX_STEPS_BACK: Final = 100
+"""Pages of subjects that are asked for again before a listing is given up."""
 
 
 class Extent(NamedTuple):
@@ -239,19 +245,37 @@ def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Targe
 
 
 def stored_subjects(link: Connection, stream: str, filters: Sequence[str], at_least: int = 0) -> tuple[str, ...]:
-    """Returns the subjects of the stream's messages up to `at_least` or a later one, requested page by page. Raises
-    ChangedError when a leader that answers has not reached that sequence."""
+    """Returns the subjects of the stream's messages up to `at_least` or a later one, requested page by page: each that
+    had a message all the time. Raises ChangedError when a leader that answers has not reached that sequence, or
+    subjects go faster than they are listed."""
     found: dict[str, None] = {}
     for one in filters:
-        offset = 0
-        while True:
-            body = {"subjects_filter": one, "offset": offset}
-            info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
-            if int(info["state"]["last_seq"]) < at_least:
-                raise ChangedError(f"{stream}: the leader that answers ends before {at_least}")
-            page = info["state"].get("subjects") or {}
+        for page in _subject_pages(link, stream, one, at_least):
             found.update(dict.fromkeys(page))
-            offset += len(page)
-            if not page or offset >= int(info.get("total", 0)):
-                break
     return tuple(found)
+
+
+def _subject_pages(link: Connection, stream: str, subject_filter: str, at_least: int) -> Iterator[list[str]]:
+    """Yields the sorted subjects, some of them more than once. A page begins at a count of subjects, so when some in
+    front of it go, those behind them move into the page before. Therefore each page overlaps with the one before it,
+    and one that does not any more is asked for again from further in front."""
+    offset, overlap, last, gone_back = 0, 1, "", 0
+    while True:
+        body = {"subjects_filter": subject_filter, "offset": offset}
+        info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
+        if int(info["state"]["last_seq"]) < at_least:
+            raise ChangedError(f"{stream}: the leader that answers ends before {at_least}")
+        page = list(info["state"].get("subjects") or ())
+        total = int(info.get("total", 0))
+        if offset and (not page or page[0] > last):
+            gone_back += 1
+            if gone_back > MAX_STEPS_BACK:
+                raise ChangedError(f"{stream}: subjects of {subject_filter} go faster than they are listed")
+            overlap = min(overlap * OVERLAP_GROWTH, MAX_OVERLAP)
+            offset = max(min(offset, total) - overlap, 0)
+            continue
+        yield page
+        if not page or offset + len(page) >= total:
+            return
+        last = page[-1]
+        offset += max(len(page) - min(overlap, len(page) // 2), 1)

@@ -88,6 +88,13 @@ def test_as_of_a_revision(peer: BucketPeer) -> None:
     assert found["key"] == ["a", "b.x", "c"] and found["value"] == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("wrong", [0, -1, True])
+def test_as_of_what_is_no_revision(peer: BucketPeer, wrong: int) -> None:
+    with pytest.raises(OptionError, match=rf"as_of is a revision, from 1 on, or a time, not {wrong}"):
+        read(peer, as_of=wrong)
+    assert peer.gets == 0
+
+
 def test_a_key_that_changes_meanwhile_is_there_with_its_newer_value(peer: BucketPeer) -> None:
     """As of a sequence it is missing: its value of then is gone."""
     changed = store_of([*ROWS, row("a", b"11")], gaps=[1, 4])

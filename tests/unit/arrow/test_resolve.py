@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.arrow import planner, resolve
+from jetcluster.arrow.cut import ChangedError
 from jetcluster.arrow.fetch import ReplicaLagError
 from jetcluster.arrow.offsets import Offset
 from jetcluster.arrow.options import SourceOptions
@@ -151,3 +152,43 @@ def test_tasks_of_a_filter_are_as_many_as_its_messages_need(monkeypatch: pytest.
         assert sorted(row["seq"] for row in rows) == [n for n in range(1001, 3001) if n % 100 in (8, 9)]
         end = {"S": Offset(2001, CREATED)}
         assert len(resolve.range_between(options, {"S": Offset(1001, CREATED)}, end)) == 1
+
+
+@pytest.mark.parametrize("gone", [[0], [0, 1], [1], [0, 1, 2, 3], [5], [*range(9)]])
+@pytest.mark.parametrize("behind", [1, 2, 4])
+def test_subjects_that_go_between_pages_hide_no_others(gone: list[int], behind: int) -> None:
+    """Two subjects a page. Some that were listed go, so that those behind them move to pages that were read."""
+    with StreamPeer(store_of(numbered(10, tuple(f"s.{n}" for n in range(10))))) as peer:
+        pages = 0
+        info = peer.info
+
+        def removing(request: dict[str, Any]) -> dict[str, Any]:
+            nonlocal pages
+            found = info(request)
+            pages += 1
+            if pages == behind:
+                peer.leader.delete_all([n + 1 for n in gone])
+            return found
+
+        peer.info = removing  # type: ignore[method-assign]
+        with options_for(peer).server.connect() as link:
+            found = resolve.stored_subjects(link, "S", ("s.*", "none"), 10)
+    assert set(found) >= {f"s.{n}" for n in range(10) if n not in gone}
+    assert len(set(found)) == len(found)
+
+
+def test_subjects_that_go_all_the_time_are_not_listed_for_ever() -> None:
+    with StreamPeer(store_of(numbered(3))) as peer:
+        info, pages = peer.info, 0
+
+        def others(request: dict[str, Any]) -> dict[str, Any]:
+            nonlocal pages
+            found = info(request)
+            pages += 1
+            found["state"]["subjects"] = {f"s.{pages:06}.{n}": 1 for n in range(2)}
+            return found | {"total": 1000}
+
+        peer.info = others  # type: ignore[method-assign]
+        with options_for(peer).server.connect() as link, pytest.raises(ChangedError, match=r"of s\.> go faster than"):
+            resolve.stored_subjects(link, "S", ("s.>",))
+        assert pages < 250
