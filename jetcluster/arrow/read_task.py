@@ -196,12 +196,15 @@ def _note(seen: Seen, batch: Batch) -> None:
 
 
 def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
-    """Asks over the open connection once, then over new ones. Raises what `ask` raises."""
+    """Asks over the open connection once, then over new ones. Whether a gap is a deletion or a loss rests on the
+    answer, and a leader that was deposed before the loss would hide it: so the leader proves that it leads. Raises what
+    `ask` raises."""
+    question = partial(stream_state, stream=stream, linearizable=True)
     try:
-        return stream_state(link.connection, stream)
+        return question(link.connection)
     except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
         link.close()
-        return ask(options.server, partial(stream_state, stream=stream), patience)
+        return ask(options.server, question, patience)
 
 
 def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jetcluster.client.connection import Connection
 from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError
 from jetcluster.model.times import rfc3339
+
+_PROVING: Final = {"Nats-Read-Consistency": "linearizable"}
 
 
 class StreamError(JetclusterError):
@@ -35,10 +37,14 @@ def is_ours(connection: Connection) -> bool:
     return str(connection.info.get("go", "")).startswith("python")
 
 
-def stream_state(connection: Connection, stream: str, timeout: float = 5.0) -> StreamState:
-    """Asks for a stream's state. Raises StreamError for an unknown stream, and what `Connection.api` raises."""
+def stream_state(
+    connection: Connection, stream: str, timeout: float = 5.0, *, linearizable: bool = False
+) -> StreamState:
+    """Asks for a stream's state. `linearizable`: the leader proves that it leads, so that nothing is older than the
+    question; nats-server does not know that wish. Raises StreamError for an unknown stream, and what `Connection.api`
+    raises."""
     try:
-        info = connection.api(f"STREAM.INFO.{stream}", timeout=timeout)
+        info = connection.api(f"STREAM.INFO.{stream}", headers=_PROVING if linearizable else b"", timeout=timeout)
     except ApiError as error:
         if error.is_stream_not_found:
             raise StreamError(f"there is no stream {stream}") from error

@@ -59,6 +59,9 @@ class StreamPeer(Peer):
         self.streams = streams or {}
         self.addressable = addressable
         self.silent_info = False
+        self.deposed: NaiveStore | None = None
+        """What a leader of before has, who answers STREAM.INFO to those who want no proof that it leads."""
+        self._proves = False
         self.unproven = 0
         """Requests for a proof of freshness that are refused, as if no leader could be asked."""
         self.gets = 0
@@ -70,6 +73,7 @@ class StreamPeer(Peer):
         if name == "$JS.API.STREAM.INFO.S" and self.silent_info:
             return msg(reply, b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}')
         if name == "$JS.API.STREAM.INFO.S":
+            self._proves = b"Nats-Read-Consistency: linearizable\r\n" in headers
             return msg(reply, json.dumps(self.info(json.loads(payload or b"{}"))).encode())
         if name == "$JS.API.STREAM.NAMES":
             return msg(reply, b'{"total":2,"offset":0,"limit":1024,"streams":["OTHER","S"]}')
@@ -105,7 +109,7 @@ class StreamPeer(Peer):
             yield hmsg(reply, head, body)
 
     def info(self, request: dict[str, Any]) -> dict[str, Any]:
-        store = self.leader
+        store = self.leader if self._proves or self.deposed is None else self.deposed
         state: dict[str, Any] = {"messages": store.messages, "bytes": store.byte_count, "first_seq": store.first_seq,
                  "last_seq": store.last_seq}  # fmt: skip
         total = 0

@@ -65,6 +65,17 @@ def test_a_stream_that_is_made_anew_while_it_is_read() -> None:
         read(anew)
 
 
+def test_a_leader_of_before_hides_no_loss() -> None:
+    """It answers STREAM.INFO as it was before the purge, but cannot prove that it leads."""
+
+    def purge(peer: StreamPeer) -> None:
+        peer.deposed = store_of(numbered(60))
+        peer.leader.delete_all(list(range(1, 31)))
+
+    with pytest.raises(DataLossError, match="a purge removed messages up to 30 while 1 to 50 were read"):
+        read(purge)
+
+
 def test_a_message_without_a_field_is_no_answer() -> None:
     def spoil(_: int, frames: list[Frame]) -> list[Frame]:
         return [(head.replace(b"Nats-Subject: a.y", b"Nats-Object: a.y"), payload) for head, payload in frames]
