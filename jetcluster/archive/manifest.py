@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from jetcluster.archive.bounds import Bounds
-from jetcluster.backup.storage import BackupStorage, PresentError
+from jetcluster.backup.storage import BackupStorage, PresentError, StoredFile
 from jetcluster.errors import JetclusterError
 
 SCHEMA: Final = 2
@@ -162,19 +162,20 @@ def hexadecimal(value: int | None) -> str:
     return f"{(value or 0) % _UNSIGNED_64:016x}"
 
 
-def load(storage: BackupStorage, known: dict[str, Manifest] | None = None) -> list[Manifest]:
-    """Returns the manifests that count, in order. `known` keeps those that were read before, as they never change.
-    Raises NotAnArchiveError, ArchiveLossError when one is missing."""
+def load(storage: BackupStorage, known: dict[StoredFile, Manifest] | None = None) -> list[Manifest]:
+    """Returns the manifests that count, in order. `known` keeps those that were read before: a manifest never changes,
+    but an archive may be removed and made anew in the same place, with other files. Raises NotAnArchiveError,
+    ArchiveLossError when one is missing."""
     named = listed(storage)
     found = []
     for since, number in counting(named, storage.url):
-        where = named[since, number]
-        one = None if known is None else known.get(where)
+        file = named[since, number]
+        one = None if known is None else known.get(file)
         if one is None:
-            data = storage.read(where)
+            data = storage.read(file.path)
             if data is None:  # it was replaced by another one a moment ago
                 return load(storage, known)
-            one = Manifest.from_json(data.decode(errors="replace"), f"{storage.url}/{where}")
+            one = Manifest.from_json(data.decode(errors="replace"), f"{storage.url}/{file.path}")
         found.append(one)
     if known is not None:
         known.clear()
@@ -183,13 +184,13 @@ def load(storage: BackupStorage, known: dict[str, Manifest] | None = None) -> li
     return found
 
 
-def listed(storage: BackupStorage) -> dict[tuple[int, int], str]:
-    """Returns the paths of all manifests by their first and last batch, also of those that were replaced."""
+def listed(storage: BackupStorage) -> dict[tuple[int, int], StoredFile]:
+    """Returns the files of all manifests by their first and last batch, also of those that were replaced."""
     found = {}
     for folder in (OLD_FOLDER, FOLDER):
         for file in storage.list(folder):
             if match := _NAME.fullmatch(file.path.removeprefix(f"{folder}/")):
-                found[int(match[1] or match[2]), int(match[2])] = file.path
+                found[int(match[1] or match[2]), int(match[2])] = file
     return found
 
 

@@ -57,7 +57,8 @@ class ObjectStorage:
         with self._refusals(folder):
             for page in self._store.list(f"{folder}/" if folder else None):
                 for one in page:
-                    yield StoredFile(one["path"], int(one["size"]))
+                    version = str(one["e_tag"] or one["last_modified"])
+                    yield StoredFile(one["path"], int(one["size"]), version)
 
     def read(self, path: str) -> bytes | None:
         try:

@@ -20,14 +20,15 @@ from jetcluster.archive.manifest import ArchivedFile, Manifest
 from jetcluster.archive.storage import open_archive
 from jetcluster.arrow.options import SourceOptions
 from jetcluster.arrow.planner import ArchiveTask, DataLossError, Target, lowest
+from jetcluster.backup.storage import StoredFile
 from jetcluster.client.stream_state import StreamError, StreamState
 from jetcluster.protocol import subjects
 
 MAX_READS: Final = 5
 """Times that a task begins anew as files were replaced."""
 
-_known: dict[str, dict[str, Manifest]] = {}
-"""Manifests by the archive's URL and their own path, as those never change: a streaming query plans again and again."""
+_known: dict[str, dict[StoredFile, Manifest]] = {}
+"""Manifests by the archive's URL and their own file: a streaming query plans again and again."""
 
 
 class Archived(NamedTuple):
@@ -39,9 +40,11 @@ class Archived(NamedTuple):
     """Exclusive."""
     files: tuple[ArchivedFile, ...]
 
-    def cut(self, state: StreamState, options: SourceOptions) -> int:
-        """Returns the sequence from which on the stream is read."""
-        return max(lowest(state), self.end if options.prefer_archive else 0)
+    def cut(self, low: int, state: StreamState, options: SourceOptions) -> int:
+        """Returns the sequence from which on the stream is read, when reading begins at `low`. What the stream has and
+        the archive has not is not left out because the archive is preferred."""
+        whole = self.start <= max(low, lowest(state))
+        return max(lowest(state), self.end if options.prefer_archive and whole else 0)
 
     def united(self, state: StreamState) -> StreamState:
         """Returns the state of archive and stream as one stream."""
@@ -156,7 +159,8 @@ class Seen:
 
 def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen: Seen | None = None) -> Iterator[Any]:
     """Yields the rows of a task with columns of an archive, `seq` among them, but for those of `seen`. Raises
-    StreamError when files are replaced all the time, and what `read_file` raises."""
+    StreamError when files are replaced all the time, DataLossError when the archive does not have all of the task any
+    more, and what `find` and `read_file` raise."""
     from jetcluster.archive.parquet import read_file
 
     storage = open_archive(task.url)
@@ -171,8 +175,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen
                     if rows.num_rows:
                         yield rows
         except FileNotFoundError:  # compaction has put another in its place
-            found = manifest.load(storage)
-            files = tuple(file for one in found for file in one.files if file.may_hold(task.bounds))
+            files = _files(task, options)
         else:
             return
     raise StreamError(f"{task.url}: files are replaced all the time, or are missing")
@@ -181,10 +184,14 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen
 def repair(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen: Seen) -> Iterator[Any]:
     """Yields what limits removed from the stream while `task`, which names no files, was read there. Raises
     DataLossError if the archive does not have it."""
+    yield from read(dataclasses.replace(task, files=_files(task, options)), options, columns, seen)
+
+
+def _files(task: ArchiveTask, options: SourceOptions) -> tuple[ArchivedFile, ...]:
+    """Returns the files that may have rows of a task, as the archive is now: it may have been made anew since planning.
+    Raises DataLossError if it lacks some of the task's sequences, and what `find` raises."""
     archive = find(task.target.stream, task.target.created, options)
     assert archive is not None, task
-    bounds = task.bounds
-    if options.fail_on_data_loss and (gap := archive.gap(task.target.stream, bounds.low, bounds.high)):
+    if options.fail_on_data_loss and (gap := archive.gap(task.target.stream, task.bounds.low, task.bounds.high)):
         raise DataLossError(gap)
-    files = tuple(file for file in archive.files if file.may_hold(bounds))
-    yield from read(dataclasses.replace(task, files=files), options, columns, seen)
+    return tuple(file for file in archive.files if file.may_hold(task.bounds))

@@ -133,7 +133,7 @@ def _with_archive(extent: Extent, archive: Archived | None, state: StreamState, 
     """Returns the extent, cut between archive and stream, with the loss of what is in neither."""
     if archive is None:
         return extent
-    cut, loss = archive.cut(state, options), extent.loss
+    cut, loss = archive.cut(extent.low, state, options), extent.loss
     if options.fail_on_data_loss:
         loss = loss or archive.gap(state.name, extent.low, min(planner.lowest(state), extent.high))
     return extent._replace(archive=archive, cut=cut, loss=loss)

@@ -35,7 +35,8 @@ class FolderStorage:
     def list(self, folder: str) -> Iterator[StoredFile]:
         for path in self._files(folder):
             if not path.name.startswith(TEMPORARY) and (found := self._stat(path)) is not None:
-                yield StoredFile(path.relative_to(self._folder).as_posix(), found.st_size)
+                version = f"{found.st_ino}-{found.st_mtime_ns}"
+                yield StoredFile(path.relative_to(self._folder).as_posix(), found.st_size, version)
 
     def sweep(self) -> None:
         for path in self._files(""):

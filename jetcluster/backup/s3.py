@@ -60,7 +60,7 @@ class S3Storage:
         with self._refusals(folder):
             for page in pages.paginate(Bucket=self._bucket, Prefix=f"{self._prefix}{folder}/"):
                 for one in page.get("Contents", []):
-                    yield StoredFile(one["Key"].removeprefix(self._prefix), one["Size"])
+                    yield StoredFile(one["Key"].removeprefix(self._prefix), one["Size"], one["ETag"])
 
     def read(self, path: str) -> bytes | None:
         with self._refusals(path):

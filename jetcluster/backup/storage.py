@@ -27,6 +27,8 @@ class StoredFile(NamedTuple):
 
     path: str
     size: int
+    version: str = ""
+    """Another one when another file has taken the place, as the destination tells without reading it."""
 
 
 class BackupStorage(Protocol):

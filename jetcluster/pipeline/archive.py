@@ -238,9 +238,9 @@ class Archive:
     def _remove_replaced(self) -> None:
         """Removes manifests of batches that are part of a larger one. Their files are no manifest's then."""
         counting = {(one.since, one.number) for one in self.manifests}
-        for named, path in manifest.listed(self.storage).items():
+        for named, file in manifest.listed(self.storage).items():
             if named not in counting:
-                self.storage.delete(path)
+                self.storage.delete(file.path)
 
     def compact(self) -> None:
         """Makes runs of small batches one batch each (`compaction.runs`). Raises DataLoss."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 from jetcluster.backup.storage import PresentError, StoredFile
@@ -28,7 +29,8 @@ class MemoryStorage:
         self._alive()
         for path in sorted(self.files):
             if path.startswith(f"{folder}/"):
-                yield StoredFile(path, len(self.files[path]))
+                data = self.files[path]
+                yield StoredFile(path, len(data), f"{zlib.crc32(data):08x}")
 
     def read(self, path: str) -> bytes | None:
         self._alive()

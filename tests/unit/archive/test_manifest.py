@@ -10,6 +10,7 @@ import pytest
 from jetcluster.archive import manifest
 from jetcluster.archive.manifest import ArchiveLossError, Manifest, NotAnArchiveError
 from jetcluster.archive.storage import ArchiveFolder
+from jetcluster.backup.storage import StoredFile
 from tests.unit.archive.made import manifest as made
 
 
@@ -53,7 +54,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     folder = ArchiveFolder(str(tmp_path))
     for number in range(3):
         manifest.commit(folder, made(number, number, number + 1))
-    known: dict[str, Manifest] = {}
+    known: dict[StoredFile, Manifest] = {}
     first = manifest.load(folder, known)
     reads: list[str] = []
     read = ArchiveFolder.read
@@ -61,6 +62,22 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     manifest.commit(folder, made(3, 3, 4))
     assert manifest.load(folder, known) == [*first, made(3, 3, 4)]
     assert reads == ["_manifest/3.json"]
+
+
+def test_an_archive_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
+    """Its manifests have the names of the old ones, and here their size, too."""
+    folder = ArchiveFolder(str(tmp_path))
+    known: dict[StoredFile, Manifest] = {}
+    for number in range(3):
+        manifest.commit(folder, made(number, 10 + number, 11 + number))
+    manifest.load(folder, known)
+    for file in list(folder.list("_manifest")):
+        folder.delete(file.path)
+    anew = [made(number, 50 + number, 51 + number) for number in range(3)]
+    for one in anew:
+        manifest.commit(folder, one)
+    assert manifest.load(folder, known) == anew
+    assert len(known) == 3
 
 
 def test_holes(tmp_path: Path) -> None:

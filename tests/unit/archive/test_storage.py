@@ -31,13 +31,23 @@ def test_files(storage: Any) -> None:
     storage.write("a/c/d", b"22")
     storage.write("a/c/d", b"333")
     storage.write("ab", b"")
-    assert sorted(storage.list("a")) == [("a/b", 1), ("a/c/d", 3)]
+    assert sorted((one.path, one.size) for one in storage.list("a")) == [("a/b", 1), ("a/c/d", 3)]
     assert sorted(one.path for one in storage.list("")) == ["a/b", "a/c/d", "ab"]
     assert (storage.read("a/b"), storage.read("ab")) == (b"1", b"")
     storage.delete("a/b")
     storage.delete("a/b")
     storage.sweep()
     assert [one.path for one in storage.list("a")] == ["a/c/d"]
+
+
+def test_another_file_in_the_same_place_is_listed_as_another(storage: Any) -> None:
+    storage.create("a/b", b"1")
+    (before,), (again,) = storage.list("a"), storage.list("a")
+    assert before == again
+    storage.delete("a/b")
+    storage.create("a/b", b"2")
+    (after,) = storage.list("a")
+    assert (after.path, after.size) == ("a/b", 1) and after != before
 
 
 def test_open(storage: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,10 @@ from tests.unit.arrow.fake_server import CREATED, T0, StreamPeer, numbered, opti
 TARGET = Target("S", "S", CREATED, "n1", ("n1",))
 
 
-def archive_of(peer: StreamPeer, folder: Path, upto: int, each: int = 10, subjects: str = ">") -> str:
+def archive_of(peer: StreamPeer, folder: Path, upto: int, each: int = 10, subjects: str = ">", first: int = 1) -> str:
     """Archives the stream's messages up to a sequence, `each` sequences a batch, as the job does."""
     storage = ArchiveFolder(str(folder))
-    for number, start in enumerate(range(1, upto + 1, each)):
+    for number, start in enumerate(range(first, upto + 1, each)):
         end = min(start + each, upto + 1)
         options = options_for(peer, subjects=subjects, failOnDataLoss="false")
         rows = read_task(RangeTask(TARGET, start, end, 0), options, COLUMNS)
@@ -196,6 +197,67 @@ def test_a_batch_that_is_made_one_with_others_while_it_is_read(peer: StreamPeer,
     storage.delete(new[0].path)
     with pytest.raises(StreamError, match="files are replaced all the time, or are missing"):
         list(read_task(tasks[0], options, ["seq"]))
+
+
+@pytest.mark.parametrize("prefer", ["true", "false"])
+def test_an_archive_that_begins_later_than_the_stream(peer: StreamPeer, tmp_path: Path, prefer: str) -> None:
+    """Preferred or not: what only the stream has is read there."""
+    url = archive_of(peer, tmp_path, 40, first=21)
+    there = [seq for seq in range(1, 61) if seq not in (7, 25, 26, 50)]
+    assert seqs_of(options_for(peer, archive=url, preferArchive=prefer)) == there
+    peer.leader.delete_all([1, 2, 3])
+    assert seqs_of(options_for(peer, archive=url, preferArchive=prefer)) == there[3:]
+    peer.leader.delete_all(list(range(4, 31)))
+    later = options_for(peer, archive=url, preferArchive=prefer, startingOffsets=23)
+    assert seqs_of(later) == [seq for seq in there if seq >= 23]
+
+
+def anew(peer: StreamPeer, url: str, first: int) -> None:
+    """Removes an archive and makes it again in the same place, as of what a later job found in the stream."""
+    for file in list(ArchiveFolder(url).list("")):
+        ArchiveFolder(url).delete(file.path)
+    archive_of(peer, Path(url), 40, first=first)
+
+
+def test_an_archive_that_was_made_anew_is_known_as_it_is(peer: StreamPeer, tmp_path: Path) -> None:
+    url = archive_of(peer, tmp_path, 40)
+    options = options_for(peer, archive=url)
+    assert archived.find("S", CREATED, options)[1:3] == (1, 41)  # type: ignore[index]
+    anew(peer, url, 21)
+    assert archived.find("S", CREATED, options)[1:3] == (21, 41)  # type: ignore[index]
+    peer.leader.delete_all(list(range(1, 31)))
+    with pytest.raises(DataLossError, match="messages 1 to 20 are gone"):
+        seqs_of(options_for(peer, archive=url, startingOffsets=1))
+
+
+def test_an_archive_that_is_made_anew_while_it_is_read(peer: StreamPeer, tmp_path: Path) -> None:
+    """The planned files are gone; what the new ones lack is told, as it would be by planning."""
+    url = archive_of(peer, tmp_path, 40)
+    there = [seq for seq in range(1, 41) if seq not in (7, 25, 26)]
+    kept = store_of(numbered(60), gaps=[7, 25, 26, 50])
+    peer.leader.delete_all(list(range(1, 41)))
+    for given in ({}, {"failOnDataLoss": "false"}):
+        options = options_for(peer, archive=url, **given)
+        task = resolve.tasks_of(resolve.batch_extents(options), options)[0]
+        with StreamPeer(kept) as before:
+            anew(before, url, 21)
+        if given:
+            rows = [seq for one in read_task(task, options, ["seq"]) for seq in one.column(0).to_pylist()]
+            assert sorted(rows) == [seq for seq in there if seq > 20]
+        else:
+            with pytest.raises(DataLossError, match=r"has 21 to 40: from 1 on some are in neither"):
+                list(read_task(task, options, ["seq"]))
+            with StreamPeer(kept) as before:
+                anew(before, url, 1)
+    assert isinstance(task, ArchiveTask)
+    for file in list(ArchiveFolder(url).list("")):
+        ArchiveFolder(url).delete(file.path)
+    for at, more in enumerate(({"created": "2026-12-01T00:00:00Z"}, {"stream": "T"})):
+        manifest.commit(ArchiveFolder(f"{url}/{at}"), of_files(0, 1, 41, [], **more))
+    for at, said in enumerate(("as it was created at", "is of T, not of S")):
+        place = f"{url}/{at}"
+        with pytest.raises(StreamError, match=said):
+            list(read_task(dataclasses.replace(task, url=place), options_for(peer, archive=place), ["seq"]))
 
 
 def archived_rows(storage: ArchiveFolder, file: ArchivedFile) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.backup.destination import open_storage
 from jetcluster.backup.point import Blob
 from jetcluster.backup.sequences import DamagedBackupError
-from jetcluster.backup.storage import BackupStorage, PresentError, StoredFile, read_blob
+from jetcluster.backup.storage import BackupStorage, PresentError, read_blob
 from testkit.twins.backup_storage import MemoryStorage
 
 
@@ -36,7 +36,10 @@ def test_files_come_and_go(storage: BackupStorage) -> None:
     assert storage.read("blobs/ab/abc") == b"other"
     assert storage.read("blobs/cd/cde") == bytes(range(256)) * 300
     assert storage.read("empty") == b""
-    assert sorted(storage.list("blobs")) == [StoredFile("blobs/ab/abc", 5), StoredFile("blobs/cd/cde", 76800)]
+    listed = sorted(storage.list("blobs"))
+    assert [(one.path, one.size) for one in listed] == [("blobs/ab/abc", 5), ("blobs/cd/cde", 76800)]
+    storage.write("blobs/ab/abc", b"third")
+    assert [one in listed for one in sorted(storage.list("blobs"))] == [False, True], "by their versions"
     storage.delete("blobs/ab/abc")
     storage.delete("blobs/ab/abc")
     assert [file.path for file in storage.list("blobs")] == ["blobs/cd/cde"]
