@@ -83,7 +83,7 @@ _AT_ENDS: Final = frozenset(
 _OF_EACH: Final = b"\r\nNats-Batch-Id:", b"\r\nNats-Batch-Sequence:"
 """Fields that each message of a batch has."""
 _KV_OPERATION: Final = b"KV-Operation:"
-"""What may purge: `headers.get` finds a field behind a bare line feed, too."""
+"""A field that may purge. `headers.get` finds it behind a bare line feed, too."""
 
 
 class Passed(NamedTuple):
