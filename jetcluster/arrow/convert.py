@@ -158,7 +158,10 @@ class _MessageRows(_Rows):
         self._first = 1
         self.plain = not self.count or batch.heads[0].startswith(_PLAIN_START)
         if self.plain:
-            lines = pc.split_pattern(pa.array(batch.heads, pa.binary()), _CRLF)
+            heads = pa.array(batch.heads, pa.binary())
+            self.plain = pc.all(pc.starts_with(heads, _PLAIN_START)).as_py() is not False
+        if self.plain:
+            lines = pc.split_pattern(heads, _CRLF)
             widths = pc.min_max(pc.list_value_length(lines)).as_py()
             self.plain = not self.count or widths == {"min": _OWN_LINES + 1, "max": _OWN_LINES + 1}
         if not self.plain:
@@ -169,9 +172,10 @@ class _MessageRows(_Rows):
 
     @functools.cached_property
     def _cuts(self) -> list[int]:
-        """The offset in each block at which the server's own fields begin."""
+        """The offset in each block at which the server's own fields begin. Clients may have published any line in place
+        of NATS/1.0."""
         cuts = [head.rfind(OWN_FIELDS) + 2 for head in self._heads]
-        if cuts and min(cuts) < len(PLAIN):
+        if cuts and min(cuts) < len(_CRLF):
             raise MissingFieldError("a message without Nats-Stream")
         return cuts
 
@@ -207,8 +211,8 @@ class _MessageRows(_Rows):
     def blocks(self) -> list[bytes]:
         if self.plain:
             return [b""] * self.count
-        plain = len(PLAIN)
-        return [b"" if cut == plain else head[:cut] + _CRLF for head, cut in zip(self._heads, self._cuts, strict=True)]
+        starts = (head[:cut] for head, cut in zip(self._heads, self._cuts, strict=True))
+        return [b"" if start == PLAIN else start + _CRLF for start in starts]
 
 
 def _text(found: Any) -> Any:

@@ -282,10 +282,10 @@ cdef class Columns:
         body = eol + 2
         if head < PLAIN_BYTES or size < head or body + size + 2 > end:
             return False
-        if memcmp(data + body, b"NATS/1.0\r\n", PLAIN_BYTES) != 0:
-            return False
-        self.wrong = _fields(data, body, body + head, found)
         found.payload.at, found.payload.size, found.end = body + head, size - head, body + size + 2
+        if memcmp(data + body, b"NATS/1.0\r\n", PLAIN_BYTES) != 0:  # a status, or a message stored with another line
+            return _fields_from(data, body, _own_fields(data, body, body + head), body + head, found) == NONE
+        self.wrong = _fields(data, body, body + head, found)
         return self.wrong == NONE
 
     cdef void _add(self, const char *data, const Message *message) noexcept nogil:
@@ -293,7 +293,7 @@ cdef class Columns:
         (<int64_t *>(<PyByteArray *>self.seqs).ob_start)[count] = message.seq
         (<int64_t *>(<PyByteArray *>self.times).ob_start)[count] = message.time
         _put(self.subjects, &self.subjects_size, data, &message.subject)
-        if message.stored.size > PLAIN_BYTES:
+        if message.stored.size != PLAIN_BYTES or memcmp(data + message.stored.at, b"NATS/1.0\r\n", PLAIN_BYTES) != 0:
             _put(self.blocks, &self.blocks_size, data, &message.stored)
             memcpy((<PyByteArray *>self.blocks).ob_start + self.blocks_size, b"\r\n", 2)
             self.blocks_size += 2

@@ -43,14 +43,18 @@ SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
 _SETTLING: Final = frozenset((ACK, TERM, EXHAUSTED, GONE))
 """Kinds of ops whose messages are settled."""
-MAX_EXHAUSTED_PER_OP: Final = 4096
-"""Messages given up with one op."""
+MAX_SETTLED_PER_OP: Final = 4096
+"""Messages given up, or no longer stored, with one op."""
+LOOKED_UP: Final = 512
+"""Pending messages that are looked up in the store at a time: 0.2 ms."""
+LOOK_UP_AGAIN_NS: Final = 2_000_000
 
 
 class ConsumerOwner(DeliveryContext):
     """One consumer at its owner."""
 
-    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unserved", "acks", "delivery")
+    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked", "_unserved", "acks",
+                 "delivery")  # fmt: skip
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -68,6 +72,8 @@ class ConsumerOwner(DeliveryContext):
         self._ahead = 0
         """Nanoseconds by which the local clock is ahead of the log's, including the time to commit: ack_wait counts
         from the sending of a message, whatever the clocks' difference."""
+        self._unchecked: list[int] = []
+        """Pending messages that may have been removed without notice to this owner, the next ones at the end."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -90,6 +96,7 @@ class ConsumerOwner(DeliveryContext):
             else:
                 self._subscribe(v2 + NUMBERS_AND_MORE, received_v2)
         self.delivery.start()
+        self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
 
@@ -128,6 +135,7 @@ class ConsumerOwner(DeliveryContext):
         self._epoch = self.state.epoch
         self.delivery.reset()
         self._skip_at = 0
+        self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
 
@@ -199,10 +207,26 @@ class ConsumerOwner(DeliveryContext):
 
     def _tell_vanished(self) -> None:
         gone, self.selection.vanished = self.selection.vanished, []
-        self.submit(GONE, gone)
+        self._submit_in_parts(GONE, gone)
+
+    def _look_up_pending(self) -> None:
+        """Look for pending messages whose removal only an earlier owner heard of, or whose GONE was lost. There may be
+        a hundred thousand, so ticks go on with it."""
+        self._unchecked = list(self.state.unacked.entries)
+        self._unchecked.reverse()
+        self._look_up_some()
+
+    def _look_up_some(self) -> None:
+        if self._unchecked:
+            seqs = self._unchecked[-LOOKED_UP:][::-1]
+            del self._unchecked[-LOOKED_UP:]
+            self.vanished(seqs)
+        if self._unchecked:
+            self.wake_at(self.clock.time_ns() + LOOK_UP_AGAIN_NS)
 
     def tick(self, now: int) -> None:
         """Do what is due at a requested time."""
+        self._look_up_some()
         if 0 < self.selection.redelivery.next_due <= now - self._ahead:
             self._give_up(self.selection.redelivery.expire(now - self._ahead))
             if self.delivery.wants_messages:
@@ -275,8 +299,8 @@ class ConsumerOwner(DeliveryContext):
     def vanished(self, seqs: Sequence[int]) -> None:
         """Note that limits or a rollup may have removed messages that wait for their acks: nobody has to ack them, and
         they take no room of max_ack_pending. The log learns of it by GONE."""
-        entries = self.state.unacked.entries
-        if gone := [seq for seq in seqs if seq in entries]:
+        entries, stored = self.state.unacked.entries, self._around.messages.contains
+        if gone := [seq for seq in seqs if seq in entries and not stored(seq)]:
             self.selection.vanished += gone
             self.run_soon()
 
@@ -336,8 +360,11 @@ class ConsumerOwner(DeliveryContext):
 
     def _give_up(self, seqs: Sequence[int]) -> None:
         """Give up messages that reached max_deliver, at their deadline (docs/consumers.md, "Delivery")."""
-        for at in range(0, len(seqs), MAX_EXHAUSTED_PER_OP):
-            self.submit(EXHAUSTED, list(seqs[at : at + MAX_EXHAUSTED_PER_OP]))
+        self._submit_in_parts(EXHAUSTED, seqs)
+
+    def _submit_in_parts(self, kind: int, seqs: Sequence[int]) -> None:
+        for at in range(0, len(seqs), MAX_SETTLED_PER_OP):
+            self.submit(kind, list(seqs[at : at + MAX_SETTLED_PER_OP]))
 
     def _gave_up(self, value: Value, outcome: object) -> None:
         if not isinstance(outcome, SettledMessages):

@@ -71,6 +71,14 @@ def test_headers_of_many_shapes() -> None:
     assert found["headers"] == [wanted for _, wanted in shapes]
 
 
+@pytest.mark.parametrize("block", [b"GARBAGE-HEADER\r\n\r\n", b"GARBAGE!\r\n\r\n", b"\r\n\r\n"])
+def test_a_block_without_a_field_that_is_not_that_of_no_headers(block: bytes) -> None:
+    """It has as many lines as the block of a message without headers."""
+    found = columns([PLAIN[0], ("s", block, b""), PLAIN[1]], ["seq", "subject", "headers", "headers_raw"])
+    assert found["seq"] == [1, 2, 3] and found["subject"] == ["a.b", "s", "a.c"]
+    assert found["headers"] == [None, [], None] and found["headers_raw"] == [None, block, None]
+
+
 def test_times_before_1970_are_cut_downwards() -> None:
     line = b"Nats-Time-Stamp: 1969-12-31T23:59:59.9999995Z"
     head = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: 1\r\n%b\r\n" % line

@@ -76,6 +76,18 @@ def test_a_leader_of_before_hides_no_loss() -> None:
         read(purge)
 
 
+def test_a_header_block_that_is_none_ends_no_read() -> None:
+    """Any client may publish one, to a server that keeps it; the rows around it have to be read."""
+    blocks = [b"", b"GARBAGE-HEADER\r\n\r\n", b"GARBAGE!\r\n\r\n", b"\r\n\r\n", b"x\r\nA: 1\r\n\r\n", b""]
+    with StreamPeer(store_of([("s", block, b"y") for block in blocks])) as peer:
+        task = RangeTask(Target("S", "S", CREATED, "n1", ("n1",)), 1, 7, 0)
+        (found,) = read_task(task, options_for(peer), ["seq", "headers_raw", "headers", "data"])
+    rows = found.to_pydict()
+    assert rows["seq"] == list(range(1, 7)) and rows["data"] == [b"y"] * 6
+    assert rows["headers_raw"] == [block or None for block in blocks]
+    assert rows["headers"] == [None, [], [], [], [("A", ["1"])], None]
+
+
 def test_a_message_without_a_field_is_no_answer() -> None:
     def spoil(_: int, frames: list[Frame]) -> list[Frame]:
         return [(head.replace(b"Nats-Subject: a.y", b"Nats-Object: a.y"), payload) for head, payload in frames]

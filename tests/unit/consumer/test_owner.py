@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from jetcluster.consumer.owner import owner as owner_module
 from jetcluster.consumer.owner.statuses import LEADERSHIP_CHANGE
 from jetcluster.consumer.state.rules import ALL, EXPLICIT
-from jetcluster.consumer.state.turn import ACK, TERM
+from jetcluster.consumer.state.turn import ACK, GONE, TERM
 from jetcluster.stream.log import commands
-from tests.unit.consumer.rig import MS, SECOND, Frame, Rig
+from tests.unit.consumer.rig import MS, SECOND, Frame, Inbox, Rig, subjects
 
 MAX_ACK_PENDING = 7
 ACK_WAIT = SECOND
@@ -283,3 +284,64 @@ def test_where_there_is_no_other_replica_nothing_is_asked(rig: Rig) -> None:
     rig.when_known = lambda origin, go_on: pytest.fail("asked")
     rig.crash(replicated=False)
     assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"
+
+
+def removed_by_a_limit(count: int) -> tuple[Rig, Inbox]:
+    """A consumer of which messages 2 to `count` + 1 pend and are no longer stored, as a limit per subject makes them.
+    New ones find no room, and the owner has put its GONE into the log, which has not come about."""
+    rig = Rig(stream={"max_msgs_per_subject": 1}, max_ack_pending=count)
+    inbox = rig.next(batch=3 * count, expires=60 * SECOND)
+    rig.publish(b"first")  # what is removed behind it is in the middle of the stream
+    rig.ack(inbox[0])
+    rig.publish(*subjects(count))
+    assert inbox.take() and sorted(rig.state.pending) == list(range(2, count + 2))
+    removed: list[int] = []
+    rig.node.store.watch_deleted(removed.extend)
+    rig.publish(*subjects(count))
+    assert sorted(rig.state.pending) == removed == list(range(2, count + 2)) and not inbox
+    rig.hold = True
+    rig.owner.vanished(removed)
+    rig.settle()
+    return rig, inbox
+
+
+@pytest.mark.parametrize("how", [Rig.lose, Rig.crash])
+def test_what_was_removed_under_an_owner_that_could_not_say_it_is_said_again(how: Callable[[Rig], None]) -> None:
+    rig, inbox = removed_by_a_limit(2)
+    assert [(kind, value) for kind, value, _ in rig.ops] == [(GONE, [2, 3])]
+    how(rig)
+    rig.release()
+    if how is Rig.crash:
+        inbox = rig.next(b"in.2", batch=2, expires=60 * SECOND)
+    assert (GONE, [2, 3]) in rig.log
+    assert inbox.seqs == sorted(rig.state.pending) == [4, 5]
+
+
+def test_a_new_owner_looks_up_many_pending_messages_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "LOOKED_UP", 4)
+    rig, _ = removed_by_a_limit(10)
+    looked: list[int] = []
+    there = rig.node.store.contains
+    monkeypatch.setattr(rig.node.store, "contains", lambda seq: looked.append(seq) or there(seq))
+    rig.crash()
+    assert sorted(looked) == [2, 3, 4, 5]
+    rig.release()
+    rig.advance(0.1)
+    assert sorted(looked) == list(range(2, 12)) and not rig.state.pending
+
+
+def test_what_is_stored_is_never_said_to_be_gone(rig: Rig) -> None:
+    rig.publish(b"s", b"s")
+    rig.next(batch=2)
+    rig.node.store.delete(2)
+    rig.owner.vanished([1, 2])  # of a command that was taken back
+    rig.settle()
+    assert (GONE, [2]) in rig.log and list(rig.state.pending) == [1]
+
+
+def test_many_removed_messages_are_said_with_several_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "MAX_SETTLED_PER_OP", 4)
+    rig, _ = removed_by_a_limit(10)
+    assert [value for _, value, _ in rig.ops] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11]]
+    rig.release()
+    assert sorted(rig.state.pending) == list(range(12, 22))

@@ -30,18 +30,32 @@ BLOCKS = [
     b"Nats-Msg-Id: 5\r\nNats-Expected-Stream: S\r\n", b"\xff: \xff\r\n\r\n", b"Nats-Stream: X\r\n",
     b"Nats-Stream: X\r\nNats-Subject: y\r\nNats-Sequence: 9\r\nNats-Time-Stamp: z\r\nNats-Num-Pending: 3\r\n",
 ]  # fmt: skip
+FIRST_LINES = [
+    b"",
+    b"X",
+    b"\r",
+    b"GARBAGE!",
+    b"GARBAGE-HEADER",
+    b"NATS/1.0 503 No",
+    b"Nats-Stream: X",
+    b"NATS/1.0\n",
+    b"A: b",
+]
+"""What clients may have published in place of NATS/1.0."""
 SUBJECTS = [b"a", b"a.b", b"orders.\xff", "orders.é".encode(), b"x" * 300]
 TIMES = [0, 1, -1, -500, 10**9, 1_795_167_385_123_456_789, 951_782_400 * 10**9, 4_107_542_399 * 10**9 + 5, -(10**18)]
 
 
-def head_of(chance: random.Random, seq: int, pending: int, last: int, block: bytes) -> bytes:
+def head_of(
+    chance: random.Random, seq: int, pending: int, last: int, block: bytes, first_line: bytes = b"NATS/1.0"
+) -> bytes:
     time = chance.choice(TIMES) if chance.random() < 0.3 else chance.randrange(-(1 << 62), 1 << 62)
     fields = [
         b"Nats-Stream: %b" % chance.choice([b"S", b"S", "Sé".encode()]), b"Nats-Subject: %b" % chance.choice(SUBJECTS),
         b"Nats-Sequence: %d" % seq, b"Nats-Time-Stamp: %b" % rfc3339_bytes(time or 1),
         b"Nats-Num-Pending: %d" % pending, b"Nats-Last-Sequence: %d" % last,
     ]  # fmt: skip
-    return b"NATS/1.0\r\n%b%b\r\n\r\n" % (block, b"\r\n".join(fields))
+    return b"%b\r\n%b%b\r\n\r\n" % (first_line, block, b"\r\n".join(fields))
 
 
 def answer(chance: random.Random, spoil: bool) -> list[tuple[bytes, bytes]]:
@@ -49,7 +63,8 @@ def answer(chance: random.Random, spoil: bool) -> list[tuple[bytes, bytes]]:
     count, seq, frames = chance.randrange(1, 6), chance.choice([0, 5, (1 << 63) - 1000]), []
     for at in range(count):
         before, seq = seq, seq + chance.randrange(1, 9)
-        head = head_of(chance, seq, count - at - 1, before, chance.choice(BLOCKS))
+        first_line = chance.choice(FIRST_LINES) if not spoil and chance.random() < 0.2 else b"NATS/1.0"
+        head = head_of(chance, seq, count - at - 1, before, chance.choice(BLOCKS), first_line)
         frames.append((head, chance.choice([b"", b"x", b"\r\n", b"HMSG _INBOX.a.7 1 5 5\r\n", b"y" * 300])))
     if spoil:
         at = chance.randrange(count)
@@ -141,6 +156,29 @@ def test_fields_of_any_blocks_are_those_of_python(blocks: list[list[bytes]]) -> 
         assert table(ColumnBatch(columns)).equals(
             table(MessageBatch([head for head, _ in frames], [b""] * len(frames)))
         )
+
+
+@pytest.mark.parametrize("block", [b"", b"A: 1\r\n"])
+@pytest.mark.parametrize("first_line", FIRST_LINES)
+def test_a_block_with_any_first_line_is_that_of_python(first_line: bytes, block: bytes) -> None:
+    chance = random.Random(1)
+    lines = (b"NATS/1.0", first_line, b"NATS/1.0")
+    frames = [(head_of(chance, at + 1, 2 - at, at, block, line), b"x") for at, line in enumerate(lines)]
+    columns = compiled(frames, chance)
+    assert columns.count == 3 and not columns.fault
+    found = table(ColumnBatch(columns))
+    assert found.column(NAMES.index("headers_raw")).to_pylist()[1] == b"%b\r\n%b\r\n" % (first_line, block)
+    assert found.equals(table(MessageBatch([head for head, _ in frames], [payload for _, payload in frames])))
+
+
+def test_a_frame_with_another_first_line_that_is_no_message_is_left() -> None:
+    columns = native.row_loops().Columns(PREFIX)
+    for head in (
+        b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n",
+        b"GARBAGE\r\nNats-Stream: S\r\nNats-Subject: s\r\n\r\n",
+    ):
+        data = b"%b%d %d\r\n%b\r\n" % (PREFIX, len(head), len(head), head)
+        assert columns.take(data + b"x" * 100, 0) == 0 and not columns.fault
 
 
 def test_columns_that_are_none_are_refused() -> None:
