@@ -15,11 +15,15 @@ LOOPS: Final = tuple(name for name, kind in native.__annotations__.items() if "C
 @contextmanager
 def python_alone(*, pure: bool = True) -> Iterator[None]:
     """No compiled loop runs in this process meanwhile; `pure=False` changes nothing."""
-    before = {name: getattr(native, name) for name in LOOPS} if pure else {}
+    before = {name: getattr(native, name) for name in (*LOOPS, "row_loops")} if pure else {}
     for name in before:
-        setattr(native, name, None)
+        setattr(native, name, _no_rows if name == "row_loops" else None)
     try:
         yield
     finally:
         for name, function in before.items():
             setattr(native, name, function)
+
+
+def _no_rows() -> None:
+    """Stands for `native.row_loops`."""

@@ -143,7 +143,8 @@ class _ColumnRows(_Rows):
         return pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(column)])
 
     def header_fields(self) -> tuple[Any, ...] | None:
-        return native.header_fields(*self._batch.blocks, self.count) if native.header_fields is not None else None
+        rows = native.row_loops()
+        return None if rows is None else rows.header_fields(*self._batch.blocks, self.count)
 
 
 class _MessageRows(_Rows):

@@ -65,7 +65,7 @@ class Gather:
         self.end: Reply | None = None
         """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
         self.columns: Any = None
-        """`native.Columns`, which takes the messages instead of the two lists, where the request asked for that."""
+        """`native.rows.Columns`, which takes the messages instead of the two lists, where the request asked so."""
         self.subject = b""
         """For `Connection.receive`: where the messages are to be sent."""
         self.replies: list[bytes] = []
@@ -272,8 +272,8 @@ class Connection:
         loops."""
         token = self._token()
         self._gathers[token] = gather = Gather(self, token, timeout)
-        if columns and native.Columns is not None:
-            gather.columns = native.Columns(b"HMSG %b%b 1 " % (self._inbox, token))
+        if columns and (rows := native.row_loops()) is not None:
+            gather.columns = rows.Columns(b"HMSG %b%b 1 " % (self._inbox, token))
         self._put(subject.encode(), payload, self._inbox + token, block(headers))
         self._send()
         return gather

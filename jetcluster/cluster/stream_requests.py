@@ -120,6 +120,8 @@ GONE = 10043
 """Error code of the refusal to delete a missing message."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
+MAX_UNHEARD = 1024
+"""Streams of which it is remembered that their newest configuration did not come; then all are forgotten."""
 CAUGHT_UP_SECONDS = 0.5
 CATCH_UP_TURNS = 3
 """Loop turns that an ack needs from the client to the log."""
@@ -185,6 +187,8 @@ class StreamRequests:
     ) -> None:
         self._runtime, self._network = runtime, network
         self._replicas = replicas
+        self._unheard: dict[int, int] = {}
+        """Stream's group -> revision that the meta log did not bring in time: after a rescue it may never."""
         self._more_handlers = {
             **consumers.handlers,
             "snapshot": archives.snapshot,
@@ -298,11 +302,20 @@ class StreamRequests:
     async def _hear_of_update(self, replica: StreamReplica) -> None:
         """Waits for the configuration that is in force, which a new leader may know from the stream's log sooner than
         from the meta log: INFO through a node that lags as well would show an older one than the update's answer."""
+        gid, revision = replica.assignment.gid, replica.machine.config_revision
+        if replica.assignment.revision >= revision or self._unheard.get(gid) == revision:
+            return
         await until(
             lambda: replica.assignment.revision >= replica.machine.config_revision or not replica.leading,
             self._runtime.clock,
             CAUGHT_UP_SECONDS,
         )
+        if not replica.leading:
+            raise NotLeaderError(replica.group.leader)
+        if replica.assignment.revision < revision:
+            if len(self._unheard) >= MAX_UNHEARD:
+                self._unheard.clear()
+            self._unheard[gid] = revision
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
         """Returns the members by the newest committed configuration. `members` also has those of the one in force,

@@ -18,7 +18,6 @@ from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
-from jetcluster.mirror.stall import Stall
 from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
@@ -65,15 +64,16 @@ class UpstreamLink:
         self.upstream = upstream
         self.error: ApiError | None = None
         """Error of the last attempt; None once one succeeded."""
-        self._stall = Stall(lambda error: self._log.failed(self.upstream.name, str(error)))
         self.lag = 0
         self.seq = 0
         """The upstream's sequence of the last message."""
         self.last_ts = 0
         """Time of the last message, Unix nanoseconds; 0 when nothing follows it."""
         from jetcluster.mirror.origin import OriginQuestions  # late: few servers have links
+        from jetcluster.mirror.stall import Stall
 
         self.origin = OriginQuestions(around, upstream)
+        self._stall = Stall(lambda error: self._log.failed(self.upstream.name, str(error)))
         self._around = around
         self._log = log
         self._heard = 0.0

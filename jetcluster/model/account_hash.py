@@ -47,6 +47,10 @@ class AccountNames(NamedTuple):
         """Do `expand` for each."""
         return [self.expand(subject) for subject in subjects]
 
+    def leaves_open(self, subjects: Sequence[str]) -> bool:
+        """Return True when `expand` leaves a function in one of them, as its account is not known yet."""
+        return any(_FUNCTION.fullmatch(token) for one in self.expand_all(subjects) for token in one.split("."))
+
     def _token(self, token: str) -> str:
         found = _FUNCTION.fullmatch(token)
         if found is None:

@@ -7,6 +7,7 @@ They know nothing of the server's rooms: whatever is not plain they leave to the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import os
@@ -14,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+_OTHER_SOURCES: Final = "compiled from other sources: run make install"
 HERE: Final = Path(__file__).parent
-_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "rows", "writes")
+_MODULES: Final = ("acks", "batches", "checksums", "gets", "ingest", "messages", "publishes", "writes")
 
 
 def source_digest(folder: Path) -> str:
@@ -38,8 +40,17 @@ def _load() -> tuple[str, dict[str, Any]]:
         except ImportError as error:
             return f"not compiled ({error})", {}
         if wanted != found[name].SOURCE:
-            return "compiled from other sources: run make install", {}
+            return _OTHER_SOURCES, {}
     return "", found
+
+
+def _late(name: str) -> Any:
+    """Import a compiled module that no server needs; None where it is missing, or of other sources."""
+    try:
+        found = importlib.import_module(f"{__name__}.{name}")
+    except ImportError:
+        return None
+    return found if source_digest(HERE) == found.SOURCE else None
 
 
 why_pure, _found = _load()
@@ -92,10 +103,14 @@ read_acks: Callable[..., tuple[list[int], list[bytes]]] | None = None if why_pur
 """`acks.read_acks`; its twin is `consumer.owner.acks.Acks.received`."""
 ack_subjects: Callable[..., list[bytes]] | None = None if why_pure else _found["acks"].ack_subjects
 """`acks.ack_subjects`; its twin is `consumer.owner.ack_subject.Renderer.first`."""
-header_fields: Callable[..., tuple[Any, ...] | None] | None = None if why_pure else _found["rows"].header_fields
-"""`rows.header_fields`; its twin is in `arrow.convert`."""
-Columns: Any = None if why_pure else _found["rows"].Columns
-"""`rows.Columns`; its twins are `client.connection.Connection` and `arrow.convert`."""
+
+
+@functools.cache
+def row_loops() -> Any:
+    """Return the module with `Columns`, whose twins are `client.connection.Connection` and `arrow.convert`, and
+    `header_fields`, whose twin is in `arrow.convert`; None where Python runs alone. Only readers of streams load it."""
+    return None if why_pure else _late("rows")
+
 
 Write: Any = None if why_pure else _found["writes"].Write
 """`writes.Write`, a write without the interpreter's lock; its twin is `raft.journal.disk.FileDisk.write`."""

@@ -13,7 +13,7 @@ from jetcluster.config.options import Options
 PAUSE_SECONDS = 0.1
 """Time after the first client's arrival in which the loop is its own; a request that needs the models loads them."""
 
-LATE = ("jetcluster.mirror.origin", "jetcluster.consumer.owner.key_order")
+LATE = ("jetcluster.mirror.origin", "jetcluster.mirror.stall", "jetcluster.consumer.owner.key_order")
 """Modules of mirrors and of consumers with order per key."""
 
 

@@ -86,23 +86,10 @@ class Acks:
 
     # -- from clients -----------------------------------------------------------------------------------------------
 
-    def received(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Take a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Called for every ack."""
-        self._received(V1, subject, reply, payload)
-
-    def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Take a message on `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<five numbers>[.more]`."""
-        self._received(V2, subject, reply, payload)
-
-    def received_many(self, messages: list[Outgoing], origin: Origin) -> int:
-        """Do `received` for several messages, as a `BulkCallback`."""
-        return self._received_many(V1, messages)
-
-    def received_many_v2(self, messages: list[Outgoing], origin: Origin) -> int:
-        """Do `received_v2` for several messages, as a `BulkCallback`."""
-        return self._received_many(V2, messages)
-
-    def _received(self, place: int, subject: bytes, reply: bytes, payload: bytes) -> None:
+    def received(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, place: int = V1
+    ) -> None:
+        """Take a message on an ack subject, of version 2 with `place` V2. Called for every ack."""
         try:
             seq = int(subject.split(b".", place + 1)[place])
         except ValueError:
@@ -118,12 +105,12 @@ class Acks:
         else:
             self._other(seq, subject, place - 1, reply, payload)
 
-    def _received_many(self, place: int, messages: list[Outgoing]) -> int:
+    def received_many(self, messages: list[Outgoing], origin: Origin, place: int = V1) -> int:
+        """Do `received` for several messages, as a `BulkCallback`."""
         read = native.read_acks
         acked, replies = ([], []) if read is None else read(messages, self._state.delivered_sseq, place)
         if not acked:
-            subject, reply, _, payload = messages[0]
-            self._received(place, subject, reply, payload)
+            self.received(*messages[0], origin, place)
             return 1
         if not self.acked:
             self._owner.run_soon()

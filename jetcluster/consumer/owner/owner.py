@@ -82,12 +82,13 @@ class ConsumerOwner(DeliveryContext):
             self._subscribe(prefix + b"CONSUMER.MSG.NEXT.%b.%b" % (stream, name), self._on_next)
         if self.state.rules.acks and self.state.rules.ack_policy != FLOW_CONTROL:
             v1, v2 = self.ack_prefixes
+            received_v2 = partial(self.acks.received, place=acks.V2)
             self._subscribe(v1 + NUMBERS, self.acks.received, self.acks.received_many)
             if around.ack_v2:
-                self._subscribe(v2 + NUMBERS, self.acks.received_v2, self.acks.received_many_v2)
-                self._subscribe(v2 + NUMBERS + b".>", self.acks.received_v2)
+                self._subscribe(v2 + NUMBERS, received_v2, partial(self.acks.received_many, place=acks.V2))
+                self._subscribe(v2 + NUMBERS + b".>", received_v2)
             else:
-                self._subscribe(v2 + NUMBERS_AND_MORE, self.acks.received_v2)
+                self._subscribe(v2 + NUMBERS_AND_MORE, received_v2)
         self.delivery.start()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -178,7 +179,8 @@ class ConsumerOwner(DeliveryContext):
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.run_paused()
-        self._tell_vanished()
+        if self.selection.vanished:
+            self._tell_vanished()
         if not self._skip_at and self._may_skip():
             self._skip_at = now + SKIP_DELAY_NS
             self.wake_at(self._skip_at)
@@ -191,13 +193,13 @@ class ConsumerOwner(DeliveryContext):
         """Put acks, deliveries without acks and skips into the log, so that INFO is current."""
         self.acks.flush()
         self.delivery.flush()
-        self._tell_vanished()
+        if self.selection.vanished:
+            self._tell_vanished()
         self._skip()
 
     def _tell_vanished(self) -> None:
-        if self.selection.vanished:
-            gone, self.selection.vanished = self.selection.vanished, []
-            self.submit(GONE, gone)
+        gone, self.selection.vanished = self.selection.vanished, []
+        self.submit(GONE, gone)
 
     def tick(self, now: int) -> None:
         """Do what is due at a requested time."""

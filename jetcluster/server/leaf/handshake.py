@@ -289,8 +289,7 @@ class Handshake:
         if link.state is OPEN:
             self._greet(info)
         elif link.state is CONNECTED and info.get("connect_info") is True:
-            link.rules = self._rules_of(link.remote, _text(info, "remote_account") or None)
-            link.join()
+            self._join_hub(link.remote, _text(info, "remote_account") or None)
 
     def _greet(self, info: dict[str, Any]) -> None:
         link = self._link
@@ -328,7 +327,17 @@ class Handshake:
             return
         link.send(b"CONNECT " + json.dumps(connect, separators=(",", ":")).encode() + b"\r\n")
         if info.get("info_on_connect") is not True:  # then no INFO follows CONNECT
-            link.join()
+            self._join_hub(link.remote, None)
+
+    def _join_hub(self, remote: LeafRemoteOptions, remote_account: str | None) -> None:
+        names = AccountNames(remote.account, leaf_remote=remote_account)
+        if remote_account is None and names.leaves_open([*remote.deny_imports, *remote.deny_exports]):
+            self._link.refuse(
+                "Authentication Failure", "a deny list has the other end's account, which it does not tell"
+            )
+            return
+        self._link.rules = self._rules_of(remote, remote_account)
+        self._link.join()
 
     def _rules_of(self, remote: LeafRemoteOptions, remote_account: str | None) -> LeafRules:
         """Returns the rules at the connecting end. `remote_account`: the other end's, None while it is not known."""

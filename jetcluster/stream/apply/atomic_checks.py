@@ -26,7 +26,7 @@ from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER_BYTES, P
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.apply.staging import Staging, record_size
-from jetcluster.stream.fields import FIELD, KV_OPERATION, nats_fields
+from jetcluster.stream.fields import FIELD, nats_fields
 from jetcluster.stream.log.commands import BatchPart
 from jetcluster.stream.ports import SIDE_BATCH_PARTS
 
@@ -82,6 +82,8 @@ _AT_ENDS: Final = frozenset(
 """Fields of the first and the last message with which a batch is stored as it came."""
 _OF_EACH: Final = b"\r\nNats-Batch-Id:", b"\r\nNats-Batch-Sequence:"
 """Fields that each message of a batch has."""
+_KV_OPERATION: Final = b"KV-Operation:"
+"""A field that may purge. `headers.get` finds it behind a bare line feed, too."""
 
 
 class Passed(NamedTuple):
@@ -157,7 +159,7 @@ class AtomicChecks:
         if count < 2 or batch.longest_headers > MAX_HEADER_BYTES:
             return False
         raw = batch.raw
-        if KV_OPERATION in raw or any(raw.count(field) != count for field in _OF_EACH):
+        if _KV_OPERATION in raw or any(raw.count(field) != count for field in _OF_EACH):
             return False
         first, last = batch.headers_of(0), batch.headers_of(count - 1)
         if raw.count(FIELD) != first.count(FIELD) + last.count(FIELD) + len(_OF_EACH) * (count - 2):

@@ -19,8 +19,8 @@ from tests.unit.arrow.fake_server import CREATED, StreamPeer, numbered, options_
 @pytest.fixture(autouse=True, params=["compiled loops", "Python alone"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python alone":
-        monkeypatch.setattr(native, "Columns", None)
-    elif native.Columns is None:
+        monkeypatch.setattr(native, "row_loops", lambda: None)
+    elif native.row_loops() is None:
         pytest.skip(f"no compiled loops: {native.why_pure}")
 
 

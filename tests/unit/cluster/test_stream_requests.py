@@ -163,6 +163,24 @@ async def test_a_leader_that_lags_behind_the_meta_group_shows_no_old_configurati
 
 
 @virtual_time
+async def test_a_configuration_that_never_comes_is_waited_for_once() -> None:
+    """A rescue of the meta group may have lost the update."""
+    async with Cluster() as cluster:
+        old = await cluster.create("S")
+        new = await cluster.update("S", max_msgs=9)
+        leader = await cluster.led("S")
+        replica, clock = leader.replica("S"), asyncio.get_running_loop().time
+        await cluster.until(lambda: replica.machine.config_revision == new.revision, what="the update is in force")
+        replica.assignment = old
+        took = []
+        for _ in range(3):
+            began = clock()
+            await leader.js.stream_request(old, "info", {"revision": old.revision})
+            took.append(clock() - began)
+        assert took[0] >= 0.5 and max(took[1:]) < 0.1
+
+
+@virtual_time
 async def test_stepdown_moves_the_leadership_to_whom_was_asked_for() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")

@@ -35,6 +35,13 @@ def test_the_other_end_of_a_link_is_known_later() -> None:
     assert AccountNames("A", leaf_remote="B").expand_all(["{{account-hash-leaf-remote()}}.x", "y"]) == [f"{B}.x", "y"]
 
 
+def test_what_is_left_open() -> None:
+    waiting = AccountNames("A", leaf_remote=None)
+    assert waiting.leaves_open(["x", "a.{{account-hash-leaf-remote()}}"])
+    assert not waiting.leaves_open(["x", "a.{{account-hash()}}", "{{wildcard(1)}}"])
+    assert not AccountNames("A", leaf_remote="B").leaves_open(["{{account-hash-leaf-remote()}}"])
+
+
 @pytest.mark.parametrize(
     ("subject", "why"),
     [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest.mock import Mock
 
-from jetcluster.consumer.owner.acks import Acks
+from jetcluster.consumer.owner.acks import V1, V2, Acks
 from jetcluster.protocol.bus import Outgoing
 from testkit.server_rig import ServerRig
 from testkit.twins.bus import FakeOrigin
@@ -21,7 +22,8 @@ def acks_taken(messages: list[Outgoing], *, together: bool, v2: bool = False) ->
     owner.state.rules.sample = 0
     asked: list[tuple[bytes, bytes]] = []
     one = Acks(owner, lambda reply, body: asked.append((reply, body)), lambda seqs: None)
-    many, single = (one.received_many_v2, one.received_v2) if v2 else (one.received_many, one.received)
+    place = V2 if v2 else V1
+    many, single = partial(one.received_many, place=place), partial(one.received, place=place)
     while messages:
         if together:
             count = many(messages, FakeOrigin())

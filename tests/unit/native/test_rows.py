@@ -17,7 +17,7 @@ from jetcluster.model.times import rfc3339_bytes
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[arrow]'")
 
 pytestmark = [
-    pytest.mark.skipif(native.Columns is None, reason=f"no compiled loops: {native.why_pure}"),
+    pytest.mark.skipif(native.row_loops() is None, reason=f"no compiled loops: {native.why_pure}"),
     pytest.mark.thorough,
 ]
 
@@ -70,7 +70,7 @@ def compiled(frames: list[tuple[bytes, bytes]], chance: random.Random) -> Any:
     data += chance.choice(
         [b"", b"HMSG _INBOX.a.7 1 20 20\r\nNATS/1.0 204 EOB\r\n\r\n\r\n", b"HMSG _INBOX.a.8 1 5 5\r\n"]
     )
-    columns = native.Columns(PREFIX)
+    columns = native.row_loops().Columns(PREFIX)
     end = sum(len(PREFIX) + len(b"%d %d" % (len(h), len(h) + len(p))) + 4 + len(h) + len(p) for h, p in frames)
     buffer, at = b"", 0
     while at < len(data):
@@ -134,7 +134,7 @@ def test_fields_of_any_blocks_are_those_of_python(blocks: list[list[bytes]]) -> 
     for at, lines in enumerate(blocks):
         block = b"".join(line + b"\r\n" for line in lines)
         frames.append((head_of(chance, at + 1, len(blocks) - at - 1, at, block), b""))
-    columns = native.Columns(PREFIX)
+    columns = native.row_loops().Columns(PREFIX)
     data = b"".join(b"%b%d %d\r\n%b\r\n" % (PREFIX, len(head), len(head), head) for head, _ in frames)
     assert columns.take(data, 0) == len(data), columns.fault
     if frames:
@@ -147,7 +147,7 @@ def test_columns_that_are_none_are_refused() -> None:
     ends = bytearray(b"".join(n.to_bytes(4, "little") for n in (0, 9, 4)))
     for count, blocks in ((2, bytearray(9)), (1, bytearray(8)), (3, bytearray(9)), (-1, bytearray(9))):
         with pytest.raises(ValueError, match="not columns"):
-            native.header_fields(ends, blocks, count)
+            native.row_loops().header_fields(ends, blocks, count)
 
 
 @pytest.mark.parametrize(

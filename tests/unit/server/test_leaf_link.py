@@ -13,6 +13,7 @@ from jetcluster.auth.remote_login import signed_login
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.model.account_hash import account_hash
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
@@ -465,3 +466,17 @@ async def test_a_link_whose_other_end_is_silent_does_not_stand_for_long() -> Non
     for _ in range(20):
         leaf_rig.rig.time.advance(1)
     assert leaf_rig.leafnodes.links == [] and end.link.close_reason == "Stale Connection"
+
+
+@pytest.mark.parametrize("account", ["$G", ""])
+async def test_a_deny_list_that_has_the_other_ends_account_needs_it(account: str) -> None:
+    """The function stood there as plain text, and denied nothing."""
+    leaf_rig = LeafRig()
+    remote = LeafRemoteOptions(urls=["nats://u:p@h:7422"], deny_imports=["{{account-hash-leaf-remote()}}.x"])
+    end = leaf_rig.open(remote)
+    end.send(b'INFO {"server_id":"H","leafnode_urls":[],"info_on_connect":true}\r\n')
+    end.send(b"INFO " + json.dumps({"connect_info": True, "remote_account": account}).encode() + b"\r\n")
+    assert leaf_rig.leafnodes.links == ([end.link] if account else [])
+    if account:
+        assert end.link.rules is not None and not end.link.rules.may_come(account_hash("$G").encode() + b".x")
+        assert end.link.rules.may_come(b"other.x")

@@ -242,8 +242,19 @@ ENDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("config", [{}, {"allow_rollup_hdrs": True}, {"allow_msg_ttl": True}, {"max_msgs": 3}])
-@pytest.mark.parametrize("middle", [[], ["Foo: 1"], ["Nats-Msg-Id: 3"], ["Nats-TTL: 5s"]])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"allow_rollup_hdrs": True},
+        {"allow_msg_ttl": True},
+        {"max_msgs": 3},
+        {"name": "KV_b", "allow_rollup_hdrs": True},
+    ],
+)
+@pytest.mark.parametrize(
+    "middle", [[], ["Foo: 1"], ["Nats-Msg-Id: 3"], ["Nats-TTL: 5s"], ["Foo: 1\nKV-Operation: PURGE"]]
+)
 def test_a_batch_with_meaning_at_its_ends_only_is_as_one_checked_in_full(
     config: dict[str, object], middle: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
