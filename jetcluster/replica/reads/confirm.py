@@ -292,12 +292,6 @@ class ReadConfirmations:
         """Note that the replica has advanced."""
         self.waits.applied(self._reached())
 
-    def resume(self, read: Read) -> None:
-        """Answer the rest of a read, of `count` reads, in its turn."""
-        self._room.enter_again(read)
-        self._due.add((read,))
-        self._due.answer()
-
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
         self._proofs.clear()

@@ -100,7 +100,7 @@ class Membership:
             self._gives_way if asked.answers_unled else None,
         )  # fmt: skip
         self._runs = Runs(
-            self.confirmations, lambda one: self._hand_on(*one), answers.refuse, answers.refuse_more,
+            self.confirmations, self.waits, lambda one: self._hand_on(*one), answers.refuse, answers.refuse_more,
             lambda: replica.trusted,
         )  # fmt: skip
         self.bounds = self.confirmations
@@ -446,7 +446,8 @@ class Membership:
 
     def _when_all_current(self, kind: RunKind, one: Callback) -> BulkCallback:
         """Return `kind.answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
-        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none."""
+        answered at once, or that wait for the same confirmation or index; `one` gets the first of all if those are
+        none."""
         group, ingest, asked, runs = self._replica.group, self._ingest, self._asked, self._runs
         answer = kind.answer
         monotonic = self._runtime.clock.monotonic
@@ -456,13 +457,17 @@ class Membership:
             if (
                 (asked.may_change and asked.is_another)
                 or (ingest is not None and ingest.copied > applied)
-                or group.told_index > applied
                 or self._arriving
             ):
                 one(*messages[0], origin)
                 return 1
-            if not (count := asked.unconfirmed(origin, messages)):
-                if held := runs.hold(messages, origin, kind, strict=asked.consistency == STRONG):
+            count, told = asked.unconfirmed(origin, messages), group.told_index
+            if not count or told > applied:
+                if not count:
+                    held = runs.hold(messages, origin, kind, strict=asked.consistency == STRONG)
+                else:
+                    held = asked.consistency != WEAK and runs.hold(messages[:count], origin, kind, index=told)
+                if held:
                     self._requests += held
                     return held
                 one(*messages[0], origin)

@@ -277,7 +277,10 @@ class ReadWaits:
         """Call `answer` once `applied` has reached `index`, `give_up` if that takes too long, or `refuse` when the
         answer fails (None: `give_up` then). False, and nothing is called, where there is no room. Indexes must not go
         down between calls. `reply`: the subject of the answer. `size`: bytes of the request."""
-        read = Read(None, reply, answer, give_up, refuse or give_up, size=size)
+        return self.take(index, Read(None, reply, answer, give_up, refuse or give_up, size=size))
+
+    def take(self, index: int, read: Read) -> bool:
+        """Do `hold`."""
         if not self._room.enter(read):
             return False
         read.deadline = self._clock.monotonic() + MAX_SECONDS
@@ -289,6 +292,12 @@ class ReadWaits:
         self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, read))
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
+
+    def resume(self, read: Read) -> None:
+        """Answer the rest of a read, of `count` reads, in its turn."""
+        self._room.enter_again(read)
+        self._due.add((read,))
+        self._due.answer()
 
     def applied(self, index: int) -> None:
         waiting, due = self.waiting, []
