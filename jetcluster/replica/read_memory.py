@@ -1,16 +1,17 @@
-"""`ReadMemory`: the bytes of reads' requests that wait, of one replica, and of all replicas of a node."""
+"""`ReadMemory`: the bytes of reads' requests that wait, of one membership, and of all replicas of a node. A replica is
+a member of the group that answers for its own stream, and a mirror's of its upstream's, too."""
 
 from __future__ import annotations
 
 from typing import Final
 
-MAX_REPLICA_BYTES: Final = 16 << 20
+MAX_MEMBER_BYTES: Final = 16 << 20
 """A request may be as large as a message."""
 MAX_NODE_BYTES: Final = 64 << 20
 
 
 class ReadMemory:
-    """Bytes of requests that wait; `whole`: those of the node, where these are a replica's."""
+    """Bytes of requests that wait; `whole`: those of the node, where these are a membership's."""
 
     def __init__(self, most: int, whole: ReadMemory | None = None) -> None:
         self.used = 0

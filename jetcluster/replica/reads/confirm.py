@@ -292,12 +292,6 @@ class ReadConfirmations:
         """Note that the replica has advanced."""
         self.waits.applied(self._reached())
 
-    def resume(self, read: Read) -> None:
-        """Answer the rest of a read, of `count` reads, in its turn."""
-        self._room.enter_again(read)
-        self._due.add((read,))
-        self._due.answer()
-
     def clear(self) -> None:
         """Refuse or give up on all reads now."""
         self._proofs.clear()
@@ -363,11 +357,13 @@ class ReadConfirmations:
         come before that: a timer costs a third of a task."""
         if self._tell is None:
             return await self._question()
+        me = self._task
         self._await_patience()
         try:
             return await self._question()
         finally:
-            self._end_patience()
+            if self._task is me:  # `clear` has ended it before, and a newer question may have its own
+                self._end_patience()
 
     def _await_patience(self) -> None:
         self._patience = self._timers.call_later(PATIENCE_SECONDS, self._lose_patience)
@@ -376,12 +372,14 @@ class ReadConfirmations:
         self._meanwhile = asyncio.get_running_loop().create_task(self._answer_meanwhile())
 
     async def _answer_meanwhile(self) -> None:
+        me = self._meanwhile
         try:
             await self._answer_unled(self._asked)
             await self._answer_unled(self._coming)
         except Exception as error:  # noqa: BLE001 - a defect: they wait for the leader
             report("reads could not be answered without a leader", error)
-        self._await_patience()
+        if self._meanwhile is me:  # an answer may have led to `clear`
+            self._await_patience()
 
     def _end_patience(self) -> None:
         if self._patience is not None:

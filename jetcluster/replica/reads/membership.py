@@ -17,7 +17,7 @@ from math import inf
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
-from jetcluster.replica.read_memory import MAX_REPLICA_BYTES, ReadMemory
+from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, ReadMemory
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
 from jetcluster.replica.reads.confirm import ReadConfirmations, confirmed_commit
@@ -26,6 +26,7 @@ from jetcluster.replica.reads.runs import RunKind, Runs, no_body, plain_body
 from jetcluster.replica.reads.waits import DueReads, ReadAround, ReadWaits, size_of
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Settings
+from jetcluster.store.api import DamagedError
 from jetcluster.stream.lead.ingest import OPEN_INDEX, Ingest
 from jetcluster.stream.read import freshness
 from jetcluster.stream.read.freshness import Freshness, FreshnessError
@@ -88,8 +89,8 @@ class Membership:
         self._by_leader: list[Subscription] = []
         """Those to requests that only the leader answers."""
         self.joining: asyncio.Task[None] | None = None
-        memory = ReadMemory(MAX_REPLICA_BYTES, settings.read_memory)
-        due = DueReads(runtime.clock, runtime.timers, self._stop_replica, replica.bus.backlog)
+        memory = ReadMemory(MAX_MEMBER_BYTES, settings.read_memory)
+        due = DueReads(runtime.clock, runtime.timers, self._stop_replica, memory, replica.bus.backlog)
         around = ReadAround(runtime.clock, runtime.timers, due, memory)
         self.waits = ReadWaits(around)
         self.arrivals = ReadWaits(around)
@@ -99,7 +100,7 @@ class Membership:
             self._gives_way if asked.answers_unled else None,
         )  # fmt: skip
         self._runs = Runs(
-            self.confirmations, lambda one: self._hand_on(*one), answers.refuse, answers.refuse_more,
+            self.confirmations, self.waits, lambda one: self._hand_on(*one), answers.refuse, answers.refuse_more,
             lambda: replica.trusted,
         )  # fmt: skip
         self.bounds = self.confirmations
@@ -352,7 +353,9 @@ class Membership:
         answer = functools.partial(then, subject, reply, headers, payload, origin)
         if told <= self._replica.group.applied_index:
             answer()
-        elif not self.waits.hold(told, answer, answer, reply, size_of((subject, reply, headers, payload))):
+            return
+        refuse = functools.partial(self.answers.refuse, reply)
+        if not self.waits.hold(told, answer, answer, reply, size_of((subject, reply, headers, payload)), refuse):
             self.answers.refuse_more(reply)
 
     # ---- requests to the group
@@ -417,9 +420,9 @@ class Membership:
                 if payload and not headers and self._taken(answer, request, origin):
                     return
                 later = functools.partial(then, *request, origin)
-                if not self.waits.hold(
-                    told, later, functools.partial(self._hand_on, *request), reply, size_of(request)
-                ):
+                hand_on = functools.partial(self._hand_on, *request)
+                refuse = functools.partial(self.answers.refuse, reply)
+                if not self.waits.hold(told, later, hand_on, reply, size_of(request), refuse):
                     self.answers.refuse_more(reply)
 
         return receive
@@ -443,7 +446,8 @@ class Membership:
 
     def _when_all_current(self, kind: RunKind, one: Callback) -> BulkCallback:
         """Return `kind.answer` wrapped like `one`, a callback of `_when_current`, for the first requests that can be
-        answered at once, or that wait for the same confirmation; `one` gets the first of all if those are none."""
+        answered at once, or that wait for the same confirmation or index; `one` gets the first of all if those are
+        none."""
         group, ingest, asked, runs = self._replica.group, self._ingest, self._asked, self._runs
         answer = kind.answer
         monotonic = self._runtime.clock.monotonic
@@ -453,13 +457,17 @@ class Membership:
             if (
                 (asked.may_change and asked.is_another)
                 or (ingest is not None and ingest.copied > applied)
-                or group.told_index > applied
                 or self._arriving
             ):
                 one(*messages[0], origin)
                 return 1
-            if not (count := asked.unconfirmed(origin, messages)):
-                if held := runs.hold(messages, origin, kind, strict=asked.consistency == STRONG):
+            count, told = asked.unconfirmed(origin, messages), group.told_index
+            if not count or told > applied:
+                if not count:
+                    held = runs.hold(messages, origin, kind, strict=asked.consistency == STRONG)
+                else:
+                    held = asked.consistency != WEAK and runs.hold(messages[:count], origin, kind, index=told)
+                if held:
                     self._requests += held
                     return held
                 one(*messages[0], origin)
@@ -480,7 +488,8 @@ class Membership:
             if not self.confirmations.hold(go_on, go_on, go_on):
                 go_on()
         elif group.told_index > group.applied_index:
-            self.waits.hold(group.told_index, go_on, go_on)
+            if not self.waits.hold(group.told_index, go_on, go_on):
+                go_on()
         else:
             go_on()
 
@@ -509,7 +518,8 @@ class Membership:
             return
         # After too long a wait the copy is answered as it is, unless this replica must not be read any more.
         late: Callable[[], None] = lambda: go_on() if self.joined else hand_on()  # noqa: E731
-        if not self.arrivals.hold(arrived, go_on, late, request[1], size_of(request)):
+        refuse = functools.partial(self.answers.refuse, request[1])
+        if not self.arrivals.hold(arrived, go_on, late, request[1], size_of(request), refuse):
             self.answers.refuse_more(request[1])
 
     def _stored_here(self, name: str) -> int:
@@ -528,15 +538,22 @@ class Membership:
         return then
 
     def _gives_way(self) -> bool:
-        """True when another member takes what this one hands on: this one has left the group then."""
+        """True when another member takes what this one hands on: this one has left the group then. A replica that was
+        no member, or would not hear of commits, does not become one."""
+        was = self.joined and not self._leaderless
         self._give_way()
         if self._replica.bus.has_interest(self._prefixes[0] + self._asked.name.encode()):
             return True
-        self._join(again=True)
+        if was:
+            self._join(again=True)
         return False
 
     def _stop_replica(self, error: BaseException) -> None:
-        self._replica.group.fail(error)
+        """Stop, or be rebuilt where only stored records are damaged."""
+        if isinstance(error, DamagedError):
+            self._replica.report_damage(error)
+        else:
+            self._replica.group.fail(error)
 
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         """Leave the group, as this replica does not keep up, and let another member answer; refuse if there is none."""

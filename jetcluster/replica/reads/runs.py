@@ -1,6 +1,6 @@
-"""`Runs`: requests that came together, and wait together for a leader's confirmation.
+"""`Runs`: requests that came together, and wait together for a leader's confirmation or for an index.
 
-One `Read` stands for all of a run, so that a read which must be confirmed costs little more than one which need not.
+One `Read` stands for all of a run, so that a read which must wait costs little more than one which need not.
 Where it matters who asks, as when there is no leader, the run becomes a `Read` for each request.
 """
 
@@ -16,7 +16,7 @@ from jetcluster import native
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing
 from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.confirm import ReadConfirmations
-from jetcluster.replica.reads.waits import Read, size_of
+from jetcluster.replica.reads.waits import Read, ReadWaits, size_of
 
 MAX_RUN: Final = 256
 """Requests of a run."""
@@ -48,6 +48,7 @@ class Runs:
     def __init__(
         self,
         confirmations: ReadConfirmations,
+        waits: ReadWaits,
         hand_on: Callable[[Outgoing], None],
         refuse: Callable[[bytes], None],
         refuse_more: Callable[[bytes], None],
@@ -55,7 +56,7 @@ class Runs:
     ) -> None:
         """`hand_on` lets another replica answer a request. `refuse` refuses to its reply subject, `refuse_more` because
         too much waits. `trusted`: this replica may be read."""
-        self._confirmations, self._trusted = confirmations, trusted
+        self._confirmations, self._waits, self._trusted = confirmations, waits, trusted
         self._hand_on, self._refuse, self._refuse_more = hand_on, refuse, refuse_more
         self._gathered: dict[tuple[Origin, RunKind], list[Outgoing]] = {}
         """Requests of this turn of the loop that came one by one, by who sent them."""
@@ -85,16 +86,20 @@ class Runs:
         for place in range(0, len(requests), MAX_RUN):
             self._take(requests[place : place + MAX_RUN], origin, kind, strict)
 
-    def hold(self, messages: Sequence[Outgoing], origin: Origin, kind: RunKind, *, strict: bool) -> int:
-        """Answer the first requests, if they are plain, once a leader has confirmed. Returns how many are taken: 0
-        where they are better taken alone. They have no headers. `strict`: see `ReadConfirmations.hold`."""
+    def hold(
+        self, messages: Sequence[Outgoing], origin: Origin, kind: RunKind, *, strict: bool = False, index: int = 0
+    ) -> int:
+        """Answer the first requests, if they are plain, once a leader has confirmed, or `index` is applied if there is
+        one. Returns how many are taken: 0 where they are better taken alone. They have no headers. `strict`: see
+        `ReadConfirmations.hold`."""
         run = list(takewhile(lambda request: kind.plain(request[3]), islice(messages, MAX_RUN)))
         if len(run) < 2:
             return 0
-        self._take(run, origin, kind, strict)
+        self._take(run, origin, kind, strict, index)
         return len(run)
 
-    def _take(self, run: list[Outgoing], origin: Origin, kind: RunKind, strict: bool) -> None:
+    def _take(self, run: list[Outgoing], origin: Origin, kind: RunKind, strict: bool, index: int = 0) -> None:
+        waits = self._waits if index else self._confirmations.waits
 
         def answer_some() -> None:
             """Answer as many as at once, by their bytes, and the others in later turns."""
@@ -104,7 +109,7 @@ class Runs:
                 give_up()
             elif run:
                 read.reply, read.count, read.size = run[0][1], len(run), sum(map(size_of, run))
-                self._confirmations.resume(read)
+                waits.resume(read)
 
         def give_up() -> None:
             for request in run:
@@ -121,7 +126,7 @@ class Runs:
         read = Read(
             origin, run[0][1], answer_some, give_up, refuse, strict=strict, parts=parts, count=len(run), size=size
         )
-        if not self._confirmations.take(read):
+        if not (waits.take(index, read) if index else self._confirmations.take(read)):
             for _, reply, _, _ in run:
                 self._refuse_more(reply)
 

@@ -14,15 +14,19 @@ from jetcluster.replica.read_memory import ReadMemory
 from jetcluster.stream.apply.applier import FAULTS
 
 MAX_WAITING: Final = 8192
-"""Reads of one kind at one replica."""
+"""Reads of one kind at one membership."""
 MAX_WAIT_SECONDS: Final = 0.25
 """After this time another replica is asked: this one's disk does not keep up."""
 MAX_SECONDS: Final = 2.5
 """Longest wait of a request for a leader's answer: longer than most elections."""
-MAX_DUE_TURN: Final = 16
-"""Reads that had waited and are answered in one turn of the loop."""
+MIN_DUE_TURN: Final = 16
+"""Reads that had waited and are answered in one turn of the loop, however long that takes."""
+MAX_DUE_TURN: Final = 512
+"""The most of them: one turn of a link may bring hundreds of reads, and as many must leave."""
+DUE_TURN_SECONDS: Final = 0.002
+"""A turn with more than MIN_DUE_TURN ends after this time: some answers are large."""
 MAX_DUE_LOOKS: Final = 128
-"""Those that are looked at for that: some have requesters that are slow."""
+"""Reads of slow requesters that are looked at in one turn."""
 MAX_REPLY_BACKLOG: Final = 256 * 1024
 """Bytes that may wait for a requester when another of its reads is answered."""
 PAUSE_SECONDS: Final = 0.001
@@ -37,7 +41,7 @@ def size_of(request: Outgoing) -> int:
 
 
 class ReadRoom:
-    """The room of one kind of reads: their number, and their requests' bytes, which all kinds of a replica share."""
+    """The room of one kind of reads: their number, and their requests' bytes, which all kinds of a membership share."""
 
     __slots__ = ("count", "memory")
 
@@ -60,6 +64,18 @@ class ReadRoom:
         """Count what is left of a read that has just left."""
         self.count += read.count
         self.memory.change(read.size)
+        read.room = self
+
+    def take_over(self, read: Read) -> bool:
+        """Count a read here instead of in its room, of the same memory; False where there is no place."""
+        if read.room is None:
+            return True
+        if not self.has_place(read.count):
+            return False
+        read.room.count -= read.count
+        self.count += read.count
+        read.room = self
+        return True
 
 
 class Read:
@@ -111,24 +127,31 @@ def report(message: str, error: Exception) -> None:
 
 class DueReads:
     """Reads to be answered now, some in each turn of the loop: they may be many, or large. Those of a slow requester
-    wait until their deadline, so that its connection is not closed for what this sends at once."""
+    wait until their deadline, so that its connection is not closed for what this sends at once. They have a room of
+    their own meanwhile, and keep nobody out of the room in which they waited."""
 
     def __init__(
         self,
         clock: Clock,
         timers: Timers,
         stop: Callable[[BaseException], object],
+        memory: ReadMemory,
         backlog: Callable[[bytes], int] = lambda reply: 0,
     ) -> None:
-        """`stop` is called with what says something about this machine (`applier.FAULTS`). `backlog`: see `Bus`."""
+        """`stop` is called with what says something about this machine (`applier.FAULTS`). `memory`: of the rooms.
+        `backlog`: see `Bus`."""
         self._clock, self._timers = clock, timers
         self._stop, self._backlog = stop, backlog
         self._reads: deque[Read] = deque()
-        self._goes_on = False
-        """More of them are answered in a later turn."""
+        self._slow: deque[Read] = deque()
+        """Those of slow requesters."""
+        self._slow_room = ReadRoom(memory)
+        self._answering = False
+        self._planned: TimerHandle | None = None
+        """The next turn."""
 
     def __len__(self) -> int:
-        return len(self._reads)
+        return len(self._reads) + len(self._slow)
 
     def add(self, reads: Iterable[Read]) -> None:
         """`answer` must follow."""
@@ -136,46 +159,93 @@ class DueReads:
 
     def answer(self) -> None:
         """Answer some, unless that is planned."""
-        if self._goes_on or not self._reads:
+        if self._answering or self._planned is not None or not len(self):
             return
-        due, now, answered = self._reads, self._clock.monotonic(), 0
-        self._goes_on = True  # not again from within
-        for _ in range(min(len(due), MAX_DUE_LOOKS)):
-            if not due or answered >= MAX_DUE_TURN:
-                break
-            read = due.popleft()
-            if read.reply and now < read.deadline and self._backlog(read.reply) > MAX_REPLY_BACKLOG:
-                due.append(read)
-                continue
-            answered += 1
-            self._answer_one(read)
-        self._goes_on = bool(due)
-        if due and answered:
-            self._timers.call_soon(self._go_on)
-        elif due:
-            self._timers.call_later(PAUSE_SECONDS, self._go_on)
+        self._answering, done = True, 0  # not again from within
+        try:
+            done = self._answer_some()
+        finally:
+            self._answering = False
+            if self._reads or (self._slow and done):
+                self._planned = self._timers.call_soon(self._go_on)
+            elif self._slow:
+                self._planned = self._timers.call_later(PAUSE_SECONDS, self._go_on)
 
     def clear(self) -> None:
         """Give up on all."""
-        reads = list(self._reads)
+        reads = [*self._slow, *self._reads]
+        self._slow.clear()
         self._reads.clear()
+        if self._planned is not None:
+            self._planned.cancel()
+            self._planned = None
         for read in reads:
             read.leave()
-            read.give_up()
+            self._end(read.give_up)
+
+    def _answer_some(self) -> int:
+        """Answer those of one turn. Returns how many reads left their queue."""
+        began, done = self._clock.monotonic(), 0
+        for _ in range(min(len(self._slow), MAX_DUE_LOOKS)):
+            if not self._slow or self._is_over(began, done):
+                return done
+            read = self._slow.popleft()
+            if self._is_slow(read, began):
+                self._slow.append(read)
+                continue
+            done += 1
+            self._answer_one(read)
+        for _ in range(len(self._reads)):
+            if not self._reads or self._is_over(began, done):
+                break
+            read = self._reads.popleft()
+            done += 1
+            if not self._is_slow(read, began):
+                self._answer_one(read)
+            elif self._slow_room.take_over(read):
+                self._slow.append(read)
+            else:
+                read.leave()
+                self._end(read.refuse)
+        return done
+
+    def _is_over(self, began: float, done: int) -> bool:
+        """True when others must get in between."""
+        if done < MIN_DUE_TURN:
+            return done >= MAX_DUE_TURN
+        return done >= MAX_DUE_TURN or self._clock.monotonic() - began > DUE_TURN_SECONDS
+
+    def _is_slow(self, read: Read, now: float) -> bool:
+        """True while the requester of a read has much to take, and the read may wait."""
+        if not read.reply or now >= read.deadline:
+            return False
+        try:
+            return self._backlog(read.reply) > MAX_REPLY_BACKLOG
+        except Exception as error:  # noqa: BLE001 - a defect
+            report("what waits for a requester is not known", error)
+            return False
 
     def _answer_one(self, read: Read) -> None:
-        """Answer a read, or refuse it alone when that fails in a way that nobody foresaw: others wait with it."""
+        """Answer a read, or refuse it alone when that fails: others wait with it."""
         read.leave()
         try:
             read.answer()
         except FAULTS as error:
+            self._end(read.refuse)
             self._stop(error)
         except Exception as error:  # noqa: BLE001 - a defect
             report("a read failed", error)
-            read.refuse()
+            self._end(read.refuse)
+
+    def _end(self, call: Call) -> None:
+        """Refuse or give up on a read. Where that fails too, others are still answered."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - a defect
+            report("a read could not be refused", error)
 
     def _go_on(self) -> None:
-        self._goes_on = False
+        self._planned = None
         self.answer()
 
 
@@ -201,16 +271,18 @@ class ReadWaits:
         self.waiting: deque[tuple[int, float, Read]] = deque()
         self._timer: TimerHandle | None = None
 
-    def hold(self, index: int, answer: Call, give_up: Call, reply: bytes = b"", size: int = 0) -> bool:
-        """Call `answer` once `applied` has reached `index`, or `give_up` if that takes too long or too many reads wait.
-        False, and nothing is called, where the requests that wait have too many bytes. Indexes must not go down
-        between calls. `reply`: the subject of the answer. `size`: bytes of the request."""
-        read = Read(None, reply, answer, give_up, give_up, size=size)
+    def hold(
+        self, index: int, answer: Call, give_up: Call, reply: bytes = b"", size: int = 0, refuse: Call | None = None
+    ) -> bool:
+        """Call `answer` once `applied` has reached `index`, `give_up` if that takes too long, or `refuse` when the
+        answer fails (None: `give_up` then). False, and nothing is called, where there is no room. Indexes must not go
+        down between calls. `reply`: the subject of the answer. `size`: bytes of the request."""
+        return self.take(index, Read(None, reply, answer, give_up, refuse or give_up, size=size))
+
+    def take(self, index: int, read: Read) -> bool:
+        """Do `hold`."""
         if not self._room.enter(read):
-            if self._room.has_place(1):
-                return False
-            give_up()
-            return True
+            return False
         read.deadline = self._clock.monotonic() + MAX_SECONDS
         self.add(index, read)
         return True
@@ -220,6 +292,12 @@ class ReadWaits:
         self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, read))
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
+
+    def resume(self, read: Read) -> None:
+        """Answer the rest of a read, of `count` reads, in its turn."""
+        self._room.enter_again(read)
+        self._due.add((read,))
+        self._due.answer()
 
     def applied(self, index: int) -> None:
         waiting, due = self.waiting, []

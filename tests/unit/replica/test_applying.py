@@ -254,7 +254,7 @@ async def test_what_says_something_about_this_machine_stops_the_replica_also_at_
         def fail() -> None:
             raise KvError("corruption")
 
-        replica.reads.own.waits.hold(0, fail, fail)
+        replica.reads.own.waits.hold(0, fail, lambda: None)
         assert (await cluster["A"].publish(b"s", b"x"))["seq"] == 1
         await cluster.until(lambda: bool(replica.failed), what="it stops")
         assert "corruption" in replica.failed

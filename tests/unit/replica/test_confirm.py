@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from jetcluster.clock import SECOND
 from jetcluster.raft.config import JournalOptions
-from jetcluster.replica.reads.confirm import ReadConfirmations, tell
+from jetcluster.replica.reads.confirm import PATIENCE_SECONDS, ReadConfirmations, tell
 from jetcluster.replica.reads.waits import MAX_SECONDS, Read
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import VirtualLoop, virtual_time
@@ -222,6 +223,60 @@ async def test_what_nobody_foresaw_fails_alone(where: str) -> None:
     assert log == ["first refused" if where.startswith("answer") else "first", "second", "third"]
     assert loop.failures, "it is known"
     loop.failures.clear()
+
+
+@virtual_time
+async def test_a_question_that_ends_late_does_not_end_the_patience_of_the_next_one() -> None:
+    """It was given up by `clear`, and takes a while to end."""
+    loop, log = asyncio.get_running_loop(), list[str]()
+
+    async def ask() -> int | None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+        return None
+
+    async def told_nothing(reads: list[Read]) -> None:
+        for read in reads:
+            read.told = 0
+
+    reads = ReadConfirmations(around(loop, loop), ask, lambda: 5, told_nothing)
+    for name in ("first", "second"):
+        words = (name, f"{name} given up", f"{name} refused")
+        reads.hold(*(functools.partial(log.append, word) for word in words))
+        await asyncio.sleep(0.05)
+        if name == "first":
+            reads.clear()
+    await asyncio.sleep(PATIENCE_SECONDS)
+    assert log == ["first refused", "second"]
+    reads.clear()
+
+
+@virtual_time
+async def test_no_patience_outlives_a_clear_from_within_an_answer() -> None:
+    """As of an answer that found damage."""
+    loop = asyncio.get_running_loop()
+    delays: list[float] = []
+
+    def call_later(delay: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+        delays.append(delay)
+        return loop.call_later(delay, callback, *args)
+
+    timers = SimpleNamespace(call_soon=loop.call_soon, call_later=call_later)
+
+    async def ask() -> int | None:
+        await asyncio.sleep(60)
+        return None
+
+    async def told_nothing(reads: list[Read]) -> None:
+        for read in reads:
+            read.told = 0
+
+    reads = ReadConfirmations(around(loop, timers), ask, lambda: 5, told_nothing)
+    reads.hold(reads.clear, print, print)
+    await asyncio.sleep(10 * PATIENCE_SECONDS)
+    assert delays.count(PATIENCE_SECONDS) == 1
 
 
 @virtual_time

@@ -11,13 +11,16 @@ import pytest
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.reads import answers as replies
 from jetcluster.replica.reads import membership, pages
+from jetcluster.replica.reads.membership import Membership
 from jetcluster.replica.reads.pages import MAX_STREAMING
+from jetcluster.replica.reads.waits import MAX_SECONDS, MAX_WAIT_SECONDS, Read
 from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.search import kept_filters
 from testkit.sim.nodes import Cluster, Message, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
+from tests.unit.replica.test_mirror_host import ApiCluster, answers, mirrored, without
 
 GET = b"$JS.API.DIRECT.GET.S"
 
@@ -548,3 +551,32 @@ async def test_searches_under_way_are_bounded_in_number_and_size(monkeypatch: py
                 lambda: not reads.answers.searching and not reads.answers.pages.streaming, what="all answered"
             )
         assert (await node.request(here, many[0]))[2] == b"1"
+
+
+@virtual_time
+@pytest.mark.parametrize("why", ["it was none", "it hears of no commits"])
+async def test_a_replica_that_must_not_answer_becomes_no_member_because_nobody_else_does(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read waits too long there, and there is no other member to hand it on to."""
+    async with ApiCluster() as cluster:
+        await mirrored(cluster)
+        node = next(node for node in without(cluster, "UP") if node.has("M"))
+        await cluster.until(lambda: answers(node), what="it answers")
+        member = node.replica("M").reads.upstream
+        monkeypatch.setattr(member, "tick", lambda: None)
+        for other in cluster:
+            if other is not node:
+                cluster.crash(other.name)
+        await asyncio.sleep(2.0)
+        assert member.joined and member.allowed
+        for stays in (True, False):
+            if not stays and why == "it was none":
+                member.leave()
+            elif not stays:
+                monkeypatch.setattr(Membership, "_leaderless", True)
+            read = Read(None, b"", print, print, print)
+            read.stays, read.deadline = True, cluster.loop.time() + MAX_SECONDS
+            member.confirmations.waits.add(10**9, read)
+            await asyncio.sleep(MAX_WAIT_SECONDS + 0.01)
+            assert member.joined is stays

@@ -14,7 +14,14 @@ from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.replica.reads import confirm, waits
 from jetcluster.replica.reads.confirm import ReadConfirmations
 from jetcluster.replica.reads.runs import MAX_RUN, RunKind, Runs, no_body, plain_body
-from jetcluster.replica.reads.waits import MAX_DUE_TURN, MAX_REPLY_BACKLOG, MAX_SECONDS, MAX_WAIT_SECONDS, Read
+from jetcluster.replica.reads.waits import (
+    MAX_DUE_TURN,
+    MAX_REPLY_BACKLOG,
+    MAX_SECONDS,
+    MAX_WAIT_SECONDS,
+    Read,
+    ReadWaits,
+)
 from testkit.sim.nodes import Cluster, Node
 from testkit.sim.shared import virtual_time
 from testkit.twins.bus import FakeOrigin
@@ -35,11 +42,12 @@ class Held:
         tell = self._tell if told is not None else None
         self.backlog: dict[bytes, int] = {}
         self.trusted, self.damaged = True, b""
-        self.confirmations = ReadConfirmations(
-            around(loop, loop, lambda reply: self.backlog.get(reply, 0)), self._ask, lambda: self.reached, tell
-        )
+        shared = around(loop, loop, lambda reply: self.backlog.get(reply, 0))
+        self.confirmations = ReadConfirmations(shared, self._ask, lambda: self.reached, tell)
+        self.waits = ReadWaits(shared)
         self.runs = Runs(
             self.confirmations,
+            self.waits,
             lambda request: self._note("on", request[1]),
             self._refuse,
             lambda reply: self._note("no room", reply),
@@ -75,9 +83,9 @@ class Held:
     def one(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self._note("alone", reply)
 
-    def hold(self, bodies: Sequence[bytes], *, strict: bool = False) -> int:
+    def hold(self, bodies: Sequence[bytes], *, strict: bool = False, index: int = 0) -> int:
         messages = [(b"s", b"r%d" % number, b"", body) for number, body in enumerate(bodies)]
-        return self.runs.hold(messages, FakeOrigin(), RunKind(no_body, self.some, self.one), strict=strict)
+        return self.runs.hold(messages, FakeOrigin(), RunKind(no_body, self.some, self.one), strict=strict, index=index)
 
 
 @virtual_time
@@ -179,6 +187,28 @@ async def test_a_run_is_answered_in_portions_that_others_get_in_between() -> Non
     assert len(held.log) == 7
     await asyncio.sleep(0)
     assert held.log[4:] == [("together", b"r%d" % number) for number in range(3, 7)]
+
+
+@virtual_time
+@pytest.mark.parametrize("end", ["applied", "late", "cleared"])
+async def test_a_run_waits_for_an_index_and_no_leader_is_asked(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "MAX_WAITING", 10)
+    held = Held()
+    for _ in range(2):
+        held.log.clear()
+        assert held.hold([b""] * 7, index=6) == 7
+        assert held.hold([b""] * 4, index=6) == 4
+        assert held.log == [("no room", b"r%d" % number) for number in range(4)]
+        if end == "applied":
+            held.waits.applied(5)
+            assert len(held.log) == 4
+            held.waits.applied(6)
+            assert len(held.log) == 4 + 3, "others get in between"
+        elif end == "cleared":
+            held.waits.clear()
+        await asyncio.sleep(MAX_WAIT_SECONDS + 0.1)
+        word = "together" if end == "applied" else "on"
+        assert held.log[4:] == [(word, b"r%d" % number) for number in range(7)] and not held.asked
 
 
 @virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.clock import Clock, Timers
-from jetcluster.replica.read_memory import MAX_REPLICA_BYTES, ReadMemory
+from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, ReadMemory
 from jetcluster.replica.reads.waits import DueReads, ReadAround
 
 
@@ -15,4 +15,5 @@ def around(
     def stop(error: BaseException) -> None:
         raise error
 
-    return ReadAround(clock, timers, DueReads(clock, timers, stop, backlog), memory or ReadMemory(MAX_REPLICA_BYTES))
+    memory = memory or ReadMemory(MAX_MEMBER_BYTES)
+    return ReadAround(clock, timers, DueReads(clock, timers, stop, memory, backlog), memory)
