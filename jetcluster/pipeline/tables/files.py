@@ -221,16 +221,20 @@ def statistics(metadata: Any) -> dict[str, Any]:
     return {
         "numRecords": metadata.num_rows,
         "minValues": {name: _value(one, 0) for name, one in low.items()},
-        "maxValues": {name: _value(one, 1) for name, one in high.items()},
+        "maxValues": {name: bound for name, one in high.items() if (bound := _value(one, 1)) is not None},
     }
 
 
-def _value(value: int | dt.datetime, up: int) -> int | str:
-    """Returns a value as in statistics: times have milliseconds there, so the greatest one is rounded up."""
+def _value(value: int | dt.datetime, up: int) -> int | str | None:
+    """Returns a value as in statistics: times have milliseconds there, so the greatest one is rounded up. None: there
+    is no time so late."""
     if isinstance(value, int):
         return value
-    rounded = value + dt.timedelta(milliseconds=up)
-    return f"{rounded:%Y-%m-%dT%H:%M:%S}.{rounded.microsecond // 1000:03d}Z"
+    try:
+        rounded = value + dt.timedelta(milliseconds=up)
+    except OverflowError:
+        return None
+    return f"{rounded.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def _sync(path: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from jetcluster.pipeline.tables import files
 from jetcluster.pipeline.tables.files import DEAD, RAW, TablePart, WriteTask, results_of, table_schema
 from jetcluster.pipeline.tables.table import DataFile, Span
+from tests.unit.pipeline.tables.test_columns import struct
 
 NOON = dt.datetime(2026, 11, 29, 12, 0, 0, 1500, tzinfo=dt.UTC)
 
@@ -79,6 +80,17 @@ def test_statistics_include_every_value(tmp_path: Path) -> None:
         "minValues": {"seq": 1, "time": "2026-11-29T12:00:00.001Z"},
         "maxValues": {"seq": 2, "time": "2026-11-29T12:00:00.002Z"},  # rounded up: 1500 us is not above it
     }
+
+
+def test_statistics_of_the_first_and_the_last_times(tmp_path: Path) -> None:
+    columns = struct(at=pa.timestamp("us", tz="UTC"))
+    task = WriteTask(Span(1, 3), (TablePart(str(tmp_path), 0, False),), columns)
+    times = (b'{"at": "0001-01-02T00:00:00Z"}', b'{"at": "9999-12-31T23:59:59.9995Z"}')
+    (written,), _ = done(task, batch(1, *times))
+    found = json.loads(written.stats)
+    assert found["minValues"]["at"] == "0001-01-02T00:00:00.000Z"
+    assert "at" not in found["maxValues"], "no time is above it"
+    assert found["maxValues"]["_seq"] == 2
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
