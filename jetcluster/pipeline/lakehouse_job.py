@@ -17,6 +17,7 @@ from jetcluster.client.stream_state import stream_state
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import DataLoss, UsageError
+from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.files import DEAD
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LandingJob:
-    """The stream, the open tables, and steps of one batch each, as both kinds of jobs have them."""
+    """The stream, the open tables, and rounds of batches, as both kinds of jobs have them."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState, columns: Any) -> None:
         """`columns`: `pyarrow.Schema` of a new table. Raises UsageError, DataLoss."""
@@ -42,15 +43,18 @@ class LandingJob:
         self._first = self._end = self._landing.begin(max(state.first, 1))
         self.batches = self.rows = self.dead = 0
 
-    def step(self) -> bool:
-        """Lands one batch. Returns False if there is nothing new. Raises DataLoss, and what reading a stream raises."""
-        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
-        if state.created != self._created:
-            raise DataLoss(
-                f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
-            )
+    def round(self, stop: Stop) -> None:
+        """Lands what is stored now, in batches, unless an end is wanted. What comes meanwhile is for the next round: so
+        a round ends, however busy the stream is. Raises DataLoss, and what reading a stream raises."""
+        until = self._look().last + 1
+        while not stop.wanted and self._step(until):
+            pass
+
+    def _step(self, until: int) -> bool:
+        """Lands one batch of what is before sequence `until`. Returns False if there is nothing."""
+        state = self._look()
         start = self._landing.begin(max(state.first, 1))
-        end = min(state.last + 1, start + self._at_most(state))
+        end = min(until, start + self._at_most(state))
         if end <= start:
             return False
         span = Span(start, end)
@@ -64,11 +68,22 @@ class LandingJob:
             progress(f"batch {self.batches}: {rows} rows of sequences {start} to {end - 1}{letters}")
         return True
 
+    def _look(self) -> StreamState:
+        """Returns the stream's state. Raises DataLoss if it is another one than that of the tables. A batch looks
+        once more between its reading and its commits: a read that may lack messages does not tell the two apart."""
+        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
+        if state.created != self._created:
+            raise DataLoss(
+                f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
+            )
+        return state
+
     def _at_most(self, state: StreamState) -> int:
         raise NotImplementedError
 
     def _land(self, span: Span) -> tuple[int, int]:
-        """Returns the numbers of rows and dead letters of a batch that is in all tables now."""
+        """Returns the numbers of rows and dead letters of a batch that is in all tables now. Looks between reading and
+        committing."""
         raise NotImplementedError
 
     def _read(self, span: Span, *, lossy: bool) -> DataFrame:

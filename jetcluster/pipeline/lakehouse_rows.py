@@ -37,6 +37,7 @@ class RowsJob(LandingJob):
 
     def _land(self, span: Span) -> tuple[int, int]:
         files = self._write(span)
+        self._look()
         faults.point("lakehouse.written")
         self._landing.commit(
             span, lambda place, table, part: table.append([one for one in files if one.table == place], part)
