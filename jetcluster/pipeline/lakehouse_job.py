@@ -21,8 +21,8 @@ from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.files import DEAD
-from jetcluster.pipeline.tables.landing import Landing, check_dead, dead_letters_of
-from jetcluster.pipeline.tables.table import Span, StreamIdentity, Table
+from jetcluster.pipeline.tables.landing import Landing, check_own, dead_letters_of
+from jetcluster.pipeline.tables.table import Span, Table, TableIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 class LandingJob:
     """The stream, the open tables, and rounds of batches, as both kinds of jobs have them."""
 
-    def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState, columns: Any) -> None:
-        """`columns`: `pyarrow.Schema` of a new table. Raises UsageError, DataLoss."""
+    def __init__(
+        self, session: SparkSession, args: argparse.Namespace, state: StreamState, own: Any, columns: Any
+    ) -> None:
+        """`own`: `pyarrow.Schema` of the columns that any table of this job begins with; `columns`: of a new table.
+        Raises UsageError, DataLoss."""
         self._session = session
         self._args = args
         self._created = state.created
         self._stream = state.name
-        self._landing: Landing = open_landing(args, state, columns)
+        self._landing: Landing = open_landing(args, state, own, columns)
         self._first = self._end = self._landing.begin(max(state.first, 1))
         self.batches = self.rows = self.dead = 0
 
@@ -109,26 +112,36 @@ class LandingJob:
         }  # fmt: skip
 
 
-def open_landing(args: argparse.Namespace, state: StreamState, columns: Any) -> Landing:
+def open_landing(args: argparse.Namespace, state: StreamState, own: Any, columns: Any) -> Landing:
     """Opens the tables that the arguments name, or makes them. Raises UsageError, DataLoss."""
-    identity = StreamIdentity(state.name, state.created)
-    wanted = [(columns, "rows")] if args.format == "raw" else [(columns, "rows"), (DEAD, "dead")]
+    rows = identity_of(args, state)
+    wanted = [("rows", rows, own, columns)]
+    if args.format == "json":
+        wanted.append(("dead", rows._replace(format="dead-letters"), DEAD, DEAD))
     found: dict[str, list[Table]] = {"rows": [], "dead": []}
     catalog = (
         iceberg.open_catalog(args.catalog_name, dict(word.split("=", 1) for word in args.catalog))
         if args.iceberg
         else None
     )
-    for schema, kind in wanted:
+    for kind, identity, first, schema in wanted:
         if args.delta:
             url = args.delta if "://" in args.delta else str(Path(args.delta).absolute())
             found[kind].append(delta.open_table(url if kind == "rows" else dead_letters_of(url), identity, schema))
         if catalog is not None:
             name = args.iceberg if kind == "rows" else dead_letters_of(args.iceberg)
             found[kind].append(iceberg.open_table(catalog, name, identity, schema))
-    for table in found["dead"]:
-        check_dead(table)
+        for table in found[kind]:
+            check_own(table, first)
     return Landing(found["rows"], found["dead"])
+
+
+def identity_of(args: argparse.Namespace, state: StreamState) -> TableIdentity:
+    """Returns what the tables of rows are made of."""
+    subjects = sorted({word.strip() for word in args.subjects.split(",")})
+    return TableIdentity(
+        state.name, state.created, "bucket" if args.bucket else "stream", args.format, ",".join(subjects)
+    )
 
 
 def declared_columns(session: SparkSession, ddl: str) -> Any:

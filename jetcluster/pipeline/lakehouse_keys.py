@@ -52,7 +52,7 @@ class KeyedJob(LandingJob):
         declared = declared_columns(session, args.schema) if args.schema else None
         self._infer = args.format == "json" and declared is None
         self._columns: Any = None if args.format == "raw" else declared or pa.struct([])
-        super().__init__(session, args, state, self._schema())
+        super().__init__(session, args, state, RAW_KEYED if self._columns is None else OWN_KEYED, self._schema())
         self._looked: float | None = None
         self.removed = 0
         if args.format == "json":

@@ -17,10 +17,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from jetcluster.pipeline.tables.columns import plain_field
-from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, StreamIdentity
+from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, TableIdentity
 
 
-def open_table(url: str, identity: StreamIdentity, columns: Any) -> Delta:
+def open_table(url: str, identity: TableIdentity, columns: Any) -> Delta:
     """Opens the table at a path or URL; makes it with `pyarrow.Schema` `columns` if there is none. Raises UsageError,
     DataLoss."""
     if not DeltaTable.is_deltatable(url):
@@ -35,7 +35,7 @@ def open_table(url: str, identity: StreamIdentity, columns: Any) -> Delta:
 class Delta:
     """An open table; `Table` says what its methods do."""
 
-    def __init__(self, url: str, table: DeltaTable, identity: StreamIdentity) -> None:
+    def __init__(self, url: str, table: DeltaTable, identity: TableIdentity) -> None:
         self.name = self.folder = url
         self._table = table
         self._application = f"jetcluster/{identity.stream}/{identity.created}"

@@ -26,9 +26,10 @@ from jetcluster.pipeline import lakehouse, lakehouse_job, lakehouse_keys
 from jetcluster.pipeline.arguments import add_common
 from jetcluster.pipeline.lakehouse_keys import RECONCILE_SECONDS, KeyedJob
 from jetcluster.pipeline.lakehouse_rows import RowsJob
-from jetcluster.pipeline.result import DataLoss
+from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables.files import RAW
+from jetcluster.pipeline.tables.table import TableIdentity
 
 NOON = dt.datetime(2026, 11, 29, 12, tzinfo=dt.UTC)
 MOST_LOOKS = 50
@@ -204,3 +205,39 @@ def test_keys_that_a_bucket_made_anew_has_not_are_kept(tmp_path: Path, monkeypat
     with pytest.raises(DataLoss, match="was created anew at 2026-11-30"):
         job.round(Stop())
     assert landed(tmp_path, "key") == ["1", "2"]
+
+
+MADE = ("--stream S --format raw", "--stream S --format json", "--bucket S --format raw", "--bucket S --format json")
+
+
+def begin(stream: Any, folder: Path, words: str) -> Any:
+    args = asked(folder, *words.split())
+    return (KeyedJob if args.bucket else RowsJob)(stream, args, stream.ask(None, None))
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_table_of_another_kind_of_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str) -> None:
+    """Its properties tell; and where somebody changed these, its columns."""
+    stream = watched(FakeStream(2), monkeypatch)
+    begin(stream, tmp_path, made)
+    version = DeltaTable(str(tmp_path / "t")).version()
+    for other in {*MADE} - {made}:
+        with pytest.raises(UsageError, match="choose another table"):
+            begin(stream, tmp_path, other)
+        with monkeypatch.context() as changed:
+            changed.setattr(TableIdentity, "check", lambda *_: None)
+            with pytest.raises(UsageError, match="is of another format"):
+                begin(stream, tmp_path, other)
+    assert DeltaTable(str(tmp_path / "t")).version() == version
+    begin(stream, tmp_path, made)
+
+
+def test_a_table_keeps_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others would have before the table's end would never land."""
+    stream = watched(FakeStream(2), monkeypatch)
+    begin(stream, tmp_path, "--stream S --subjects b.*,a.>").round(Stop())
+    for words in ("--stream S", "--stream S --subjects a.>"):
+        with pytest.raises(UsageError, match=r"made with subjects a.>,b.\*, and this job has .*: choose another table"):
+            begin(stream, tmp_path, words)
+    begin(stream, tmp_path, "--stream S --subjects a.>,b.*,a.>").round(Stop())
+    assert landed(tmp_path) == [1, 2]
