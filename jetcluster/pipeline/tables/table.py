@@ -76,8 +76,6 @@ class DataFile(NamedTuple):
     """Its name in the table's folder for data."""
     rows: int
     size: int
-    stats: str
-    """Delta Lake's statistics, as JSON."""
 
 
 class Table(Protocol):

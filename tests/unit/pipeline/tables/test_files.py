@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from jetcluster.pipeline.tables import files
 from jetcluster.pipeline.tables.files import DEAD, RAW, TablePart, WriteTask, results_of, table_schema
 from jetcluster.pipeline.tables.table import DataFile, Span
-from tests.unit.pipeline.tables.test_columns import struct
 
 NOON = dt.datetime(2026, 11, 29, 12, 0, 0, 1500, tzinfo=dt.UTC)
 
@@ -71,26 +69,6 @@ def test_files_that_no_commit_names_are_removed(tmp_path: Path) -> None:
     (written,), _ = done(WriteTask(Span(1, 2), (TablePart(str(tmp_path), 0, False),)), batch(1, b"1"))
     files.remove(f"file://{tmp_path}", [written.name])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_statistics_include_every_value(tmp_path: Path) -> None:
-    (written,), _ = done(WriteTask(Span(1, 3), (TablePart(str(tmp_path), 0, False),)), batch(1, b"1", b"2"))
-    assert json.loads(written.stats) == {
-        "numRecords": 2,
-        "minValues": {"seq": 1, "time": "2026-11-29T12:00:00.001Z"},
-        "maxValues": {"seq": 2, "time": "2026-11-29T12:00:00.002Z"},  # rounded up: 1500 us is not above it
-    }
-
-
-def test_statistics_of_the_first_and_the_last_times(tmp_path: Path) -> None:
-    columns = struct(at=pa.timestamp("us", tz="UTC"))
-    task = WriteTask(Span(1, 3), (TablePart(str(tmp_path), 0, False),), columns)
-    times = (b'{"at": "0001-01-02T00:00:00Z"}', b'{"at": "9999-12-31T23:59:59.9995Z"}')
-    (written,), _ = done(task, batch(1, *times))
-    found = json.loads(written.stats)
-    assert found["minValues"]["at"] == "0001-01-02T00:00:00.000Z"
-    assert "at" not in found["maxValues"], "no time is above it"
-    assert found["maxValues"]["_seq"] == 2
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

