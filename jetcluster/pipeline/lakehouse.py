@@ -49,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--subjects", default=">", help="filters, by commas (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until SIGINT or SIGTERM")
-    parser.add_argument(
-        "--every", type=float, default=10.0, help="with --follow: seconds between batches (%(default)s)"
-    )
+    parser.add_argument("--every", type=float, default=10.0, help="with --follow: seconds between rounds (%(default)s)")
     parser.add_argument("--max-per-batch", type=int, help="sequences in a batch")
     parser.add_argument(
         "--read-preference", default="any", help="any, leader, local, peer:SERVER or mirror:STREAM (%(default)s)"
@@ -91,8 +89,7 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     job = (KeyedJob if args.bucket else RowsJob)(session, args, stream_state_of(args, stream_of(args)))
     with Stop() as stop:
         while True:
-            while job.step() and not stop.wanted:
-                pass
+            job.round(stop)
             if not args.follow or stop.within(args.every):
                 break
     fields = job.fields() | {"seconds": round(time.monotonic() - started, 2)}

@@ -17,11 +17,12 @@ from jetcluster.client.stream_state import stream_state
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import DataLoss, UsageError
+from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.files import DEAD
-from jetcluster.pipeline.tables.landing import Landing, check_dead, dead_letters_of
-from jetcluster.pipeline.tables.table import Span, StreamIdentity, Table
+from jetcluster.pipeline.tables.landing import Landing, check_own, dead_letters_of
+from jetcluster.pipeline.tables.table import Span, Table, TableIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,27 +31,33 @@ if TYPE_CHECKING:
 
 
 class LandingJob:
-    """The stream, the open tables, and steps of one batch each, as both kinds of jobs have them."""
+    """The stream, the open tables, and rounds of batches, as both kinds of jobs have them."""
 
-    def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState, columns: Any) -> None:
-        """`columns`: `pyarrow.Schema` of a new table. Raises UsageError, DataLoss."""
+    def __init__(
+        self, session: SparkSession, args: argparse.Namespace, state: StreamState, own: Any, columns: Any
+    ) -> None:
+        """`own`: `pyarrow.Schema` of the columns that any table of this job begins with; `columns`: of a new table.
+        Raises UsageError, DataLoss."""
         self._session = session
         self._args = args
         self._created = state.created
         self._stream = state.name
-        self._landing: Landing = open_landing(args, state, columns)
+        self._landing: Landing = open_landing(args, state, own, columns)
         self._first = self._end = self._landing.begin(max(state.first, 1))
         self.batches = self.rows = self.dead = 0
 
-    def step(self) -> bool:
-        """Lands one batch. Returns False if there is nothing new. Raises DataLoss, and what reading a stream raises."""
-        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
-        if state.created != self._created:
-            raise DataLoss(
-                f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
-            )
+    def round(self, stop: Stop) -> None:
+        """Lands what is stored now, in batches, unless an end is wanted. What comes meanwhile is for the next round: so
+        a round ends, however busy the stream is. Raises DataLoss, and what reading a stream raises."""
+        until = self._look().last + 1
+        while not stop.wanted and self._step(until):
+            pass
+
+    def _step(self, until: int) -> bool:
+        """Lands one batch of what is before sequence `until`. Returns False if there is nothing."""
+        state = self._look()
         start = self._landing.begin(max(state.first, 1))
-        end = min(state.last + 1, start + self._at_most(state))
+        end = min(until, start + self._at_most(state))
         if end <= start:
             return False
         span = Span(start, end)
@@ -64,11 +71,22 @@ class LandingJob:
             progress(f"batch {self.batches}: {rows} rows of sequences {start} to {end - 1}{letters}")
         return True
 
+    def _look(self) -> StreamState:
+        """Returns the stream's state. Raises DataLoss if it is another one than that of the tables. A batch looks
+        once more between its reading and its commits: a read that may lack messages does not tell the two apart."""
+        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
+        if state.created != self._created:
+            raise DataLoss(
+                f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
+            )
+        return state
+
     def _at_most(self, state: StreamState) -> int:
         raise NotImplementedError
 
     def _land(self, span: Span) -> tuple[int, int]:
-        """Returns the numbers of rows and dead letters of a batch that is in all tables now."""
+        """Returns the numbers of rows and dead letters of a batch that is in all tables now. Looks between reading and
+        committing."""
         raise NotImplementedError
 
     def _read(self, span: Span, *, lossy: bool) -> DataFrame:
@@ -94,26 +112,36 @@ class LandingJob:
         }  # fmt: skip
 
 
-def open_landing(args: argparse.Namespace, state: StreamState, columns: Any) -> Landing:
+def open_landing(args: argparse.Namespace, state: StreamState, own: Any, columns: Any) -> Landing:
     """Opens the tables that the arguments name, or makes them. Raises UsageError, DataLoss."""
-    identity = StreamIdentity(state.name, state.created)
-    wanted = [(columns, "rows")] if args.format == "raw" else [(columns, "rows"), (DEAD, "dead")]
+    rows = identity_of(args, state)
+    wanted = [("rows", rows, own, columns)]
+    if args.format == "json":
+        wanted.append(("dead", rows._replace(format="dead-letters"), DEAD, DEAD))
     found: dict[str, list[Table]] = {"rows": [], "dead": []}
     catalog = (
         iceberg.open_catalog(args.catalog_name, dict(word.split("=", 1) for word in args.catalog))
         if args.iceberg
         else None
     )
-    for schema, kind in wanted:
+    for kind, identity, first, schema in wanted:
         if args.delta:
             url = args.delta if "://" in args.delta else str(Path(args.delta).absolute())
             found[kind].append(delta.open_table(url if kind == "rows" else dead_letters_of(url), identity, schema))
         if catalog is not None:
             name = args.iceberg if kind == "rows" else dead_letters_of(args.iceberg)
             found[kind].append(iceberg.open_table(catalog, name, identity, schema))
-    for table in found["dead"]:
-        check_dead(table)
+        for table in found[kind]:
+            check_own(table, first)
     return Landing(found["rows"], found["dead"])
+
+
+def identity_of(args: argparse.Namespace, state: StreamState) -> TableIdentity:
+    """Returns what the tables of rows are made of."""
+    subjects = sorted({word.strip() for word in args.subjects.split(",")})
+    return TableIdentity(
+        state.name, state.created, "bucket" if args.bucket else "stream", args.format, ",".join(subjects)
+    )
 
 
 def declared_columns(session: SparkSession, ddl: str) -> Any:

@@ -2,8 +2,8 @@
 
 Of each key only the last message of a batch counts. A put replaces the row or adds it; a delete, a purge or a marker of
 the server removes it, and so does a value that does not parse, which is a dead letter. Keys can go without a marker: by
-`max_age`, by `nats kv purge` of markers, by an administrator. So at its start and from time to time the job removes the
-keys that the bucket does not have.
+`max_age`, by `nats kv purge` of markers, by an administrator. So after its first round, and from time to time after
+others, the job removes the keys that the bucket does not have.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jetcluster import faults
 from jetcluster.pipeline.arguments import server_options_of
 from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
 from jetcluster.pipeline.snapshot import OPERATION, key_of
+from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables.columns import grown, required
 from jetcluster.pipeline.tables.files import DEAD, RAW, write_rows
 from jetcluster.pipeline.tables.json_rows import JsonRows
@@ -51,19 +52,18 @@ class KeyedJob(LandingJob):
         declared = declared_columns(session, args.schema) if args.schema else None
         self._infer = args.format == "json" and declared is None
         self._columns: Any = None if args.format == "raw" else declared or pa.struct([])
-        super().__init__(session, args, state, self._schema())
+        super().__init__(session, args, state, RAW_KEYED if self._columns is None else OWN_KEYED, self._schema())
         self._looked: float | None = None
         self.removed = 0
         if args.format == "json":
             self._columns = required(self._landing.columns(OWN_KEYED, declared), declared)
             self._landing.grow(self._schema())
 
-    def step(self) -> bool:
-        more = super().step()
-        if not more and (self._looked is None or time.monotonic() - self._looked >= RECONCILE_SECONDS):
+    def round(self, stop: Stop) -> None:
+        super().round(stop)
+        if not stop.wanted and (self._looked is None or time.monotonic() - self._looked >= RECONCILE_SECONDS):
             self._reconcile()
             self._looked = time.monotonic()
-        return more
 
     def fields(self) -> dict[str, Any]:
         return super().fields() | {"removed_without_marker": self.removed}
@@ -88,6 +88,7 @@ class KeyedJob(LandingJob):
         if dead is not None:
             gone += dead.pop("key")
         letters = pa.table(dead, schema=DEAD) if dead is not None else DEAD.empty_table()
+        self._look()
         faults.point("lakehouse.written")
 
         def change(place: int, table: Table, part: Span) -> None:
@@ -132,6 +133,7 @@ class KeyedJob(LandingJob):
         for table in self._landing.rows:
             gone = self._absent(table.keys()) if table.end else []
             if gone:
+                self._look()
                 try:
                     table.merge(table.columns.empty_table(), gone, Span(table.end, table.end))
                     self.removed += len(gone)

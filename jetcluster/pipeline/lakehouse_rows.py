@@ -25,8 +25,8 @@ class RowsJob(LandingJob):
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
         self._infer = args.format == "json" and not args.schema
         declared = declared_columns(session, args.schema) if args.schema else None
-        new = RAW if args.format == "raw" else OWN if declared is None else table_schema(declared)
-        super().__init__(session, args, state, new)
+        own = RAW if args.format == "raw" else OWN
+        super().__init__(session, args, state, own, own if declared is None else table_schema(declared))
         self._columns: Any = None
         if args.format == "json":
             self._columns = required(self._landing.columns(OWN, declared), declared)
@@ -37,6 +37,7 @@ class RowsJob(LandingJob):
 
     def _land(self, span: Span) -> tuple[int, int]:
         files = self._write(span)
+        self._look()
         faults.point("lakehouse.written")
         self._landing.commit(
             span, lambda place, table, part: table.append([one for one in files if one.table == place], part)

@@ -7,6 +7,7 @@ one new field that differ are merged: whole numbers and fractions to double, any
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,14 +29,16 @@ def type_of(value: Any, depth: int = 1) -> Any:
         return pa.bool_()
     if isinstance(value, int):
         return pa.int64() if value in _INT64 else pa.string()
-    if isinstance(value, float):
+    if isinstance(value, (float, Decimal)):
         return pa.float64()
     if isinstance(value, str):
         return pa.string()
     if depth > MAX_DEPTH:
         return pa.string()
     if isinstance(value, Mapping):
-        return pa.struct([pa.field(name, type_of(one, depth + 1)) for name, one in value.items()])
+        # Arrow takes no name that is no text. The empty one stands for it: it cannot be a column's either.
+        fields = [(name if is_text(name) else "", one) for name, one in value.items()]
+        return pa.struct([pa.field(name, type_of(one, depth + 1)) for name, one in fields])
     element = pa.null()
     for one in value:
         element = merged(element, type_of(one, depth + 1))
@@ -117,10 +120,20 @@ def size_of(kind: Any) -> int:
     return size_of(kind.value_type) if kind is not None and pa.types.is_list(kind) else 0
 
 
+def is_text(value: str) -> bool:
+    """Returns whether a string of JSON can be encoded: one with half of a surrogate pair (`"\\ud800"`) cannot."""
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def name_fault(name: str) -> str:
     """Returns why a field's name cannot be a column's; "" if it can."""
     if not name:
         return "it has no name"
+    if not is_text(name):
+        return "its name has half of a surrogate pair"
     if bad := sorted(BAD_CHARACTERS & set(name)):
         return f"its name has {bad[0]!r}"
     return "" if name.isprintable() else "its name has control characters"

@@ -6,6 +6,7 @@ rows. Two jobs that add the same sequences have the same application, and the lo
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +18,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from jetcluster.pipeline.tables.columns import plain_field
-from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, StreamIdentity
+from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, TableIdentity
 
 
-def open_table(url: str, identity: StreamIdentity, columns: Any) -> Delta:
+def open_table(url: str, identity: TableIdentity, columns: Any) -> Delta:
     """Opens the table at a path or URL; makes it with `pyarrow.Schema` `columns` if there is none. Raises UsageError,
     DataLoss."""
     if not DeltaTable.is_deltatable(url):
@@ -35,7 +36,7 @@ def open_table(url: str, identity: StreamIdentity, columns: Any) -> Delta:
 class Delta:
     """An open table; `Table` says what its methods do."""
 
-    def __init__(self, url: str, table: DeltaTable, identity: StreamIdentity) -> None:
+    def __init__(self, url: str, table: DeltaTable, identity: TableIdentity) -> None:
         self.name = self.folder = url
         self._table = table
         self._application = f"jetcluster/{identity.stream}/{identity.created}"
@@ -57,7 +58,12 @@ class Delta:
 
     def append(self, files: Sequence[DataFile], span: Span) -> None:
         now = int(time.time() * 1000)
-        actions: list[Any] = [AddAction(one.name, one.size, {}, now, True, one.stats) for one in files]
+        # Without bounds of columns: where a file has some, deltalake's readers take a column without any as one that no
+        # filter matches (1.6.6), and find no rows. The files' own bounds narrow the reads of their row groups.
+        stats = [json.dumps({"numRecords": one.rows}) for one in files]
+        actions: list[Any] = [
+            AddAction(one.name, one.size, {}, now, True, found) for one, found in zip(files, stats, strict=True)
+        ]
         with _conflicts():
             self._table.create_write_transaction(
                 actions, "append", self._table.schema(), commit_properties=self._properties(span)

@@ -6,8 +6,6 @@ formats' own clean-up (vacuum, expiry of orphans) removes it.
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +35,7 @@ DEAD: Final = RAW.append(pa.field("why", pa.string()))
 """The columns of a table of dead letters."""
 OWN: Final = pa.schema([RAW.field(name).with_name(f"_{name}") for name in ("seq", "subject", "time")])
 """The columns that a table of parsed payloads has before those of the payloads."""
-RESULT: Final = "place int, name string, rows bigint, size bigint, stats string, found binary"
+RESULT: Final = "place int, name string, rows bigint, size bigint, found binary"
 """Spark's type of what a task returns: a row per file, and one with `place` -1 for new fields."""
 _RESULT: Final = pa.schema(
     [
@@ -45,7 +43,6 @@ _RESULT: Final = pa.schema(
         ("name", pa.string()),
         ("rows", pa.int64()),
         ("size", pa.int64()),
-        ("stats", pa.string()),
         ("found", pa.binary()),
     ]
 )
@@ -111,7 +108,7 @@ def split(rows: Any, parser: JsonRows, schema: Any) -> tuple[Any, Any, Any]:
 
 def results_of(rows: Sequence[Any]) -> tuple[list[DataFile], Any]:
     """Returns (files, struct with new fields or None) of the rows of `RESULT`."""
-    files = [DataFile(row.place, row.name, row.rows, row.size, row.stats) for row in rows if row.place >= 0]
+    files = [DataFile(row.place, row.name, row.rows, row.size) for row in rows if row.place >= 0]
     found = pa.struct([])
     for row in rows:
         if row.found is not None:
@@ -200,37 +197,7 @@ class _File:
         metadata = self._written[0]
         name = self._path.rpartition("/")[2]
         size = system.get_file_info(self._path).size
-        return DataFile(place, name, metadata.num_rows, size, json.dumps(statistics(metadata)))
-
-
-def statistics(metadata: Any) -> dict[str, Any]:
-    """Returns Delta Lake's statistics of a Parquet file: rows, and least and greatest values of whole numbers and
-    times. Those of other types would need care for what is rounded or cut, and narrow no read here."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            column = metadata.row_group(group).column(at)
-            found = column.statistics
-            if "." in column.path_in_schema or found is None or not found.has_min_max:
-                continue
-            if isinstance(found.min, (int, dt.datetime)) and not isinstance(found.min, bool):
-                name = column.path_in_schema
-                low[name] = min(low.get(name, found.min), found.min)
-                high[name] = max(high.get(name, found.max), found.max)
-    return {
-        "numRecords": metadata.num_rows,
-        "minValues": {name: _value(one, 0) for name, one in low.items()},
-        "maxValues": {name: _value(one, 1) for name, one in high.items()},
-    }
-
-
-def _value(value: int | dt.datetime, up: int) -> int | str:
-    """Returns a value as in statistics: times have milliseconds there, so the greatest one is rounded up."""
-    if isinstance(value, int):
-        return value
-    rounded = value + dt.timedelta(milliseconds=up)
-    return f"{rounded:%Y-%m-%dT%H:%M:%S}.{rounded.microsecond // 1000:03d}Z"
+        return DataFile(place, name, metadata.num_rows, size)
 
 
 def _sync(path: str) -> None:

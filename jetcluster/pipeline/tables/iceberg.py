@@ -19,7 +19,7 @@ from pyiceberg.expressions import In
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import plain_field
-from jetcluster.pipeline.tables.table import LAST, ConflictError, DataFile, Span, StreamIdentity
+from jetcluster.pipeline.tables.table import LAST, ConflictError, DataFile, Span, TableIdentity
 
 RETRIES: Final = "commit.retry.num-retries"
 _SETTINGS: Final = {
@@ -37,7 +37,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         raise UsageError(f"catalog {name}: {error}") from error
 
 
-def open_table(catalog: Catalog, identifier: str, identity: StreamIdentity, columns: Any) -> Iceberg:
+def open_table(catalog: Catalog, identifier: str, identity: TableIdentity, columns: Any) -> Iceberg:
     """Opens the table NAMESPACE.TABLE; makes it with `pyarrow.Schema` `columns` if there is none. Raises UsageError,
     DataLoss."""
     namespace = identifier.rpartition(".")[0]

@@ -11,18 +11,20 @@ import binascii
 import datetime as dt
 import json
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from jetcluster.errors import PeerError
 from jetcluster.pipeline.result import UsageError
-from jetcluster.pipeline.tables.columns import grown, is_told, merged, name_fault, type_of
+from jetcluster.pipeline.tables.columns import grown, is_text, is_told, merged, name_fault, type_of
 
 Convert = Callable[[Any, str], Any]
 """(value that is not null, path of the field) -> value for Arrow. Raises MisfitError."""
 _MAX_SHOWN: Final = 40
+_DIGITS: Final = Context(prec=38)
+"""As many digits as a column of decimal numbers may have; Python's own context rounds at 28."""
 
 
 class MisfitError(PeerError):
@@ -55,7 +57,7 @@ class JsonRows:
         self._reserved = reserved
         self._row = _converter(columns, infer)
         exact = _has_decimal(columns)
-        self._decoder = json.JSONDecoder(parse_constant=_no_number, parse_float=Decimal if exact else None)
+        self._decoder = json.JSONDecoder(parse_constant=_no_number, parse_float=_exact if exact else None)
 
     def parse(self, payloads: Sequence[bytes | None]) -> Parsed:
         good: list[int] = []
@@ -71,7 +73,8 @@ class JsonRows:
                 good.append(place)
             except (MisfitError, RecursionError) as error:
                 dead.append(place)
-                why.append(str(error) if isinstance(error, MisfitError) else "it is nested too deeply")
+                reason = str(error) if isinstance(error, MisfitError) else "it is nested too deeply"
+                why.append(reason.encode(errors="backslashreplace").decode())  # it may show a name that is no text
                 if self._infer and value is not None:
                     new = merged(new, type_of(value))
         columns = [pa.array([row[field.name] for row in rows], field.type) for field in self._columns]
@@ -181,7 +184,7 @@ def _to_decimal(precision: int, scale: int) -> Convert:
             _misfit(value, path, wanted)
         try:
             number = Decimal(str(value))
-            digits = number.quantize(Decimal(1).scaleb(-scale))
+            digits = number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
         except InvalidOperation:
             _misfit(value, path, wanted)
         if digits != number or len(digits.as_tuple().digits) > precision:
@@ -217,11 +220,8 @@ def _to_text(value: Any, path: str) -> str:
 
 
 def _text(value: str, path: str) -> str:
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise MisfitError(f"{path}: it has half of a surrogate pair, which is no text") from None
+    if not is_text(value):
+        raise MisfitError(f"{path}: it has half of a surrogate pair, which is no text")
     return value
 
 
@@ -262,6 +262,13 @@ def _has_decimal(kind: Any) -> bool:
     if pa.types.is_list(kind):
         return _has_decimal(kind.value_type)
     return _has_decimal(kind.item_type) if pa.types.is_map(kind) else pa.types.is_decimal(kind)
+
+
+def _exact(word: str) -> Decimal:
+    try:
+        return Decimal(word)
+    except InvalidOperation:
+        raise ValueError(f"{word[:_MAX_SHOWN]} has an exponent of too many digits") from None
 
 
 def _no_number(word: str) -> NoReturn:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from jetcluster import faults
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.pipeline.tables.columns import grown
-from jetcluster.pipeline.tables.files import DEAD, TablePart
+from jetcluster.pipeline.tables.files import TablePart
 from jetcluster.pipeline.tables.table import ConflictError, Span, Table
 
 MAX_ATTEMPTS: Final = 5
@@ -92,10 +92,13 @@ def dead_letters_of(name: str) -> str:
     return f"{name.rstrip('/')}_dead_letters"
 
 
-def check_dead(table: Table) -> None:
-    """Raises UsageError unless the columns are those of dead letters."""
-    if table.columns.names != DEAD.names:
-        raise UsageError(f"{table.name} is no table of dead letters: its columns are {', '.join(table.columns.names)}")
+def check_own(table: Table, own: Any) -> None:
+    """Raises UsageError unless the table begins with the columns of `pyarrow.Schema` `own`."""
+    if list(table.columns)[: len(own)] != list(own):
+        raise UsageError(
+            f"{table.name} is of another format: this job writes {', '.join(own.names)}, and the table has "
+            f"{', '.join(table.columns.names)}"
+        )
 
 
 def _paths(kind: Any, path: str = "") -> list[str]:

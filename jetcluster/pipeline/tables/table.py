@@ -13,21 +13,30 @@ STREAM: Final = f"{PREFIX}stream"
 CREATED: Final = f"{PREFIX}created"
 FIRST: Final = f"{PREFIX}first-seq"
 LAST: Final = f"{PREFIX}last-seq"
+_IDENTITY: Final = (STREAM, CREATED, f"{PREFIX}source", f"{PREFIX}format", f"{PREFIX}subjects")
 
 
 class ConflictError(PassingError):
     """Another commit came between. The table is as it was before, or it has the rows: open it again and look."""
 
 
-class StreamIdentity(NamedTuple):
-    """The stream of a table."""
+class TableIdentity(NamedTuple):
+    """The origin of a table's rows. All of it is in the table's properties from the beginning, and never changes: rows
+    of something else would stand among its own, or be left out below its end, and nobody could tell."""
 
     stream: str
     created: str
-    """When it was created: one that was deleted and made again has other messages under the same sequences."""
+    """RFC 3339 time of the stream's creation: one that was deleted and made again has other messages under the same
+    sequences."""
+    source: str
+    """`stream`: a row per message; `bucket`: a row per key."""
+    format: str
+    """The form of the payloads: `raw`, `json`, or `dead-letters`."""
+    subjects: str
+    """The filters, sorted, by commas."""
 
     def properties(self) -> dict[str, str]:
-        return {STREAM: self.stream, CREATED: self.created}
+        return dict(zip(_IDENTITY, self, strict=True))
 
     def check(self, name: str, found: Mapping[str, str | None]) -> None:
         """Checks the properties of an existing table. Raises UsageError for a table of something else, DataLoss for
@@ -40,6 +49,11 @@ class StreamIdentity(NamedTuple):
                 f"{name} follows {self.stream} as it was created at {found.get(CREATED)}; the one on the server was "
                 f"created at {self.created}, and its sequences mean other messages: choose another table"
             )
+        for key, wanted in self.properties().items():
+            kept = found.get(key) or "unknown"
+            if kept != wanted:
+                what = key.removeprefix(PREFIX)
+                raise UsageError(f"{name} was made with {what} {kept}, and this job has {wanted}: choose another table")
 
 
 class Span(NamedTuple):
@@ -62,8 +76,6 @@ class DataFile(NamedTuple):
     """Its name in the table's folder for data."""
     rows: int
     size: int
-    stats: str
-    """Delta Lake's statistics, as JSON."""
 
 
 class Table(Protocol):

@@ -12,13 +12,13 @@ pytest.importorskip("pyiceberg")
 
 from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.files import write_rows
-from jetcluster.pipeline.tables.table import Span, StreamIdentity, Table
+from jetcluster.pipeline.tables.table import Span, Table, TableIdentity
 
-ORDERS = StreamIdentity("ORDERS", "2026-11-29T12:00:00Z")
+ORDERS = TableIdentity("ORDERS", "2026-11-29T12:00:00Z", "stream", "raw", ">")
 FORMATS = ["delta", "iceberg"]
 
 
-def opened(kind: str, folder: Path, columns: Any, identity: StreamIdentity = ORDERS) -> Table:
+def opened(kind: str, folder: Path, columns: Any, identity: TableIdentity = ORDERS) -> Table:
     """Opens the table as a job does that begins."""
     if kind == "delta":
         return delta.open_table(str(folder / "delta"), identity, columns)

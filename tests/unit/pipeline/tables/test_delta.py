@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from jetcluster.pipeline.result import UsageError
@@ -34,6 +36,27 @@ def test_a_compaction_keeps_how_far_the_table_goes(tmp_path: Path) -> None:
     assert opened("delta", tmp_path, RAW).end == 4
     found = deltalake.DeltaTable(str(tmp_path / "delta")).to_pyarrow_table()
     assert sorted(found["seq"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_filter_of_any_column_finds_its_rows(tmp_path: Path) -> None:
+    """Also among the first and last times, and where a column has no values."""
+    times = ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999"]
+    found = [
+        {"seq": seq, "subject": f"s{seq}", "time": dt.datetime.fromisoformat(f"{times[seq - 1]}+00:00"), "data": b"x"}
+        for seq in (1, 2)
+    ]
+    append(opened("delta", tmp_path, RAW), pa.Table.from_pylist(found, schema=RAW), Span(1, 3))
+    table = deltalake.DeltaTable(str(tmp_path / "delta"))
+    field, noon = ds.field, pa.scalar(dt.datetime(2026, 11, 29, 12, tzinfo=dt.UTC), RAW.field("time").type)
+    for where, seqs in (
+        (field("seq") == 1, [1]),
+        (field("subject") == "s2", [2]),
+        (field("time") > noon, [2]),
+        (field("time") < noon, [1]),
+        (field("headers").is_null(), [1, 2]),
+    ):
+        assert table.to_pyarrow_table(filters=where)["seq"].to_pylist() == seqs, where
+    assert table.get_add_actions(flatten=True)["num_records"].to_pylist() == [2]
 
 
 def test_a_table_that_somebody_else_made_is_left_alone(tmp_path: Path) -> None:

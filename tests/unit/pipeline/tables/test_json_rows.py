@@ -7,8 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import grown, type_of
@@ -77,6 +79,16 @@ def test_what_is_no_object_of_json(payload: bytes, why: str) -> None:
         (pa.decimal128(6, 2), "1.505", 'x: "1.505" is not a decimal number of 6 digits, 2 behind the point'),
         (pa.decimal128(6, 2), 12345, "x: 12345 is not a decimal number of 6 digits, 2 behind the point"),
         (pa.decimal128(6, 2), "NaN", None),
+        (
+            pa.decimal128(6, 2),
+            b'{"x": 1e99999999999999999999}',
+            "it is not JSON: 1e99999999999999999999 has an exponent of too many digits",
+        ),
+        (pa.decimal128(38, 0), "9" * 38, Decimal("9" * 38)),
+        (pa.decimal128(38, 37), f"-9.{'9' * 37}", Decimal(f"-9.{'9' * 37}")),
+        (pa.decimal128(30, 2), f"{'1' * 28}.25", Decimal(f"{'1' * 28}.25")),
+        (pa.decimal128(38, 0), "1" * 39, None),
+        (pa.decimal128(38, 2), "1" * 37, None),
         (pa.timestamp("us", tz="UTC"), "soon", 'x: "soon" is not a time as in RFC 3339'),
         (pa.timestamp("us", tz="UTC"), 5, "x: 5 is not a time as in RFC 3339"),
         (pa.date32(), "2026-02-30", 'x: "2026-02-30" is not a date as 2026-11-29'),
@@ -137,6 +149,65 @@ def test_whatever_is_inferred_holds_its_value(value: Any) -> None:
     parsed = parse(columns, {"x": value}, infer=True)
     assert parsed.found is None
     assert parsed.good == [0] or "surrogate" in parsed.why[0], parsed.why
+
+
+def test_a_name_that_is_no_text_is_a_dead_letter() -> None:
+    payloads = [b'{"\\ud800": 1}', b'{"a": {"\\ud800": 1}}', b'{"c": [{"\\ud800": 1, "\\ud801": "x"}]}', b'{"b": 1}']
+    parsed = parse(struct(b=pa.int64()), *payloads, infer=True)
+    assert (parsed.good, parsed.found) == ([3], None)
+    assert parsed.why == [
+        "\\ud800: it cannot be a column: its name has half of a surrogate pair",
+        "a: it cannot be a column: its name is taken, there are too many, or its own fields cannot be",
+        "c: it cannot be a column: its name is taken, there are too many, or its own fields cannot be",
+    ]
+    known = parse(struct(a=struct(x=pa.int64())), payloads[1], infer=True)
+    assert known.why == ["a.\\ud800: it cannot be a column: its name has half of a surrogate pair"]
+
+
+def test_a_new_fraction_beside_a_column_of_decimal_numbers_is_double() -> None:
+    columns = struct(x=pa.decimal128(9, 2))
+    parsed = parse(columns, {"x": 1.5, "y": 2.5, "z": [0.5, {"w": 1.5}]}, infer=True)
+    assert parsed.found == struct(x=pa.decimal128(9, 2), y=pa.float64(), z=many(pa.string()))
+    again = parse(parsed.found, {"x": 1.5, "y": 2.5}, infer=True)
+    assert [column.to_pylist() for column in again.columns] == [[Decimal("1.50")], [2.5], [None]]
+
+
+HOSTILE_NAMES = ["", "a", "b", "é", "a b", "\\ud800", "\\udfff", "\\u0000"]
+HOSTILE = st.recursive(
+    st.sampled_from(
+        ["null", "true", "2", "-2.50", "1e400", "-1e-400", "1e9999999999999999999", "9" * 400, '"\\ud800"', '"\\u0000"',
+         '"NaN"', '"sNaN"', '"0001-01-01T00:00:00Z"', '"9999-12-31T23:59:59.9999-12:00"', '"9999-12-31T23:59:59.999Z"',
+         '"0001-01-01"', '"AP8="', '"1_0"', '"é"', "[]", "{}"]
+    ),
+    lambda inner: st.lists(inner, max_size=3).map(lambda many: f"[{','.join(many)}]")
+    | st.dictionaries(st.sampled_from(HOSTILE_NAMES), inner, max_size=3).map(
+        lambda fields: "{" + ",".join(f'"{name}":{one}' for name, one in fields.items()) + "}"
+    ),
+    max_leaves=6,
+)  # fmt: skip
+"""Texts of JSON values with what a column, Arrow or Python may trip over."""
+KINDS = [
+    pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.timestamp("us", tz="UTC"),
+    pa.date32(), pa.decimal128(9, 2), pa.decimal128(38, 19), struct(a=pa.timestamp("us", tz="UTC")),
+    many(pa.decimal128(38, 38)), pa.map_(pa.string(), pa.float64()), struct(a=pa.string(), b=many(pa.int64())),
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(HOSTILE, min_size=1, max_size=4), st.sampled_from(KINDS), st.booleans())
+def test_no_payload_stops_the_job(values: list[str], kind: Any, infer: bool) -> None:
+    """Each one is a row or a dead letter, also once its new fields are columns, and the rows can be written."""
+    payloads = [
+        (f'{{"x": {value}, "y": {value}}}' if place % 2 else value).encode() for place, value in enumerate(values)
+    ]
+    parsed = parse(struct(x=kind), *payloads, infer=infer)
+    assert sorted([*parsed.good, *parsed.dead]) == list(range(len(payloads)))
+    columns = parsed.found if parsed.found is not None else struct(x=kind)
+    again = parse(columns, *payloads, infer=infer)
+    assert again.found is None
+    assert len(again.dead) == len(pa.array(again.why, pa.string()))
+    rows = pa.table(again.columns, schema=pa.schema(list(columns)))
+    pq.write_table(rows, pa.BufferOutputStream())
 
 
 def test_types_that_json_has_not() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.pipeline.tables.files import DEAD, OWN, RAW
-from jetcluster.pipeline.tables.landing import MAX_ATTEMPTS, Landing, check_dead, dead_letters_of
+from jetcluster.pipeline.tables.landing import MAX_ATTEMPTS, Landing, check_own, dead_letters_of
 from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, Table
 
 
@@ -113,6 +113,8 @@ def test_columns_of_other_types_are_refused() -> None:
 
 def test_dead_letters() -> None:
     assert dead_letters_of("/lake/orders/") == "/lake/orders_dead_letters"
-    check_dead(FakeTable(columns=DEAD))
-    with pytest.raises(UsageError, match="no table of dead letters"):
-        check_dead(FakeTable(columns=RAW))
+    check_own(FakeTable(columns=DEAD), DEAD)
+    with pytest.raises(
+        UsageError, match=r"is of another format: this job writes seq, .*, why, and the table has seq, "
+    ):
+        check_own(FakeTable(columns=RAW), DEAD)

@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jetcluster.pipeline.lakehouse_keys import OWN_KEYED, RAW_KEYED
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.pipeline.tables.files import RAW
-from jetcluster.pipeline.tables.table import ConflictError, Span, StreamIdentity
+from jetcluster.pipeline.tables.files import DEAD, OWN, RAW
+from jetcluster.pipeline.tables.landing import check_own
+from jetcluster.pipeline.tables.table import ConflictError, Span
 from tests.unit.pipeline.tables.formats import FORMATS, ORDERS, append, opened
 
 pytestmark = pytest.mark.parametrize("kind", FORMATS)
@@ -51,9 +53,40 @@ def test_of_two_jobs_one_is_refused(kind: str, tmp_path: Path) -> None:
 def test_a_table_of_something_else(kind: str, tmp_path: Path) -> None:
     append(opened(kind, tmp_path, RAW), rows(1), Span(1, 2))
     with pytest.raises(UsageError, match="follows ORDERS: one table, one stream"):
-        opened(kind, tmp_path, RAW, StreamIdentity("OTHER", ORDERS.created))
+        opened(kind, tmp_path, RAW, ORDERS._replace(stream="OTHER"))
     with pytest.raises(DataLoss, match="choose another table"):
-        opened(kind, tmp_path, RAW, StreamIdentity("ORDERS", "2027"))
+        opened(kind, tmp_path, RAW, ORDERS._replace(created="2027"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("source", "bucket", "with source stream, and this job has bucket"),
+        ("format", "json", "with format raw, and this job has json"),
+        ("subjects", "a.>", "with subjects >, and this job has a.>"),
+    ],
+)
+def test_a_table_keeps_what_it_was_made_of(kind: str, tmp_path: Path, field: str, value: str, why: str) -> None:
+    append(opened(kind, tmp_path, RAW), rows(1), Span(1, 2))
+    with pytest.raises(UsageError, match=f"was made {why}: choose another table"):
+        opened(kind, tmp_path, RAW, ORDERS._replace(**{field: value}))
+    assert opened(kind, tmp_path, RAW).end == 2
+
+
+def test_a_table_that_does_not_say_what_it_was_made_of(kind: str, tmp_path: Path) -> None:
+    found = {key: value for key, value in ORDERS.properties().items() if not key.endswith("subjects")}
+    with pytest.raises(UsageError, match=f"{kind} was made with subjects unknown"):
+        ORDERS.check(kind, found)
+
+
+@pytest.mark.parametrize("own", [RAW, DEAD, OWN, RAW_KEYED, OWN_KEYED])
+def test_own_columns_come_back_as_they_were_made(kind: str, tmp_path: Path, own: Any) -> None:
+    table = opened(kind, tmp_path, pa.schema([*own, ("more", pa.int64())]))
+    check_own(table, own)
+    for other in (RAW, OWN, RAW_KEYED, OWN_KEYED):
+        if list(own)[: len(other)] != list(other):
+            with pytest.raises(UsageError, match="is of another format"):
+                check_own(table, other)
 
 
 def test_columns_grow_also_inside_of_structs(kind: str, tmp_path: Path) -> None:
