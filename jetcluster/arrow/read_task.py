@@ -210,14 +210,12 @@ def _ordered(
             yield from map(of_archive.convert, lower)
         while at < task.high:
             first = 0
-            for batch in _fetched(link, options, task, at):
-                if not batch.count:
-                    continue
-                if batch.last - at + 1 != batch.count and (first := _first(link, options, task)) > at:
+            for rows, count, last in _portions(_fetched(link, options, task, at), converter, options.arrow_rows):
+                if last - at + 1 != count and (first := _first(link, options, task)) > at:
                     link.close()  # drops what was asked ahead
-                    break  # some that belong before this batch, or among it, may be gone
-                yield converter.convert(batch)
-                at = batch.last + 1
+                    break  # some that belong before these rows, or among them, may be gone
+                yield from rows
+                at = last + 1
             else:
                 first = _first(link, options, task, complete=at >= task.high)
             if first <= at:
@@ -236,6 +234,21 @@ def _fetched(link: Link, options: SourceOptions, task: RangeTask | OrderedTask, 
         RangeFetch(link, options, task.target.stream, subject, low, task.high, columns=alone)
         for subject in options.subjects
     ])  # fmt: skip
+
+
+def _portions(batches: Iterable[Batch], converter: Converter, rows: int) -> Iterator[tuple[list[Any], int, int]]:
+    """Yields record batches with together about `rows` rows or MAX_BATCH_BYTES, their rows, and the last sequence."""
+    held: list[Any] = []
+    count = size = last = 0
+    for batch in batches:
+        if batch.count:
+            held.append(converter.convert(batch))
+            count, size, last = count + batch.count, size + held[-1].nbytes, batch.last
+        if count >= rows or size >= MAX_BATCH_BYTES:
+            yield held, count, last
+            held, count, size = [], 0, 0
+    if held:
+        yield held, count, last
 
 
 def _first(link: Link, options: SourceOptions, task: OrderedTask, *, complete: bool = False) -> int:

@@ -131,12 +131,13 @@ def with_parts(options: SourceOptions, lows: Mapping[str, int], end: Offsets) ->
     wanted = [name for name, at in end.items() if at.parts is None and lows[name] < at.seq]
     if not wanted:
         return end
-    counts = _records([(name, lows[name], end[name].seq) for name in wanted], options)
+    live = [name for name in wanted if name not in options.archives]  # nobody can count what an archive has
+    counts = dict(zip(live, _records([(name, lows[name], end[name].seq) for name in live], options), strict=True))
     whole = sum(max(at.seq - lows[name], 0) for name, at in end.items())
     found = dict(end)
-    for name, records in zip(wanted, counts, strict=True):
+    for name in wanted:
         span = end[name].seq - lows[name]
-        count = planner.parts_of(span, options, span / whole, records)
+        count = planner.parts_of(span, options, span / whole, counts.get(name))
         found[name] = end[name]._replace(parts=Partitioning(lows[name], count))
     return found
 

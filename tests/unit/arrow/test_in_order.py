@@ -105,3 +105,18 @@ def test_files_that_reach_into_each_other_are_read_together(tmp_path: Path) -> N
     groups = [[file.seqs for file in group] for group in in_order.overlapping(files)]
     assert groups == [[(1, 5), (2, 9), (8, 12)], [(13, 14)], [(20, 30), (21, 22)]]
     assert list(in_order.overlapping([])) == []
+
+
+def test_an_archive_is_cut_by_its_sequences_as_its_rows_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream has few of the messages that match; the archive may have as many as it has sequences."""
+    monkeypatch.setattr(planner, "SMALL_TASK_SEQUENCES", 5)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    with StreamPeer(store_of(numbered(60))) as one:
+        given: dict[str, Any] = {"subjects": "a.*", "maxRecordsPerPartition": 10}
+        options = options_for(one, archive=archive_of(one, tmp_path, 60), **given)
+        one.leader.delete_all(list(range(1, 59)))
+        end = {"S": Offset(61, CREATED)}
+        assert resolve.with_parts(options, {"S": 1}, end)["S"].parts == Partitioning(1, 6)
+        assert resolve.with_parts(options_for(one, **given), {"S": 1}, end)["S"].parts == Partitioning(1, 1)
