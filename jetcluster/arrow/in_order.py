@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from jetcluster.archive import manifest
 from jetcluster.archive.manifest import ArchivedFile
 from jetcluster.archive.storage import open_archive
 from jetcluster.arrow import archived
@@ -23,7 +22,8 @@ from jetcluster.client.stream_state import StreamError
 
 def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
     """Yields the rows of a task in order, with `seq` and `columns` of an archive. Raises StreamError when files are
-    replaced all the time, and what `read_file` raises."""
+    replaced all the time, DataLossError when the archive does not have all of the rest any more, and what
+    `archived.find` and `read_file` raise."""
     import pyarrow as pa
 
     from jetcluster.archive.parquet import read_file
@@ -39,7 +39,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str]) -> I
                     yield from table.to_batches(max_chunksize=options.arrow_rows)
                     bounds = dataclasses.replace(bounds, low=table["seq"][-1].as_py() + 1)
         except FileNotFoundError:  # compaction has put another in its place
-            files = tuple(file for one in manifest.load(storage) for file in one.files if file.may_hold(bounds))
+            files = _files(dataclasses.replace(task, bounds=bounds), options)
         else:
             return
     raise StreamError(f"{task.url}: files are replaced all the time, or are missing")
@@ -62,10 +62,15 @@ def overlapping(files: Iterable[ArchivedFile]) -> Iterator[list[ArchivedFile]]:
 def removed(task: ArchiveTask, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
     """Yields in order what limits removed from the stream while it was read; `task` names no files. Raises
     DataLossError if the archive does not have it."""
+    yield from read(dataclasses.replace(task, files=_files(task, options)), options, columns)
+
+
+def _files(task: ArchiveTask, options: SourceOptions) -> tuple[ArchivedFile, ...]:
+    """Returns the files that may have rows of a task, as the archive is now. Raises DataLossError if it lacks some of
+    the task's sequences, and what `archived.find` raises."""
     archive = archived.find(task.target.stream, task.target.created, options)
     assert archive is not None, task
     bounds = task.bounds
     if options.fail_on_data_loss and (gap := archive.gap(task.target.stream, bounds.low, bounds.high)):
         raise DataLossError(gap)
-    files = tuple(file for file in archive.files if file.may_hold(bounds))
-    yield from read(dataclasses.replace(task, files=files), options, columns)
+    return tuple(file for file in archive.files if file.may_hold(bounds))

@@ -97,6 +97,18 @@ def test_compaction_while_a_micro_batch_is_read(with_gaps: StreamPeer, tmp_path:
     assert found == [n for n in range(1, 41) if n not in (7, 25, 26)]
 
 
+def test_an_archive_that_is_made_anew_and_has_less_is_a_loss(with_gaps: StreamPeer, tmp_path: Path) -> None:
+    url = archive_of(with_gaps, tmp_path / "old", 40)
+    options = options_for(with_gaps, archive=url)
+    with_gaps.leader.delete_all(list(range(1, 41)))
+    (task,) = resolve.range_between(options, {"S": Offset(1, CREATED)}, {"S": Offset(61, CREATED)})
+    assert isinstance(task, OrderedTask)
+    ArchiveFolder(url).delete(task.files[0].path)
+    later = ArchiveTask(TARGET, url, task.files, Bounds(1, 51), 0)
+    with pytest.raises(DataLossError, match="from 41 on some are in neither"):
+        list(in_order.read(later, options, ["data"]))
+
+
 def test_files_that_reach_into_each_other_are_read_together(tmp_path: Path) -> None:
     storage = ArchiveFolder(str(tmp_path))
     ranges = [(1, 5), (2, 9), (8, 12), (13, 14), (20, 30), (21, 22)]
