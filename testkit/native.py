@@ -26,4 +26,4 @@ def python_alone(*, pure: bool = True) -> Iterator[None]:
 
 
 def _no_rows() -> None:
-    """Stands for `native.row_loops`."""
+    """Stands for the function that loads the loops of rows."""

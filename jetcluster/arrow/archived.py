@@ -175,7 +175,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen
                     if rows.num_rows:
                         yield rows
         except FileNotFoundError:  # compaction has put another in its place
-            files = _files(task, options)
+            files = files_of(task, options)
         else:
             return
     raise StreamError(f"{task.url}: files are replaced all the time, or are missing")
@@ -187,7 +187,7 @@ def repair(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], se
     yield from read(dataclasses.replace(task, files=_files(task, options)), options, columns, seen)
 
 
-def _files(task: ArchiveTask, options: SourceOptions) -> tuple[ArchivedFile, ...]:
+def files_of(task: ArchiveTask, options: SourceOptions) -> tuple[ArchivedFile, ...]:
     """Returns the files that may have rows of a task, as the archive is now: it may have been made anew since planning.
     Raises DataLossError if it lacks some of the task's sequences, and what `find` raises."""
     archive = find(task.target.stream, task.target.created, options)

@@ -105,7 +105,7 @@ class ColumnBatch:
     """Messages in the order of their sequences, as compiled loops have put them into columns."""
 
     def __init__(self, columns: Any) -> None:
-        """`columns` are of a `native.rows.Columns` that has the whole answer. Raises MissingFieldError."""
+        """`columns` are of the compiled `Columns`, which have the whole answer. Raises MissingFieldError."""
         if columns.fault:
             raise MissingFieldError(columns.fault)
         self.count: int = columns.count

@@ -77,7 +77,19 @@ class ArchiveTask:
     index: int
 
 
-Task = RangeTask | LastTask | ArchiveTask
+@dataclass(frozen=True)
+class OrderedTask:
+    """As `RangeTask`, of a stream with an archive, whose files have what is below `cut`: all in order of sequence."""
+
+    target: Target
+    low: int
+    high: int
+    index: int
+    cut: int = 0
+    files: tuple[ArchivedFile, ...] = ()
+
+
+Task = RangeTask | LastTask | ArchiveTask | OrderedTask
 
 
 def lowest(state: StreamState) -> int:
@@ -171,13 +183,21 @@ def split(
     """Cuts [low, high) into ranges of about equal size: none above `maxRecordsPerPartition`, and at least `share` of
     `minPartitions` (default: one per core of this machine, but none below SMALL_TASK_SEQUENCES). `records`: how many
     messages match the filters there, if it is known; they are taken to be spread evenly."""
-    span = high - low
+    return cut_evenly(low, high, parts_of(high - low, options, share, records))
+
+
+def parts_of(span: int, options: SourceOptions, share: float = 1.0, records: int | None = None) -> int:
+    """Returns into how many ranges `split` cuts so many sequences."""
     if span <= 0:
-        return []
+        return 0
     wanted = span if records is None else records
     least = options.min_partitions or min(os.cpu_count() or 1, wanted // SMALL_TASK_SEQUENCES)
-    count = max(-(-wanted // options.max_records), round(least * share), 1)
-    count = min(count, span)
+    return min(max(-(-wanted // options.max_records), round(least * share), 1), span)
+
+
+def cut_evenly(low: int, high: int, count: int) -> list[tuple[int, int]]:
+    """Cuts [low, high) into `count` ranges of about equal size."""
+    span = high - low
     return [(low + span * at // count, low + span * (at + 1) // count) for at in range(count)]
 
 

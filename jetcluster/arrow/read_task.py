@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from jetcluster.archive.bounds import Bounds
-from jetcluster.arrow import archived
+from jetcluster.archive.manifest import ArchivedFile
+from jetcluster.arrow import archived, in_order
 from jetcluster.arrow.archived import Seen
 from jetcluster.arrow.archived_rows import ArchivedConverter
 from jetcluster.arrow.convert import Converter
@@ -38,6 +39,7 @@ from jetcluster.arrow.planner import (
     ArchiveTask,
     DataLossError,
     LastTask,
+    OrderedTask,
     RangeTask,
     Task,
     check_start,
@@ -145,6 +147,9 @@ def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_lin
     if isinstance(task, ArchiveTask):
         yield from map(of_archive.convert, archived.read(task, options, of_archive.columns))
         return
+    if isinstance(task, OrderedTask):
+        yield from collected(_ordered(task, options, names, of_archive, open_link), options.arrow_rows)
+        return
     seen = Seen() if task.target.stream in options.archives else None
     link = open_link or Link(options, task.target, task.index)
     converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
@@ -163,11 +168,7 @@ def read_task(task: Task, options: SourceOptions, names: Sequence[str], open_lin
 def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | None) -> Iterator[Batch]:
     """`seen`: for a stream with an archive, takes the sequences, and up to where messages may be missing."""
     count = 0
-    alone = len(options.subjects) == 1
-    for batch in merged([
-        RangeFetch(link, options, task.target.stream, subject, task.low, task.high, columns=alone)
-        for subject in options.subjects
-    ]):  # fmt: skip
+    for batch in _fetched(link, options, task, task.low):
         count += batch.count
         if seen is not None:
             _note(seen, batch)
@@ -184,6 +185,84 @@ def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | Non
             seen.removed = lowest(state)
         if options.fail_on_data_loss:
             check_afterwards(task, state, dense=dense or (seen is not None and seen.removed > 0))
+
+
+def _ordered(
+    task: OrderedTask,
+    options: SourceOptions,
+    names: Sequence[str],
+    of_archive: ArchivedConverter,
+    open_link: Link | None,
+) -> Iterator[Any]:
+    """Yields the rows in order, from the archive below the cut. What limits remove from the stream meanwhile is looked
+    for in the archive before any row that follows."""
+    link = open_link or Link(options, task.target, task.index)
+    converter = Converter(names, task.target.stream, kafka=options.kafka, time_unit=options.time_unit)
+
+    def of(low: int, high: int, files: tuple[ArchivedFile, ...] = ()) -> ArchiveTask:
+        bounds = Bounds(low, min(high, task.high), subjects=options.subjects)
+        return ArchiveTask(task.target, options.archives[task.target.stream], files, bounds, task.index)
+
+    at = max(task.low, min(task.cut, task.high))
+    try:
+        if task.low < at:
+            lower = in_order.read(of(task.low, at, task.files), options, of_archive.columns)
+            yield from map(of_archive.convert, lower)
+        while at < task.high:
+            first = 0
+            for rows, count, last in _portions(_fetched(link, options, task, at), converter, options.arrow_rows):
+                if last - at + 1 != count and (first := _first(link, options, task)) > at:
+                    link.close()  # drops what was asked ahead
+                    break  # some that belong before these rows, or among them, may be gone
+                yield from rows
+                at = last + 1
+            else:
+                first = _first(link, options, task, complete=at >= task.high)
+            if first <= at:
+                return
+            lost = of(at, first)
+            yield from map(of_archive.convert, in_order.removed(lost, options, of_archive.columns))
+            at = lost.bounds.high
+    finally:
+        if open_link is None:
+            link.close()
+
+
+def _fetched(link: Link, options: SourceOptions, task: RangeTask | OrderedTask, low: int) -> Iterator[Batch]:
+    alone = len(options.subjects) == 1
+    return merged([
+        RangeFetch(link, options, task.target.stream, subject, low, task.high, columns=alone)
+        for subject in options.subjects
+    ])  # fmt: skip
+
+
+def _portions(batches: Iterable[Batch], converter: Converter, rows: int) -> Iterator[tuple[list[Any], int, int]]:
+    """Yields record batches with together about `rows` rows or MAX_BATCH_BYTES, their rows, and the last sequence."""
+    held: list[Any] = []
+    count = size = last = 0
+    for batch in batches:
+        if batch.count:
+            held.append(converter.convert(batch))
+            count, size, last = count + batch.count, size + held[-1].nbytes, batch.last
+        if count >= rows or size >= MAX_BATCH_BYTES:
+            yield held, count, last
+            held, count, size = [], 0, 0
+    if held:
+        yield held, count, last
+
+
+def _first(link: Link, options: SourceOptions, task: OrderedTask, *, complete: bool = False) -> int:
+    """Returns the stream's first sequence now; with `complete`, when nothing depends on it, 0 if no leader answers.
+    Raises DataLossError for a stream that was created anew."""
+    try:
+        state = _state(link, options, task.target.stream, 1.0 if complete else options.retry_timeout)
+    except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+        if not complete:
+            raise
+        return 0
+    if options.fail_on_data_loss:
+        check_start(Offset(max(task.high, lowest(state)), task.target.created), state, fail=True)
+    return lowest(state)
 
 
 def _note(seen: Seen, batch: Batch) -> None:

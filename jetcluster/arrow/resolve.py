@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -15,9 +15,9 @@ from jetcluster.arrow.archived import Archived
 from jetcluster.arrow.cut import ChangedError
 from jetcluster.arrow.frames import pending
 from jetcluster.arrow.link import check_preference
-from jetcluster.arrow.offsets import Offset, Offsets
+from jetcluster.arrow.offsets import Offset, Offsets, Partitioning
 from jetcluster.arrow.options import SourceOptions
-from jetcluster.arrow.planner import DataLossError, Target, Task
+from jetcluster.arrow.planner import DataLossError, OrderedTask, RangeTask, Target, Task
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import listed
 from jetcluster.client.servers import ask
@@ -106,8 +106,9 @@ def streams_of(link: Connection, options: SourceOptions) -> tuple[str, ...]:
 
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
-    """Returns the tasks of one micro-batch. Raises DataLossError when messages of it are gone."""
-    found = []
+    """Returns the tasks of one micro-batch: how many, and which rows each has in which order, depends on the offsets
+    alone, if those of `end` have parts. Raises DataLossError when messages of it are gone."""
+    found: list[Extent] = []
     for name in end:
         target, live = _asked(options, partial(_checked, name=name, options=options))
         begin = start.get(name, Offset(0))
@@ -115,11 +116,47 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
         low = planner.check_start(begin, state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
-            continue  # the planned range is of a deleted stream
+            low = end[name].seq  # the planned range is of a deleted stream
         extent = _with_archive(Extent(target, low, end[name].seq), archive, live, options)
         check_loss([extent])
         found.append(extent)
-    return tasks_of(found, options)
+    tasks: list[Task] = []
+    lows = {extent.target.stream: extent.low for extent in found}
+    planned = with_parts(options, lows, end)
+    for extent in found:
+        high, _, parts = planned[extent.target.stream]
+        if parts is not None:
+            for low, upto in planner.cut_evenly(parts.low, high, parts.number):  # parts keep their numbers when empty
+                tasks.append(_in_order(extent, min(max(low, extent.low), upto), upto, options, len(tasks)))
+    return tasks
+
+
+def with_parts(options: SourceOptions, lows: Mapping[str, int], end: Offsets) -> Offsets:
+    """Returns the end of a micro-batch from `lows` on with the parts of each range, where it has none and is not empty.
+    This is decided once, as it rests on the machine and on what the stream has."""
+    wanted = [name for name, at in end.items() if at.parts is None and lows[name] < at.seq]
+    if not wanted:
+        return end
+    live = [name for name in wanted if name not in options.archives]  # nobody can count what an archive has
+    counts = dict(zip(live, _records([(name, lows[name], end[name].seq) for name in live], options), strict=True))
+    whole = sum(max(at.seq - lows[name], 0) for name, at in end.items())
+    found = dict(end)
+    for name in wanted:
+        span = end[name].seq - lows[name]
+        count = planner.parts_of(span, options, span / whole, counts.get(name))
+        found[name] = end[name]._replace(parts=Partitioning(lows[name], count))
+    return found
+
+
+def _in_order(extent: Extent, low: int, high: int, options: SourceOptions, index: int) -> Task:
+    target = extent.target
+    if target.stream not in options.archives:
+        return RangeTask(target, low, high, index)
+    if extent.archive is None:
+        return OrderedTask(target, low, high, index)
+    bounds = Bounds(low, min(high, extent.cut), subjects=options.subjects)
+    files = tuple(file for file in extent.archive.files if file.may_hold(bounds))
+    return OrderedTask(target, low, high, index, extent.cut, files)
 
 
 def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
@@ -140,17 +177,22 @@ def _with_archive(extent: Extent, archive: Archived | None, state: StreamState, 
 
 
 def _range_tasks(ranges: list[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
+    counts = _records([(target.read_from, low, high) for target, low, high in ranges], options)
+    return planner.range_tasks(ranges, options, counts)
+
+
+def _records(ranges: Sequence[tuple[str, int, int]], options: SourceOptions) -> list[int | None]:
+    """Returns how many messages of ranges [low, high) of streams match the filters; None: as many as sequences."""
     few = all(high - low <= planner.SMALL_TASK_SEQUENCES for _, low, high in ranges)
     if few or options.subjects == (">",):
-        return planner.range_tasks(ranges, options)
-    counts = _asked(
+        return [None] * len(ranges)
+    return _asked(
         options,
         lambda link: [
-            sum(matching(link, target.read_from, subject, low, high, options) for subject in options.subjects)
-            for target, low, high in ranges
+            sum(matching(link, stream, subject, low, high, options) for subject in options.subjects)
+            for stream, low, high in ranges
         ],
     )
-    return planner.range_tasks(ranges, options, counts)
 
 
 def matching(link: Connection, stream: str, subject: str, low: int, high: int, options: SourceOptions) -> int:

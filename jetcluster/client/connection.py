@@ -65,7 +65,7 @@ class Gather:
         self.end: Reply | None = None
         """The status message that ended the answer (204 EOB, 404, 408, 413, 503, ...)."""
         self.columns: Any = None
-        """`native.rows.Columns`, which takes the messages instead of the two lists, where the request asked so."""
+        """The compiled `Columns`, which take the messages instead of the two lists, where the request asked so."""
         self.subject = b""
         """For `Connection.receive`: where the messages are to be sent."""
         self.replies: list[bytes] = []

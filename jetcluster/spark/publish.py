@@ -1,10 +1,14 @@
 """Publishing of many rows with acks in flight, over the first server of the list that answers.
 
 Rows go out in parts, each as one piece of rendered lines (`render`). A part is done when all its acks have arrived,
-which share a reply subject and are counted, not looked at. An atomic batch has one ack, and ids for its ends only: it
-is stored whole or not at all. After a lost connection, a change of leader (503) or a timeout, every part without its
-acks is sent again, in the original order. With message ids that stores no duplicate as long as the stream remembers
-them; without them it may.
+which share a reply subject and are counted, not looked at. An atomic batch has one ack: it is stored whole or not at
+all. After a lost connection, a change of leader (503) or a timeout, every part without its acks is sent again, in the
+original order. With message ids that stores no duplicate as long as the stream remembers them; without them it may.
+
+Ids of atomic batches: a full one, where no more row fits in, has ids for its ends only, `<row>` and `<row>+` of its
+first row. The rest at the end of a task, which may be the beginning of a full batch when those who make the rows have
+died, has an id for each row. Both begin with the same id, and a row goes out by itself only when that one is known. So
+of each cut there is in the stream either the full batch, which `<row>+` tells, or rows that all have their own ids.
 """
 
 from __future__ import annotations
@@ -110,6 +114,8 @@ class _Part:
     """When it was first sent, monotonic seconds."""
     whole: bool
     """It goes out as an atomic batch."""
+    full: bool
+    """Its cut depends on the rows alone, not on where they ended."""
     answers: Gather | None = None
     asking: bool = False
     """Each row of the batch asks for an answer: a commit that is refused does not say which row was."""
@@ -135,8 +141,8 @@ class WindowedPublisher:
         safe_seconds: float | None = None,
     ) -> None:
         """`ids`: beginning of the ids of rows that have none; None: no ids. `atomic_batch`: rows that are stored whole
-        or not at all; the last ones, and those with ids of their own, go by themselves. Rows may be sent again within
-        `safe_seconds`, until the stream may forget their ids; None: always."""
+        or not at all; those with ids of their own go by themselves. Rows may be sent again within `safe_seconds`, until
+        the stream may forget their ids; None: always."""
         self.stored = 0
         self.duplicates = 0
         self.sent_again = 0
@@ -161,7 +167,7 @@ class WindowedPublisher:
         """Raises PublishError, ServerError."""
         if self._cutter is not None:
             for part in self._cutter.add(rows):
-                self._put(part, whole=part.count > 1 and not part.have_ids)
+                self._put(part, whole=_goes_whole(part))
         else:
             for part in Cutter(min(MAX_TOGETHER, max(self._window // 4, 1)), MAX_TOGETHER_BYTES).cut(rows):
                 self._put(part)
@@ -174,17 +180,17 @@ class WindowedPublisher:
     def finish(self) -> None:
         """Sends what waits for more rows, and returns when all has its acks. Raises as `publish`."""
         if self._cutter is not None:
-            for part in self._cutter.rest():  # by themselves: rows also end here when those who make them have died
-                self._put(part)
+            for part in self._cutter.rest():  # rows also end here when those who make them have died
+                self._put(part, whole=_goes_whole(part), full=False)
         self.settle()
 
-    def _put(self, rows: Rows, *, whole: bool = False) -> None:
+    def _put(self, rows: Rows, *, whole: bool = False, full: bool = True) -> None:
         size = rows.bytes_of()
         while self._pending and (
             self._unacked + rows.count > self._window or self._unacked_bytes + size > MAX_UNACKED_BYTES
         ):
             self._collect()
-        part = _Part(rows, self._number, size, time.monotonic(), whole)
+        part = _Part(rows, self._number, size, time.monotonic(), whole, full)
         self._number += rows.count
         self._pending.append(part)
         self._unacked += rows.count
@@ -202,15 +208,17 @@ class WindowedPublisher:
         if not part.whole:
             connection.write_frames(render(rows, answers.subject, limit, self._id_lines(part)))
             return
-        first = b"Nats-Msg-Id: %b%d\r\n" % (self._prefix, part.first)
-        last = b"Nats-Msg-Id: %b\r\n" % self._batch_id(part)
-        lines = batch_lines(rows.count, first, last)
+        if part.full:
+            first = b"Nats-Msg-Id: %b%d\r\n" % (self._prefix, part.first)
+            lines = batch_lines(rows.count, first, b"Nats-Msg-Id: %b\r\n" % self._full_id(part))
+        else:
+            lines = joined(batch_lines(rows.count, b"", b""), self._id_lines(part))
         connection.write_frames(batch_frames(rows, answers.subject, limit, lines, ask=part.asking))
 
-    def _batch_id(self, part: _Part) -> bytes:
-        """Returns the id of the last row of an atomic batch. The first one has the id that it has by itself: so a batch
-        is refused of which rows are stored already, by themselves or as this batch."""
-        return b"%b%d+%d" % (self._prefix, part.first, part.rows.count)
+    def _full_id(self, part: _Part) -> bytes:
+        """Returns the id of the last row of a full batch. It does not say how many rows those are, so the rest of an
+        attempt that ended early finds it, too."""
+        return b"%b%d+" % (self._prefix, part.first)
 
     def _id_lines(self, part: _Part) -> Any:
         if not self._with_ids:
@@ -289,7 +297,7 @@ class WindowedPublisher:
         """As `_trouble`, of an atomic batch. Its rows have empty answers, the last one has the ack of all."""
         ack = acks[-1]
         if ack.err_code == DUPLICATE_ID:
-            if self._is_known(part):
+            if self._is_stored_full(part):
                 self.duplicates += part.rows.count
                 return ""
             part.whole = False
@@ -309,10 +317,11 @@ class WindowedPublisher:
         self.last_seq = max(self.last_seq, ack.seq)
         return ""
 
-    def _is_known(self, part: _Part) -> bool:
-        """Returns whether a batch is stored, not only some of its rows, by themselves: asks with a message that cannot
-        be stored whether its id is known. Raises ConnectionLostError, RequestTimeoutError."""
-        fields = [(b"Nats-Msg-Id", self._batch_id(part)), (b"Nats-Expected-Last-Sequence", b"%d" % NO_SEQUENCE)]
+    def _is_stored_full(self, part: _Part) -> bool:
+        """Returns whether the full batch that begins with this part's first row is stored, not rows with ids of their
+        own: asks with a message that cannot be stored whether its id is known. Raises ConnectionLostError,
+        RequestTimeoutError."""
+        fields = [(b"Nats-Msg-Id", self._full_id(part)), (b"Nats-Expected-Last-Sequence", b"%d" % NO_SEQUENCE)]
         subject = part.rows.subjects[-1].as_py().decode()
         try:
             ack = read_ack(self._link.connection.request(subject, b"", fields, ACK_SECONDS))
@@ -352,6 +361,10 @@ class WindowedPublisher:
                 continue
             self.sent_again += self._unacked
             return
+
+
+def _goes_whole(part: Rows) -> bool:
+    return part.count > 1 and not part.have_ids
 
 
 def batch_lines(count: int, first: bytes, last: bytes) -> Any:

@@ -64,8 +64,10 @@ class Rows:
 
     @property
     def have_ids(self) -> bool:
-        """True when any row has an id."""
-        return self.ids is not None and not pc.all(pc.equal(self.ids, constant(b""))).as_py()
+        """True when any row has an id, in the column or in its block."""
+        if self.ids is None:
+            return False
+        return self.ids.null_count > 0 or not pc.all(pc.equal(self.ids, constant(b""))).as_py()
 
     def part(self, start: int, stop: int) -> Rows:
         """Returns the rows from `start` up to `stop`, without a copy."""

@@ -144,7 +144,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_json.to_json(begins)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
-        return offset_json.to_json(planner.advance(begins, ends, states, rows=rows, size=size))
+        found = planner.advance(begins, ends, states, rows=rows, size=size)
+        if {name: at[:2] for name, at in found.items()} == {name: at[:2] for name, at in begins.items()}:
+            return offset_json.to_json(begins)  # the parts of the last micro-batch are no news
+        fail = self._options.fail_on_data_loss
+        lows = {name: planner.check_start(begins.get(name, Offset(0)), states[name], fail=fail) for name in found}
+        return offset_json.to_json(resolve.with_parts(self._options, lows, found))
 
     @SentenceFirst()
     def reportLatestOffset(self) -> dict[str, Any] | None:

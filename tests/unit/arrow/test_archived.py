@@ -185,6 +185,16 @@ def test_a_batch_that_is_made_one_with_others_while_it_is_read(peer: StreamPeer,
     reads = [iter(read_task(task, options, ["seq"])) for task in tasks if isinstance(task, ArchiveTask)]
     assert len(reads) == 2
     found = [seq for one in reads for seq in next(one).column(0).to_pylist()]  # all have begun
+    new = compact(url)
+    found += [seq for one in reads for rest in one for seq in rest.column(0).to_pylist()]
+    assert sorted(found) == [n for n in range(1, 41) if n not in (7, 25, 26)]
+    ArchiveFolder(url).delete(new[0].path)
+    with pytest.raises(StreamError, match="files are replaced all the time, or are missing"):
+        list(read_task(tasks[0], options, ["seq"]))
+
+
+def compact(url: str) -> list[ArchivedFile]:
+    """Puts one batch in the place of those of 1 to 40, and returns its files."""
     storage = ArchiveFolder(url)
     old = manifest.load(storage)
     rows = [one for file in (f for m in old for f in m.files) for one in archived_rows(storage, file)]
@@ -192,11 +202,7 @@ def test_a_batch_that_is_made_one_with_others_while_it_is_read(peer: StreamPeer,
     manifest.commit(storage, of_files(old[-1].number, 1, 41, new, since=0))
     for file in (file for one in old for file in one.files):
         storage.delete(file.path)
-    found += [seq for one in reads for rest in one for seq in rest.column(0).to_pylist()]
-    assert sorted(found) == [n for n in range(1, 41) if n not in (7, 25, 26)]
-    storage.delete(new[0].path)
-    with pytest.raises(StreamError, match="files are replaced all the time, or are missing"):
-        list(read_task(tasks[0], options, ["seq"]))
+    return new
 
 
 @pytest.mark.parametrize("prefer", ["true", "false"])

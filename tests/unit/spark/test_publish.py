@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import random
 import time
 from collections.abc import Callable
 
@@ -36,11 +37,11 @@ class Server:
         self.ids: dict[bytes, int] = {}
         self.seen = 0
         self.staged: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        self._fate = fate
+        self.fate = fate
 
     def __call__(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
         self.seen += 1
-        fate = self._fate(self.seen)
+        fate = self.fate(self.seen)
         if fate == "503":
             self.staged.clear()
             return hmsg(reply, b"NATS/1.0 503\r\n\r\n") if reply else b""
@@ -177,7 +178,7 @@ def test_batches_are_stored_whole_and_once(fate: str, numbers_hit: tuple[int, ..
     done = run(server, window=21, atomic_batch=7)
     assert sorted(server.stored, key=int) == numbers(40)
     assert done.stored + done.duplicates == 40
-    ends = [(b"i:%d" % at, b"i:%d+7" % at) for at in range(0, 35, 7)]
+    ends = [(b"i:%d" % at, b"i:%d+" % at) for at in range(0, 35, 7)]
     assert sorted(server.ids) == sorted([*itertools.chain.from_iterable(ends), *(b"i:%d" % at for at in range(35, 40))])
 
 
@@ -202,18 +203,58 @@ def test_which_rows_go_by_themselves_depends_on_the_rows_alone(portion: int) -> 
                 publisher.publish(columns(numbers(20)[at : at + portion], ids=pa.array(ids, pa.binary())))
             publisher.finish()
     assert list(server.ids) == [
-        b"i:0", b"i:0+5", b"i:5", b"i:5+5", b"i:10", b"i:11", b"own", b"i:13", b"i:14", b"i:15", b"i:15+5"
+        b"i:0", b"i:0+", b"i:5", b"i:5+", b"i:10", b"i:11", b"own", b"i:13", b"i:14", b"i:15", b"i:15+"
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("end", range(40))
-def test_rows_that_end_early_are_written_once(end: int) -> None:
-    """When the process dies that makes the rows, the sink sees their end, and the next try has all of them."""
-    server = Server()
-    run(server, end, atomic_batch=7)
-    again = run(server, atomic_batch=7)
+FATES = ["", "silence", "drop", "lost", "503", "10008"]
+
+
+def once(server: Server, seed: int) -> Callable[[int], str]:
+    """Fates of some messages from now on."""
+    random_fate = random.Random(seed)
+    hit = {server.seen + random_fate.randrange(1, 50): random_fate.choice(FATES) for _ in range(seed % 4)}
+    return lambda number: hit.get(number, "")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("end", range(1, 40, 3))
+def test_attempts_in_any_order_of_which_some_end_early_write_once(end: int, seed: int) -> None:
+    """When the process dies that makes the rows, the sink sees their end: a task that is killed after another attempt
+    has ended writes the beginning of what is there, and one before it the beginning of what is to come."""
+    ends = [40, end, end // 2 + 1, 40] if seed % 2 else [end, end // 2 + 1, 40, end, 40]
+    server, furthest = Server(), 0
+    for at, stop in enumerate(ends):
+        server.fate = once(server, 10 * end + seed + at)
+        done = run(server, stop, atomic_batch=7, window=21)
+        assert done.stored + done.duplicates == stop
+        furthest = max(furthest, stop)
+        assert sorted(server.stored, key=int) == numbers(furthest)
+
+
+@pytest.mark.parametrize("fate", ["503", "10008"])
+@pytest.mark.parametrize("end", [5, 12])
+def test_a_rest_of_which_the_first_row_was_refused_is_not_stored_in_part(fate: str, end: int) -> None:
+    """Its writer dies before it can send that row again; the next attempt sends a full batch in its place."""
+    server = Server(lambda number: fate if number == 1 + end // 7 * 7 else "")
+    with pytest.raises(PublishError, match="no success"):
+        run(server, end, atomic_batch=7, retry_seconds=0.0)
+    server.fate = lambda number: ""
+    run(server, atomic_batch=7)
     assert sorted(server.stored, key=int) == numbers(40)
-    assert (again.stored, again.duplicates) == (40 - end, end)
+
+
+def test_rows_with_ids_in_their_blocks_go_by_themselves() -> None:
+    """Also those among them that have none: the server knows the block's ids, not the place's."""
+    server = Server()
+    with Peer(server) as peer:
+        link = ServerLink(ServerOptions((peer.url,)))
+        publisher = WindowedPublisher(link, "S", window=8, retry_seconds=1, ids=b"i:", atomic_batch=3)
+        blocks = pa.array([b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n", b"", b""], pa.binary())
+        with contextlib.closing(link):
+            publisher.publish(columns(numbers(3), ids=pa.array([None, b"", b""], pa.binary()), blocks=blocks))
+            publisher.finish()
+    assert list(server.ids) == [b"x", b"i:1", b"i:2"]
 
 
 def test_a_row_that_a_batch_may_not_have_is_named() -> None:
