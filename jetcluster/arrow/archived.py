@@ -184,7 +184,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen
 def repair(task: ArchiveTask, options: SourceOptions, columns: Sequence[str], seen: Seen) -> Iterator[Any]:
     """Yields what limits removed from the stream while `task`, which names no files, was read there. Raises
     DataLossError if the archive does not have it."""
-    yield from read(dataclasses.replace(task, files=_files(task, options)), options, columns, seen)
+    yield from read(dataclasses.replace(task, files=files_of(task, options)), options, columns, seen)
 
 
 def files_of(task: ArchiveTask, options: SourceOptions) -> tuple[ArchivedFile, ...]:
