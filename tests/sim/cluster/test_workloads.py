@@ -559,7 +559,7 @@ def test_a_cancelled_move_goes_back_to_before_the_newest_one() -> None:
     moves = Moves()
     for old, new in ((HDD, SSD), (SSD, {"tags": []})):
         moves.begin(old, new)
-        moves.answered = True
+        moves.done()
     assert moves.before == [SSD, {"tags": []}]
 
 
@@ -568,6 +568,17 @@ def test_an_earlier_move_may_be_what_is_cancelled(again: tuple[object, object], 
     """The newest request changes nothing, or nobody knows what has become of the one before."""
     moves = Moves()
     moves.begin(HDD, SSD)
-    moves.answered = answered
+    if answered:
+        moves.done()
     moves.begin(*again)
     assert HDD in moves.before
+    moves.done()
+    assert HDD in moves.before
+
+
+def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
+    moves = Moves()
+    moves.begin(None, SSD)
+    moves.done()
+    moves.begin(SSD, HDD)  # "stream move already in progress"
+    assert None in moves.before

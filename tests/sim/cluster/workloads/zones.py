@@ -22,6 +22,8 @@ class Moves:
 
     def __init__(self) -> None:
         self.before: list[object] = []
+        self._of_this: list[object] = []
+        """Those of the last request alone, if it is carried out; empty when an earlier move may be cancelled too."""
         self.answered = True
         """False while the last request to move may still be carried out, or was refused: then it may be an earlier
         move that is cancelled."""
@@ -29,10 +31,14 @@ class Moves:
     def begin(self, old: object, new: object) -> None:
         """Who scales the stream meanwhile moves it from the new placement. A request for the placement that the stream
         has is no move, and an earlier one may still be under way."""
-        if self.answered and tags_of(old) != tags_of(new):
-            self.before = []
+        self._of_this = [old, new] if self.answered and tags_of(old) != tags_of(new) else []
         self.before += [one for one in (old, new) if one not in self.before]
         self.answered = False
+
+    def done(self) -> None:
+        """Note that the last request was carried out. One that was refused, as a move is under way, changes nothing."""
+        self.answered = True
+        self.before = self._of_this or self.before
 
 
 def tags_of(placement: Any) -> list[str]:
@@ -88,7 +94,7 @@ class Zones(Workload):
         config = (await session.api(f"STREAM.INFO.{stream}"))["config"]
         self.moves[stream].begin(config.get("placement"), {"tags": tags})
         await session.api(f"STREAM.UPDATE.{stream}", config | {"placement": {"tags": tags}})
-        self.moves[stream].answered = True
+        self.moves[stream].done()
         self.count("moved")
 
     async def _cancel(self, session: Session, stream: str) -> None:
