@@ -90,8 +90,8 @@ def with_duckdb(files: list[str], columns: tuple[str, ...]) -> list[tuple[Any, .
         return []
     names = ", ".join(f'"{name}"' for name in columns)
     with duckdb.connect() as engine:
-        found = engine.execute(f"select {names} from read_parquet(?, union_by_name=true)", [files])
-        return _sorted(found.fetch_arrow_table())
+        found = engine.sql(f"select {names} from read_parquet(?, union_by_name=true)", params=[files])
+        return _sorted(found.to_arrow_table())
 
 
 def with_pyarrow(files: list[str], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
