@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from jetcluster.client.stream_state import StreamState
 
 
-class LandingJob:
+class LandingJob(ABC):
     """The stream, the open tables, and rounds of batches, as both kinds of jobs have them."""
 
     def __init__(
@@ -81,13 +82,14 @@ class LandingJob:
             )
         return state
 
+    @abstractmethod
     def _at_most(self, state: StreamState) -> int:
-        raise NotImplementedError
+        """Returns the number of sequences that one batch may have."""
 
+    @abstractmethod
     def _land(self, span: Span) -> tuple[int, int]:
         """Returns the numbers of rows and dead letters of a batch that is in all tables now. Looks between reading and
         committing."""
-        raise NotImplementedError
 
     def _read(self, span: Span, *, lossy: bool) -> DataFrame:
         place = {"created": self._created}

@@ -54,7 +54,7 @@ async def test_a_stream_is_read_from_all_its_replicas(shared: ProcessCluster, mo
 async def test_a_server_goes_while_it_is_read(
     cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
-    """What it has sent is kept, and the others go on behind that. It leads, so that proofs need the next leader."""
+    """Its rows are kept, and the others go on behind them. It leads, so that proofs need the next leader."""
     monkeypatch.setattr(reader, "PART_ROWS", 2000)
     await asyncio.to_thread(made, cluster, "HARMED", COUNT)
     await cluster.wait_current("HARMED")

@@ -1,4 +1,4 @@
-"""What may be late is what nobody could have done in time."""
+"""Only what nobody could have done in time may be late."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class ApiExam(Exam):
         await self._gone(session)
 
     async def _bodies(self, session: Session) -> None:
-        """What is no JSON, or has a field of another type."""
+        """Requests that are no JSON, or have a field of another type."""
         await self._both(session)
         for subject, text in (
             (f"STREAM.CREATE.{STREAM}", b"{"),
@@ -155,7 +155,7 @@ class ApiExam(Exam):
             await self.ask(session, f"STREAM.DELETE.P{number}")
 
     async def _mirrored(self, session: Session) -> None:
-        """What a mirror may not have, and what a stream says of its mirrors."""
+        """Fields that a mirror may not have, and the mirrors that a stream tells of."""
         await self._both(session)
         mirror = {"name": "MIRR", "mirror": {"name": STREAM}, "num_replicas": 1}
         self.equal(
@@ -173,7 +173,7 @@ class ApiExam(Exam):
         await self._gone(session)
 
     async def _servers(self, session: Session) -> None:
-        """Of the system account, where there is one."""
+        """Requests of the system account, where there is one."""
         if "system_account: SYS" not in self.deployment.servers[self.members[0]].config:
             return
         system = await self.session("system", *self.members, user="sys")

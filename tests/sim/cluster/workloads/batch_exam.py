@@ -188,7 +188,7 @@ class BatchExam(Exam):
         self.equal("subjects", subjects, [f"{s}.out.x", f"{s}.y", f"{s}.out.z"])
 
     async def _order(self, session: Session) -> None:
-        """What is wrong with a batch itself."""
+        """Faults of a batch itself."""
         name, s = await self._stream(session)
         gap = [(f"{s}.a", "1", {}), (f"{s}.b", "2", {"Nats-Batch-Sequence": "3"})]
         self.equal("a gap", (await self._batch(session, gap))[0], -10176)
@@ -207,7 +207,7 @@ class BatchExam(Exam):
         await self._is(session, name_of_none, "none", [])
 
     async def _long(self, session: Session) -> None:
-        """Of several entries of the log, where limits are small; refused as a whole, too."""
+        """A batch of several entries of the log, where limits are small; refused as a whole, too."""
         name, s = await self._stream(session, max_msgs=40, discard="new")
         subjects = [f"{s}.{at % 3}" for at in range(30)]
         self.equal("a long one", await self._batch(session, plain(*subjects)), (30, 30))
@@ -291,7 +291,7 @@ class BatchExam(Exam):
         await self._is(session, name, "what was sent", [1, 2])
 
     async def _fast_wrong(self, session: Session) -> None:
-        """What is wrong with a batch itself; and one that ends without its last message."""
+        """Faults of a batch itself; and one that ends without its last message."""
         name, s = await self._stream(session, allow_batched=True)
         none, t = await self._stream(session)
         inbox = session.new_inbox()

@@ -17,7 +17,7 @@ from tests.sim.cluster.workload import Workload
 STREAM = "SAVED"
 COPIES = 3
 MAJORITY = 3
-"""Of five servers."""
+"""The majority of five servers."""
 REFUSED = 10224
 """Error code of a rescue that is not due."""
 
