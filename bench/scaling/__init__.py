@@ -2,6 +2,7 @@
 
     python -m bench scaling --out docs/benchmarks          measures and puts the figures into both pages
     python -m bench scaling --render --out docs/benchmarks measures nothing: from the figures that are there
+    python -m bench scaling --against COMMIT               reads of stock clients, beside an earlier commit's servers
     python -m bench scaling --servers nats://a,nats://b,nats://c --clients 4
                                                            Direct Gets on a cluster that runs somewhere
 
@@ -25,7 +26,7 @@ from rich.console import Console
 
 from bench import machine
 from bench.marks import put
-from bench.scaling import costs, machines, tables, trials
+from bench.scaling import against, costs, machines, tables, trials
 from bench.scaling.figures import Figures
 from testkit.harness import TOP
 
@@ -39,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="length of each load; trials: of seven of them")
     parser.add_argument("--share", type=float, default=trials.SHARE, help="of a core, for each server of a trial")
     parser.add_argument("--part", choices=["costs", "trials"], action="append", help="measure only this; keep the rest")
+    parser.add_argument("--against", metavar="COMMIT", help="only the reads of stock clients, beside that commit's")
     parser.add_argument("--dir", type=Path, default=TOP / ".bench", help="where the stores go")
     parser.add_argument("--json", type=Path, default=TOP / ".bench/scaling.json")
     parser.add_argument("--render", action="store_true", help="measure nothing")
@@ -59,6 +61,8 @@ def main(args: argparse.Namespace) -> int:
     costs of an earlier run, and this one is to measure none."""
     if args.servers:
         return _elsewhere(args)
+    if args.against:
+        return _against(args)
     resumed = args.render or args.part
     figures = Figures.read(args.json) if resumed and args.json.exists() else Figures()
     if not figures.forms and (args.render or "costs" not in (args.part or ["costs"])):
@@ -110,6 +114,14 @@ def _measure(args: argparse.Namespace, figures: Figures) -> None:
                 console.print(figures.untried or "trials are done")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _against(args: argparse.Namespace) -> int:
+    args.dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="scaling-", dir=args.dir) as folder:
+        found = uvloop.run(against.measure(Path(folder), args.against, args.rounds, args.seconds))
+    print(against.table(found, args.against, tables.WORDS))
+    return 0
 
 
 def _elsewhere(args: argparse.Namespace) -> int:

@@ -244,11 +244,11 @@ def _default(figures: Figures) -> list[str]:
 
 
 def _within(figures: Figures) -> list[str]:
-    """Where the default costs more than it may, by the figures as they are shown."""
+    """Where the default costs more than that against `weak`, by the figures as they are shown."""
     over = {place: lost(figures, place) for place in PLACES if round(lost(figures, place), 2) > MOST_COST}
     kept = [WORDS[place] for place in PLACES if place not in over]
-    lines = [f"Within the {100 * MOST_COST:.0f} % that it may cost: {', '.join(kept) or 'none'}."]
+    lines = [f"At most {100 * MOST_COST:.0f} %: {', '.join(kept) or 'none'}."]
     if over:
         text = ", ".join(f"{WORDS[place]} ({100 * cost:+.0f} %)" for place, cost in over.items())
-        lines.append(f"NOT within them: {text}.")
+        lines.append(f"More: {text}.")
     return lines

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.scenarios.spark import SIZE, jvm_of, spark_session, timed
+from bench.scenarios.spark import SIZE, in_one_thread, jvm_of, spark_session, timed
 from bench.spent import Sample, table
 from jetcluster.client.servers import ServerOptions, ask
 from testkit.harness import TOP, ProcessCluster
@@ -47,6 +47,7 @@ def writing(
 
 async def measure(rounds: int, rows: int, folder: Path) -> dict[str, list[Sample]]:
     """Every round writes each load to a stream of its own."""
+    in_one_thread()
     samples: dict[str, list[Sample]] = {}
     async with ProcessCluster(3, root=folder / "sink-cluster") as cluster:
         servers = ServerOptions(tuple(cluster.urls))

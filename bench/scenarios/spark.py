@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ PATHS = {
     "on this machine": replay.Path(),
     "40 ms away, 1 MiB window": replay.Path(0.04, 1 << 20),
 }
+
+
+def in_one_thread() -> None:
+    """Spark looks Python sources up in the active session of the calling thread, so all calls have the same one."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
 
 def spark_session(folder: Path) -> Any:
@@ -121,6 +127,7 @@ def apart(session: Any, cluster: ProcessCluster, jvm: int, rounds: int) -> dict[
 async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, list[Sample]], dict[str, list[Sample]]]:
     """With the cluster, and with answers from memory."""
     samples: dict[str, list[Sample]] = {}
+    in_one_thread()
     async with ProcessCluster(3, root=folder / "spark-cluster") as cluster:
         config = {"name": STREAM, "subjects": ["spark"], "num_replicas": 3, "allow_direct": True}
         servers = ServerOptions(tuple(cluster.urls))

@@ -201,6 +201,9 @@ def _meta_problem(engine: JetStream) -> Problem | None:
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
     if group.commit_index - group.applied_index > MAX_LAG_ENTRIES:
         return Problem("JETSTREAM", "JetStream is not current with the meta leader")
+    if engine.network.me not in engine.known.machine.nodes:
+        # Ours: who waits for a new server, to take another one's place, waits until it gets replicas.
+        return Problem("JETSTREAM", "the meta leader has not registered this server yet: it gets no replicas")
     return None
 
 

@@ -192,8 +192,11 @@ class PullDelivery:
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        now = self._owner.clock.time_ns()
+        if 0 < self.queue.alarm <= now:
+            self._expire(now)  # the tick is late: the client does not wait any more, and a message would lie there
         if self.queue.size:
-            self._dispatch.deliver(self._owner.clock.time_ns())
+            self._dispatch.deliver(now)
         if self.queue.touched:
             self._announce()
 

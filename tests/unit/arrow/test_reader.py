@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +27,7 @@ from jetcluster.client.reply import ConnectionLostError
 from jetcluster.stream.read.direct_get import Frame
 from tests.unit.arrow.fake_server import T0, StreamPeer, numbered, store_of
 from tests.unit.arrow.rows import BLOCK
+from tests.unit.stream.fake_store import NaiveStore
 
 
 def read(peers: list[StreamPeer], *places: Any, **given: Any) -> Any:
@@ -37,9 +40,9 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "PART_ROWS", 10)
 
 
-def test_a_stream_is_read_from_two_servers_in_order() -> None:
-    rows = numbered(95)
-    rows[4] = ("a.x", BLOCK, b"five")
+@contextmanager
+def in_turn(store: NaiveStore) -> Iterator[tuple[StreamPeer, StreamPeer]]:
+    """Two servers, the first of which answers only when the second one is asked, too."""
     second = threading.Event()
 
     def waits(_: int, frames: list[Frame]) -> list[Frame]:
@@ -50,8 +53,14 @@ def test_a_stream_is_read_from_two_servers_in_order() -> None:
         second.set()
         return frames
 
-    whole = store_of(rows, gaps=[7, 8])
-    with StreamPeer(whole, spoil=waits) as one, StreamPeer(whole, spoil=tells) as two:
+    with StreamPeer(store, spoil=waits) as one, StreamPeer(store, spoil=tells) as two:
+        yield one, two
+
+
+def test_a_stream_is_read_from_two_servers_in_order() -> None:
+    rows = numbered(95)
+    rows[4] = ("a.x", BLOCK, b"five")
+    with in_turn(store_of(rows, gaps=[7, 8])) as (one, two):
         found = read([one, two], request_timeout=20.0)
         assert found.schema.names == ["subject", "seq", "time", "headers", "data"]
         table = found.read_all()
@@ -143,7 +152,7 @@ def test_no_server_is_said_soon() -> None:
 
 
 def test_servers_that_are_not_named_are_learnt_of() -> None:
-    with StreamPeer(store_of(numbered(30))) as one, StreamPeer(store_of(numbered(30))) as two:
+    with in_turn(store_of(numbered(30))) as (one, two):
         told = {
             "server_name": "n1",
             "headers": True,
@@ -152,8 +161,7 @@ def test_servers_that_are_not_named_are_learnt_of() -> None:
         }
         one.greeting = b"INFO %b\r\n" % json.dumps(told).encode()
         one.info = lambda _: INFO | {"state": StreamPeer.info(one, {})["state"]}  # type: ignore[method-assign]
-        assert reader.read_stream(one.url, "S", connections=2).read_all().num_rows == 30
-        assert two.gets > 0
+        assert reader.read_stream(one.url, "S", connections=2, request_timeout=20.0).read_all().num_rows == 30
 
 
 INFO = {

@@ -108,6 +108,15 @@ def test_expires_tells_what_is_left(rig: Rig) -> None:
     assert rig.owner.num_waiting == 0
 
 
+def test_an_expired_request_takes_nothing_while_its_tick_is_late(rig: Rig) -> None:
+    """Its client has gone on, and may only look there with its next request, which then asks for one too many."""
+    inbox = rig.next(batch=1, expires=300 * MS)
+    rig.time.set_time_ns(rig.now + 300 * MS)
+    rig.publish(b"s.a")
+    assert (inbox.seqs, [status[:3] for status in inbox.statuses]) == ([], [b"408"])
+    assert rig.next(b"other", batch=1).seqs == [1]
+
+
 def test_heartbeats_while_it_waits(rig: Rig) -> None:
     rig.publish(b"s.a", b"s.b")
     rig.ack(rig.next(b"x", body=b"")[0])

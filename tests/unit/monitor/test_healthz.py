@@ -66,6 +66,18 @@ async def test_no_meta_leader(server: Server) -> None:
     assert health(node, js_enabled_only="1").status == 200
 
 
+async def test_a_new_server_is_well_once_it_gets_replicas(node: Any) -> None:
+    """Else an operator who waits for it would be told that no server can take the place of the one that goes."""
+    nodes = node.jetstream.jetstream.known.machine.nodes
+    known = nodes.pop(node.jetstream.jetstream.network.me)
+    text = "the meta leader has not registered this server yet: it gets no replicas"
+    assert health(node) == Health(503, {"status": "unavailable", "error": text})
+    assert health(node, js_meta_only="1").status == 503
+    assert health(node, js_server_only="1").status == 200
+    nodes[node.jetstream.jetstream.network.me] = known
+    assert health(node).status == 200
+
+
 async def test_a_meta_leader_that_is_not_followed(node: Any) -> None:
     node.jetstream.jetstream.meta.group.refused = "B lies"
     assert health(node).body["error"] == "JetStream does not follow the meta leader: B lies"

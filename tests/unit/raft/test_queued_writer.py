@@ -205,6 +205,7 @@ class Opened:
 
     def __init__(self, folder: Path) -> None:
         loop = asyncio.get_running_loop()
+        self.folder = folder
         self.disk = FileDisk(folder / "journal")
         self.writer = QueuedWriter(loop)
         self.mark = FileMark(folder / "mark", "me")
@@ -222,15 +223,16 @@ class Opened:
         self.disk.plain_write = noted  # type: ignore[method-assign]
 
     async def settled(self, log: GroupLog) -> None:
-        """Waits until the log is on disk, and the look at the disk behind a new segment is over: while anything is
-        queued no write is plain, and a descriptor that leads elsewhere is not the segment any more."""
-        await until(lambda: log.durable_gseq == log.gseq and self.journal.disk_size > 0)
+        """Waits until the log is on disk, and the look at the disk behind a new segment is over: a descriptor that
+        leads elsewhere by then is not the segment any more, and the journal counts as lost."""
+        waits = self.writer.waits
+        await until(lambda: log.durable_gseq == log.gseq and waits.came == waits.done)
 
     @property
     def descriptor(self) -> int:
         """The descriptor of the segment that is written."""
-        name = f"{self.journal.segment:016x}.wal"
-        return next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve().name == name)
+        path = self.folder / "journal" / f"{self.journal.segment:016x}.wal"
+        return next(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve() == path.resolve())
 
 
 @pytest.mark.parametrize("end", ["idle", "in flight"])
