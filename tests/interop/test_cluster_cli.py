@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import pty
 from typing import Any
 
 import pytest
@@ -103,3 +106,56 @@ async def test_leaders_replicas_and_servers(tool: str) -> None:
         assert (await operator.meta())["cluster_size"] == 3
         assert "OK" in await system("server", "check", "meta", "--expect", "3", "--lag-critical", "100",
                                     "--seen-critical", "10s")  # fmt: skip
+
+
+async def test_a_cluster_that_lost_its_majority_is_rescued(tool: str) -> None:
+    """The tool asks servers that tell it 2.15 only, and a person at a terminal."""
+    async with ProcessCluster(3, config=CONFIG, monitor=True) as cluster:
+        operator = Operator(tool, cluster)
+        await operator.user("stream", "add", "S", "--subjects", "s", "--replicas", "1", "--defaults")
+        assert "Cluster is healthy with a leader" in await operator.system("server", "cluster", "rescue")
+        for node in cluster.nodes[1:]:
+            node.kill9()
+
+        async def leaderless() -> bool:
+            return not (await cluster[0].monitor("jsz"))["meta_cluster"].get("leader")
+
+        await eventually(leaderless, 15, "there is a meta leader", every=0.1)
+
+        async def done() -> bool:
+            """It is refused until the leader has been missed for long enough."""
+            said = await at_a_terminal([*operator.system.base, "server", "cluster", "rescue"], "quorum", "1")
+            return 'Server "n1" now requires 1 quorum size (was 2)' in said
+
+        await eventually(done, 30, "not rescued", every=1.0)
+        await operator.user("stream", "add", "T", "--subjects", "t", "--replicas", "1", "--defaults")
+
+
+async def at_a_terminal(command: list[str], asked: str, answer: str) -> str:
+    """What a command shows that asks one question, and where the terminal's cursor is (ECMA-48, CPR)."""
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(*command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    shown, quiet = b"", 0
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    more = os.read(ours, 65_536)
+                except BlockingIOError:
+                    await asyncio.sleep(0.05)
+                    quiet += 1
+                    if quiet == 10 and asked.encode() in shown:
+                        os.write(ours, answer.encode() + b"\r")
+                    continue
+                except OSError:  # the other end is closed
+                    break
+                shown, quiet = shown + more, 0
+                os.write(ours, b"\x1b[24;80R" * more.count(b"\x1b[6n"))
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        os.close(ours)
+    return shown.decode(errors="replace")

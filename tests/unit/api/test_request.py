@@ -15,7 +15,7 @@ from tests.unit.api.fake_cluster import Client
 
 @pytest.mark.parametrize(
     ("level", "passes"),
-    [(b"0", True), (b"4", True), (b"5", False), (b"x", False), (b"-1", False), (b"0000000009", False)],
+    [(b"0", True), (b"5", True), (b"6", False), (b"x", False), (b"-1", False), (b"0000000009", False)],
 )
 async def test_required_api_level(level: bytes, passes: bool) -> None:
     headers = b"NATS/1.0\r\nNats-Required-Api-Level: " + level + b"\r\n\r\n"

@@ -21,7 +21,7 @@ async def test_create_replies_with_the_stream_info(client: Client) -> None:
     reply = await client.create("S", subjects=["s.>"], num_replicas=3)
     assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
     assert (reply["type"], reply["did_create"]) == (CREATE, True)
-    assert reply["config"]["metadata"] == {"_nats.level": "4", "_nats.req.level": "0", "_nats.ver": "2.14.5"}
+    assert reply["config"]["metadata"] == {"_nats.level": "5", "_nats.req.level": "0", "_nats.ver": "2.15.3"}
     assert reply["config"]["num_replicas"] == 3
     assigned = client.cluster.machine.assignment("A", "S")
     assert assigned is not None
