@@ -143,8 +143,7 @@ class PullDelivery:
         if not self._reap_at:
             self._reap_at = now + REAP_NS
             self._wake(self._reap_at)
-        self.queue.add(request)
-        if alarm := self.queue.alarm:
+        if alarm := self.queue.add(request):
             owner.wake_at(alarm)
         owner.run_soon()
 
@@ -192,10 +191,10 @@ class PullDelivery:
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        now = self._owner.clock.time_ns()
-        if 0 < self.queue.alarm <= now:
-            self._expire(now)  # the tick is late: the client does not wait any more, and a message would lie there
         if self.queue.size:
+            now = self._owner.clock.time_ns()
+            if 0 < self.queue.alarm <= now:
+                self._expire(now)  # the tick is late: the client does not wait any more, and a message would lie there
             self._dispatch.deliver(now)
         if self.queue.touched:
             self._announce()

@@ -235,7 +235,8 @@ class PullQueue:
         """Number of gauges for which requests sleep; a search for the next request reads each."""
         return len(self._gauges)
 
-    def add(self, request: PullRequest, *, front: bool = False) -> None:
+    def add(self, request: PullRequest, *, front: bool = False) -> int:
+        """Return `alarm`."""
         level = self._levels[request.priority]
         level[request] = None
         if front:
@@ -254,6 +255,7 @@ class PullQueue:
         self.remind(request)
         self.replies[request.reply] = self.replies.get(request.reply, 0) + 1
         self.touched.add(request.reply)
+        return self._alarms[0][0] if self._alarms else 0
 
     def remind(self, request: PullRequest) -> None:
         """Set the time at which `due` returns the request: the earlier of its expiry and its next heartbeat."""
