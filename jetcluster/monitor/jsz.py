@@ -223,13 +223,13 @@ def meta_cluster(node: Node) -> Json:
         return found | {"cluster_size": 0}
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
-    if engine.meta.leading or group.leader is None:
-        # All but the leader. Without a leader, every server lists the remaining and the missing members. A server left
-        # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
-        machine = engine.meta.machine
-        left_out = [peer for peer in machine.left_out if peer in machine.nodes]
-        listed = *group.peers, *sorted(group.members.difference(group.peers)), *left_out
-        found["replicas"] = [_meta_replica(engine, peer) for peer in listed if peer != group.leader]
+    # All others; without a leader this server, too. The stock tool takes whichever server answers first, and counts.
+    # A server left out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
+    machine = engine.meta.machine
+    left_out = [peer for peer in machine.left_out if peer in machine.nodes]
+    listed = *group.peers, *sorted(group.members.difference(group.peers)), *left_out
+    alone = engine.network.me if group.leader is not None else None
+    found["replicas"] = [_meta_replica(engine, peer) for peer in listed if peer != alone]
     found |= {"cluster_size": len(group.members), "quorum_needed": len(group.peers) // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
     waiting = [api.waiting() for api in apis_of(node).values()]
@@ -256,10 +256,12 @@ def _meta_replica(engine: JetStream, peer: str) -> Json:
         return {"name": node_name(engine, peer), "current": True, "active": 0, "peer": peer}
     online = peer in engine.network.mesh.peers
     lag = max(status.commit_index - known.match_index, 0) if known is not None else status.commit_index
+    seen = known.last_seen if known is not None else 0.0
+    if not engine.meta.leading and engine.meta.group.leader is not None:
+        lag, seen = 0, engine.network.raft.peers.last_seen(peer)  # how far others are only the leader knows
     found: Json = {"name": node_name(engine, peer), "current": online and lag == 0}
     if not online:
         found["offline"] = True
-    seen = known.last_seen if known is not None else 0.0
     found["active"] = int((engine.runtime.clock.monotonic() - seen) * 1e9) if seen else 0
     if lag:
         found["lag"] = lag

@@ -159,3 +159,25 @@ async def at_a_terminal(command: list[str], asked: str, answer: str) -> str:
             process.kill()
         os.close(ours)
     return shown.decode(errors="replace")
+
+
+async def test_a_domain_reaches_the_system_account(tool: str) -> None:
+    """From API level 5 on the tool asks there by the domain's prefix."""
+    async with ProcessCluster(4, config=CONFIG + "jetstream { domain: hub }\n", monitor=True) as cluster:
+        operator = Operator(tool, cluster)
+        system = Cli(tool, f"nats://s:s@127.0.0.1:{cluster[0].port}")
+        system.base += ["--js-domain", "hub"]
+        await operator.user("stream", "add", "S", "--subjects", "s", "--replicas", "3", "--defaults")
+        before = (await operator.meta())["leader"]
+        assert "New leader elected" in await system("server", "cluster", "step-down")
+        assert (await operator.meta())["leader"] != before
+        gone = cluster[3]
+        gone.kill9()
+
+        async def noticed() -> bool:
+            found = await operator.meta()
+            return any(r["name"] == "n4" and r.get("offline") for r in found.get("replicas", []))
+
+        await eventually(noticed, 15, "nobody misses n4", every=0.1)
+        await system("server", "cluster", "peer-remove", "n4", "-f")
+        assert (await operator.meta())["cluster_size"] == 3

@@ -17,8 +17,9 @@ function missing(answers, meta) {
 
 /** The meta group as its leader knows it, or anybody. */
 function metaOf(answers) {
-  const known = answers.map((one) => one.data.meta_cluster).filter(Boolean);
-  return known.find((one) => one.replicas) ?? known[0];
+  const known = answers.filter((one) => one.data.meta_cluster);
+  const best = known.find((one) => one.data.meta_cluster.leader === one.server.name) ?? known[0];
+  return best?.data.meta_cluster;
 }
 
 /**

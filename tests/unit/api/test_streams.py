@@ -326,7 +326,7 @@ async def test_account_info() -> None:
             *((f"{storage}_max_stream_bytes", -1) for storage in ("memory", "storage")),
             ("max_bytes_required", False),
         ], "nats-server's fields: strict clients refuse others"
-        assert (reply["api"]["level"], reply["api"]["errors"]) == (4, 1)
+        assert (reply["api"]["level"], reply["api"]["errors"]) == (5, 1)
     assert reply["api"]["total"] == 4, "a request for it does not count itself"
 
 

@@ -121,7 +121,11 @@ async def test_a_follower_names_the_leader(server: Server) -> None:
     node = fake_node.node(server, clock, fake_node.engine(clock, leader="BBBBBBBB"))
     found = ask(node, streams="1")
     assert found["meta_cluster"]["leader"] == "n2"
-    assert "replicas" not in found["meta_cluster"]
+    others = found["meta_cluster"]["replicas"]
+    assert [(one["name"], one["current"]) for one in others] == [("n2", True), ("n3", True)], (
+        "as nats-server's followers"
+    )
+    assert not any("lag" in one or "offline" in one for one in others)
     assert "streams_leader" not in found
     cluster = found["account_details"][0]["stream_detail"][0]["cluster"]
     assert cluster["leader"] == "n2"
