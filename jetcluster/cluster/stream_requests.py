@@ -120,6 +120,8 @@ GONE = 10043
 """Error code of the refusal to delete a missing message."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
+LIMITED_SECONDS = 1.0
+"""An update that narrows limits is answered once they hold, or after this time while very many messages go."""
 MAX_UNHEARD = 1024
 """Streams of which it is remembered that their newest configuration did not come; then all are forgotten."""
 CAUGHT_UP_SECONDS = 0.5
@@ -263,6 +265,9 @@ class StreamRequests:
             await self._network.mesh.sync_interest(READY_SECONDS)
         except MeshError as error:
             self._runtime.log.debug("a node has not confirmed the stream's subjects", error=str(error))
+        await until(
+            lambda: not (replica.machine.limiting and replica.leading), self._runtime.clock, LIMITED_SECONDS
+        )  # as nats-server, whose answer shows what is left
         return await self._info(replica, {})
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:

@@ -154,7 +154,7 @@ class Jobs:
         end = min(seq or store.last_seq + 1, store.last_seq + 1)
         job = StreamJob(index, number, NEW, end, keep, filter=subject_filter)
         done = False
-        if at_once or not self._jobs or not (keep or self._limiting):
+        if at_once or not self._jobs or not (keep or self.limiting):
             done = self._run(job)
         if done:
             return job.removed
@@ -214,14 +214,15 @@ class Jobs:
 
     def within(self, subjects: Sequence[bytes]) -> list[bytes]:
         """The subjects that storing a message must keep to their limit: those within it. A job cuts the others."""
-        if not self._limiting:
+        if not self.limiting:
             return list(subjects)
         limit = self.rules.max_msgs_per_subject
         count_of = self._store.count_of
         return [subject for subject in subjects if count_of(subject) <= limit]
 
     @property
-    def _limiting(self) -> bool:
+    def limiting(self) -> bool:
+        """True while the stream may exceed its limits: a job has yet to cut it to them."""
         return any(job.limits for job in self._jobs)
 
     # -- phases: each does one piece and returns whether the job is done --------------------------------------------

@@ -238,6 +238,11 @@ class StreamMachine:
         return len(self._jobs)
 
     @property
+    def limiting(self) -> bool:
+        """True while a job has yet to cut the stream to its limits."""
+        return self._jobs.limiting
+
+    @property
     def job_steps(self) -> int:
         """Pieces of jobs done in this process; it changes while a job makes progress."""
         return self._jobs.steps

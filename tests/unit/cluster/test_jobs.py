@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.stream_requests import LIMITED_SECONDS
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
+from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.log import commands
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
@@ -108,11 +110,21 @@ async def test_a_replica_that_comes_back_in_the_middle_takes_the_job_over_with_t
 
 
 @virtual_time
-async def test_an_update_is_answered_at_once_and_its_limits_hold_in_the_end() -> None:
+@pytest.mark.parametrize("held", [False, True])
+async def test_an_update_is_answered_when_its_limits_hold_or_after_a_second(
+    monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
     async with Cluster() as cluster:
         await filled(cluster)
-        await cluster.update("S", subjects=["s.>"], max_msgs=10)
         leader = cluster.leader("S").replica("S")
+        began = cluster.loop.time()
+        with monkeypatch.context() as patch:
+            if held:
+                patch.setattr(LeaderDuties, "_go_on", lambda duties: setattr(duties, "_continuing", False))
+            await cluster.update("S", subjects=["s.>"], max_msgs=10)
+            took = cluster.loop.time() - began
+            assert (leader.store.messages > 10, took > LIMITED_SECONDS) == (held, held)
+            assert took < LIMITED_SECONDS + 0.5
         await cluster.until(lambda: leader.store.messages == 10, what="the limit")
         await cluster.equal("S")
         assert leader.store.first_seq == 51
