@@ -67,10 +67,12 @@ class Protocol:
         machine = self._deployment.machines[name]
         raft = raft_of(machine)
         group = raft.groups.get(gid) if raft is not None else None
+        key = (self._deployment.servers[name].cluster or name), gid
         if group is None or group.stopped:
+            if kind == ACK and raft is not None:
+                self._count(key, raft.me, frame)  # said before its group went, as of a stream that is deleted
             return
         self.frames += 1
-        key = (self._deployment.servers[name].cluster or name), gid
         if kind == APPEND:
             self._append(key, name, group, frame)
         elif kind == ACK:
@@ -114,11 +116,15 @@ class Protocol:
     def _ack(self, key: Key, name: str, group: Any, frame: memoryview) -> None:
         _, _, term, match, _, recovering, _ = _ACK.unpack_from(frame)
         log = group.log
-        if recovering:
-            return
-        if term == log.term and match == log.last_index and not log.damaged:
+        if term == log.term and match == log.last_index and not (log.damaged or recovering):
             stored = log.entry_gseq <= log.durable_gseq
             self._rule(name, key, stored, f"acknowledges {match} in term {term} before all of it is on its disk")
+        self._count(key, group.me, frame)
+
+    def _count(self, key: Key, peer: str, frame: memoryview) -> None:
+        _, _, term, match, _, recovering, _ = _ACK.unpack_from(frame)
+        if recovering:
+            return
         terms = self._acks.setdefault(key, {})
         if term not in terms:
             terms[term] = {}
@@ -126,7 +132,7 @@ class Protocol:
                 del terms[old]
         acks = terms.get(term)
         if acks is not None:
-            acks[group.me] = max(acks.get(group.me, 0), match)
+            acks[peer] = max(acks.get(peer, 0), match)
 
     def _keeps(self, key: Key, name: str, group: Any) -> None:
         """A follower has what it has acknowledged to a leader until there is another one."""

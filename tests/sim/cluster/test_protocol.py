@@ -138,6 +138,15 @@ def test_a_majority_has_what_is_committed(rig: Rig) -> None:
     assert "which 1 voters have" in rig.found[0]
 
 
+def test_what_was_acknowledged_counts_where_the_group_has_gone_meanwhile(rig: Rig) -> None:
+    """A stream is deleted on one server while the frame waits for its link."""
+    rig.elect()
+    rig.protocol._deployment.machines["b"].node.jetstream._raft.groups.clear()
+    rig.ack("b", 9)
+    rig.append(9)
+    assert not rig.found
+
+
 def test_an_entry_of_an_older_term_is_not_committed_by_itself(rig: Rig) -> None:
     rig.elect()
     rig.ack("b", 7)

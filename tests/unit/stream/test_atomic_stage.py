@@ -125,7 +125,7 @@ def test_what_has_to_be_checked_is_not_plain(field: str, rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "code"), [("0", 0), ("2", 0), ("3", 0), ("4", 0), ("", 0), ("5", 10185), ("99", 10185), ("x", 10185)]
+    ("level", "code"), [("0", 0), ("2", 0), ("3", 0), ("5", 0), ("", 0), ("6", 10185), ("99", 10185), ("x", 10185)]
 )
 def test_required_api_level(level: str, code: int, rig: Rig) -> None:
     assert rig.code(("b", "1", None), f"Nats-Required-Api-Level: {level}") == code

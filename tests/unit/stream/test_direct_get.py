@@ -110,7 +110,7 @@ def test_bad_request_is_28_bytes() -> None:
     assert len(direct_get.BAD_REQUEST[0][0]) == 28
 
 
-@pytest.mark.parametrize(("level", "refused"), [("4", False), ("1", False), ("5", True), ("x", True), ("-1", True)])
+@pytest.mark.parametrize(("level", "refused"), [("5", False), ("1", False), ("6", True), ("x", True), ("-1", True)])
 def test_required_api_level(level: str, refused: bool) -> None:
     getter, headers = DirectGet("S", numbered(1)), block(f"Nats-Required-Api-Level: {level}")
     for frames in (getter.answer(b'{"seq":1}', headers), getter.answer_subject(b"foo", b"", headers)):
