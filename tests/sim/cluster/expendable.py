@@ -22,7 +22,8 @@ def expendable(
     deployment: Deployment, rng: Random, *, even: bool = False, among: Container[str] | None = None
 ) -> Machine | None:
     """The machine that may lose data now; None while there is none. `even`: also one of two voters, where the other one
-    has everything. `among`: names; only one of these is asked for."""
+    has everything; it may be damaged, and may not be gone (`is_half`). `among`: names; only one of these is asked
+    for."""
     if deployment.shrinks or drains(deployment):
         return None
     found, sizes = list(replicas(deployment)), _sizes(deployment)
@@ -38,6 +39,11 @@ def expendable(
     name = rng.choice(free)
     deployment.victims[name] = None
     return deployment.machines[name]
+
+
+def is_half(deployment: Deployment, machine: Machine) -> bool:
+    """True for what only `even` makes expendable: one of two voters, without whom the other one is no majority."""
+    return not may_lose(deployment, machine.name, list(replicas(deployment)), _sizes(deployment))
 
 
 def drains(deployment: Deployment) -> bool:

@@ -313,8 +313,8 @@ def test_no_data_is_damaged_of_a_stream_that_is_about_to_have_one_replica(deploy
     assert free(deployment) == set()
 
 
-@pytest.mark.parametrize("even", [True, False])
-def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+def who_has_two_replicas(deployment: Deployment) -> set[str]:
+    """The servers of a new stream that has two."""
     churn = Churn(deployment, Random(1))
 
     async def create() -> None:
@@ -324,8 +324,35 @@ def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deploy
 
     deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
     deployment.run(5.0)
-    has = {one.machine.name for one in replicas(deployment) if one.stream is not None}
+    return {one.machine.name for one in replicas(deployment) if one.stream is not None}
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+    has = who_has_two_replicas(deployment)
     assert free(deployment, even=even) == ({"n1", "n2", "n3"} if even else {"n1", "n2", "n3"} - has)
+
+
+@pytest.mark.parametrize("voter", [True, False])
+def test_one_of_two_voters_is_damaged_and_stays_who_it_is(deployment: Deployment, voter: bool) -> None:
+    """Who has no replica of the stream is wiped."""
+    has = who_has_two_replicas(deployment)
+    names = {
+        seed: machine.name
+        for seed in range(30)
+        if (machine := expendable(deployment, Random(seed), even=True)) is not None
+    }
+    seed = next(seed for seed, name in names.items() if (name in has) is voter)
+    machine = deployment.machines[names[seed]]
+    before, starts = machine.peer_id, machine.starts
+    control = deployment.client("control")
+    fault = FAULTS["wipe_even"](deployment, Random(seed))
+    deployment.run_until_done(deployment.spawn(control, fault, "the fault"), 10.0)
+    assert machine.starts == starts + 1
+    settling = deployment.spawn(control, liveness.settle(deployment), "settling")
+    deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+    assert (machine.peer_id == before) is voter
+    assert not machine.hides_damage
 
 
 @pytest.mark.parametrize(("copies", "wiped", "goes_on"), [(1, True, True), (1, False, False), (3, True, True)])
