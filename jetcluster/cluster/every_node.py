@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.replica.consumer_exchange import until
+
 if TYPE_CHECKING:
     from jetcluster.clock import Clock
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -55,9 +57,7 @@ class EveryNode:
     async def heard(self, revision: int) -> None:
         """Returns when this node has applied `revision` of the meta log, or after 2 s: who was told of a change here
         finds it here."""
-        end = self._clock.monotonic() + SETTLE_SECONDS
-        while self._meta.machine.applied_index < revision and self._clock.monotonic() < end:
-            await asyncio.sleep(0.005)
+        await until(lambda: self._meta.machine.applied_index >= revision, self._clock, SETTLE_SECONDS)
 
     async def used(self, account: str) -> Used:
         """Returns the usage of the account's streams on all reachable nodes."""
