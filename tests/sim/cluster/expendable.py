@@ -47,7 +47,7 @@ def expendable(
 
 def is_half(deployment: Deployment, machine: Machine) -> bool:
     """True for what only `even` makes expendable: one of two voters, without whom the other one is no majority."""
-    return not may_lose(deployment, machine.name, list(replicas(deployment)), _sizes(deployment))
+    return not may_lose(deployment, machine.name, list(replicas(deployment)), _assigned(deployment))
 
 
 def drains(deployment: Deployment) -> bool:
