@@ -59,8 +59,8 @@ class Deployment:
         self.off: set[str] = set()
         """The machines that no supervisor starts."""
         self.drifted: dict[tuple[str, int], int] = {}
-        """(server, group) of replicas that were changed behind everybody's back, until they are as the others, with the
-        index up to which they were."""
+        """(server, group) of replicas that were changed behind everybody's back, until they are as the others or
+        gone, with the index up to which they were."""
         self._shrinking: dict[object, float] = {}
         """Changes that were asked for and leave a stream with fewer than COPIES: when they are known to all or came to
         nothing."""

@@ -124,6 +124,23 @@ def test_a_state_of_its_own_is_noticed(deployment: Deployment, invariants: Invar
         invariants.look()
 
 
+def test_a_replica_has_drifted_until_its_server_is_there_and_has_nothing_of_the_stream(
+    deployment: Deployment, invariants: Invariants
+) -> None:
+    has = who_has_two_replicas(deployment)
+    (gid,) = {one.gid for one in replicas(deployment) if one.stream is not None}
+    (left,) = deployment.machines.keys() - has
+    drifted = {(name, gid): 1 << 40 for name in deployment.machines}  # an index that none of them comes to
+    deployment.drifted.update(drifted)
+    deployment.machines[left].kill()
+    invariants.look()
+    assert deployment.drifted == drifted, "nobody knows what is there"
+    deployment.machines[left].start()
+    deployment.run(10.0)
+    invariants.look()
+    assert deployment.drifted.keys() == {(name, gid) for name in has}
+
+
 def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
     group = meta(deployment)[0].group
     group.uncommitted = group.config.max_uncommitted * 2
