@@ -101,18 +101,19 @@ def _kept_without(
         and (one.machine.name, one.gid) not in deployment.drifted
     }
 
-    def enough(voters: Collection[str]) -> bool:
-        kept = len([voter for voter in voters if voter != me and voter in whole])
+    def enough(voters: Collection[str], there: Container[str]) -> bool:
+        kept = len([voter for voter in voters if voter != me and voter in there])
         return 2 * kept > len(voters) or (even and len(voters) == 2 and kept == 1)
 
     for view in same:
         config = view.group.log.config
         for voters in filter(None, (config.voters, config.outgoing)):  # a joint one needs both
-            if not enough(voters) or (me in voters and len(voters) < least):
+            if not enough(voters, whole) or (me in voters and len(voters) < least):
                 return False
         if me in config.learners and replica.stream is None:
             aims = {*aims, (*config.voters, me)}  # the meta group makes a voter of whoever has caught up
-    return all(enough(aim) for aim in aims if me in aim)
+    coming = {one.group.me for one in same if one.group.log.joining}  # they vote once they have everything
+    return all(enough(aim, whole | coming) for aim in aims if me in aim)
 
 
 def _is_whole(replica: Replica) -> bool:

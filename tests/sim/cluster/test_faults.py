@@ -15,6 +15,7 @@ import pytest
 from jetcluster.raft.api import MembershipError, Role
 from jetcluster.raft.core.changes import Changes
 from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.snapshots import Rejoin
 from jetcluster.store.kv import KvError
 from testkit.sim.deployment import SHRINKS, Deployment, Violation
 from testkit.sim.layout import LAYOUTS
@@ -321,8 +322,15 @@ def test_who_is_about_to_vote_is_spared_where_another_new_voter_is_lost(monkeypa
     leader = next(name for name, group in found.items() if group.role is Role.LEADER)
     stays, leaves = sorted(found.keys() - {leader})
     monkeypatch.setattr(Group, "change_voters", refuse)
-    do("STREAM.PEER.REMOVE.S", {"peer": leaves})
-    (comes,) = {one.machine.name for one in replicas(deployment) if one.stream is not None} - found.keys()
+    with monkeypatch.context() as until:
+        until.setattr(Rejoin, "on_reply", lambda *args: None)
+        do("STREAM.PEER.REMOVE.S", {"peer": leaves})
+        (coming,) = (one for one in replicas(deployment) if one.stream is not None and one.machine.name not in found)
+        assert coming.group.log.joining
+        assert free(deployment) == everybody, "who comes is no voter before it has everything"
+    comes = coming.machine.name
+    deployment.run(2.0)
+    assert not coming.group.log.joining
     assert free(deployment) == everybody, "a majority of those who stay, or come, has it without any of them"
     deployment.machines[stays].kill()
     assert free(deployment) == everybody - {*found, comes}
