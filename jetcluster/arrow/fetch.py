@@ -82,8 +82,6 @@ class RangeFetch:
         self._waited = 0.0
         """Monotonic time of the first failure since the last batch; 0 for none."""
         self._pause = MIN_PAUSE_SECONDS
-        self.retries = 0
-        """Requests repeated after an unproven answer or a failure."""
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches in order. Raises StreamError, and the error of the last attempt when retries are exhausted."""
@@ -120,7 +118,7 @@ class RangeFetch:
 
     def _wait(self, error: JetclusterError, most: float) -> None:
         self._forget_ahead()
-        self.retries += 1
+        self.link.retries += 1
         now = time.monotonic()
         self._waited = self._waited or now
         if now - self._waited + self._pause > most:

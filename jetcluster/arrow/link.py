@@ -9,6 +9,7 @@ client is connected to usually answers itself, so `leader`, `peer:NAME` and `loc
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from urllib.parse import urlsplit
 
 from jetcluster.arrow.options import SourceOptions
@@ -36,6 +37,12 @@ class Link:
         """Requests in a row to the subject of one replica that got no responders."""
         self._by_name = False
         """The last subject addressed one replica."""
+        self._asked = ""
+        """The server with that replica, or the one connected to."""
+        self.answers: Counter[str] = Counter()
+        """Good answers, by the server whose replica was asked, or that was connected to."""
+        self.retries = 0
+        """Requests repeated after an unproven answer or a failure, as the fetches count them."""
 
     @property
     def connection(self) -> Connection:
@@ -50,6 +57,7 @@ class Link:
         connection = self.connection
         name = self._replica(connection)
         self._by_name = bool(name) and (self._preference.kind == "peer" or self._unheard < len(self._target.peers))
+        self._asked = name if self._by_name else connection.server_name
         if self._by_name:
             return f"$JS.API.DIRECT.PEER.{self.stream}.{name}"
         return f"{connection.api_prefix}DIRECT.GET.{self.stream}"
@@ -60,6 +68,8 @@ class Link:
         self.go_on()
 
     def answered(self) -> None:
+        """Notes that the answer to the last request was good."""
+        self.answers[self._asked] += 1
         if self._by_name:  # otherwise no replica can be addressed from here
             self._unheard = 0
 

@@ -88,6 +88,8 @@ class SourceOptions:
     """All that is archived is read there, and not only what is below the stream's first sequence."""
     newest: bool = False
     """With mode last: messages after the end count, too. Each subject that has a message at the end has one then."""
+    metrics_url: str = ""
+    """Where a task of Spark posts its counts."""
     time_unit: str = "us"
     """Unit of the column `time`; Spark knows microseconds."""
 

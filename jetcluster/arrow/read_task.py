@@ -98,6 +98,7 @@ class LastFetch:
                     raise
                 failure, most = error, self._options.retry_timeout
                 self._link.go_on()
+            self._link.retries += 1
             if time.monotonic() - begun + pause > most:
                 raise failure
             time.sleep(pause)

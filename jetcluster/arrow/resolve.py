@@ -21,7 +21,14 @@ from jetcluster.arrow.planner import DataLossError, OrderedTask, RangeTask, Targ
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import listed
 from jetcluster.client.servers import ask
-from jetcluster.client.stream_state import StreamError, StreamState, is_ours, seq_at_time, stream_state
+from jetcluster.client.stream_state import (
+    StreamError,
+    StreamState,
+    is_ours,
+    leader_next_time,
+    seq_at_time,
+    stream_state,
+)
 
 T = TypeVar("T")
 
@@ -88,6 +95,34 @@ def stream_states(options: SourceOptions) -> dict[str, StreamState]:
 def fresh_states(options: SourceOptions) -> dict[str, StreamState]:
     """Returns the states with ends as fresh as the options ask for. Raises what `cut.fresh_states` raises."""
     return _asked(options, lambda link: cut.fresh_states(link, _states(link, options), options))
+
+
+class Remainder(NamedTuple):
+    """The part of a stream that a query has not read yet."""
+
+    state: StreamState
+    messages: int
+    """Sequences that are not read yet; gaps among them count."""
+    oldest: int | None
+    """The time of the first message among them, Unix nanoseconds; None for none."""
+
+
+def remainders(options: SourceOptions, ends: Offsets) -> dict[str, Remainder]:
+    """Returns what is left for a query that has read up to `ends`. Raises what `ask` raises."""
+    return _asked(options, partial(_remainders, options=options, ends=ends))
+
+
+def _remainders(link: Connection, options: SourceOptions, ends: Offsets) -> dict[str, Remainder]:
+    subject = options.subjects[0] if len(options.subjects) == 1 else ">"
+    found = {}
+    for name, state in _states(link, options).items():
+        at = ends[name].seq if name in ends else state.first
+        if name not in options.archives:
+            at = max(at, state.first)
+        behind = max(planner.end_of(state) - at, 0)
+        oldest = leader_next_time(link, name, at, subject) if behind else None
+        found[name] = Remainder(state, behind, oldest)
+    return found
 
 
 def _states(link: Connection, options: SourceOptions) -> dict[str, StreamState]:

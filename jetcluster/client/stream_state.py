@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from jetcluster.client.connection import Connection
 from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError
-from jetcluster.model.times import rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339
 
 _PROVING: Final = {"Nats-Read-Consistency": "linearizable"}
 
@@ -62,13 +62,27 @@ def stream_state(
 
 def leader_next(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
     """Returns the first stored sequence from `seq` on whose subject matches, as the leader has it; None for none."""
+    found = _leader_message(connection, stream, seq, subject, timeout)
+    return None if found is None else int(found["seq"])
+
+
+def leader_next_time(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
+    """Returns the time of that message, Unix nanoseconds; None for none."""
+    found = _leader_message(connection, stream, seq, subject, timeout)
+    return None if found is None else parse_rfc3339(str(found["time"]))
+
+
+def _leader_message(
+    connection: Connection, stream: str, seq: int, subject: str, timeout: float
+) -> dict[str, Any] | None:
     try:
         found = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq, "next_by_subj": subject}, timeout=timeout)
     except ApiError as error:
         if error.err_code == NO_MESSAGE_FOUND:
             return None
         raise
-    return int(found["message"]["seq"])
+    message: dict[str, Any] = found["message"]
+    return message
 
 
 def seq_at_time(connection: Connection, state: StreamState, ns: int, timeout: float = 5.0) -> int:

@@ -55,6 +55,7 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
         "subscribePattern", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger",
         "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout", "archive", "preferArchive",
+        "metricsUrl",
     )
 }  # fmt: skip
 
@@ -221,6 +222,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         pushdown=reader.flag("pushdown", False),
         archives=_archives(reader, streams),
         prefer_archive=reader.flag("preferArchive", False),
+        metrics_url=_metrics_url(reader),
     )
     _check_together(options, reader)
     return options
@@ -329,6 +331,14 @@ def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
         if is_local(url) and not urlsplit(url).path.startswith("/"):
             raise OptionError(f"archive: {url!r} is no absolute path, and tasks run in folders of their own")
     return found
+
+
+def _metrics_url(reader: OptionReader) -> str:
+    url = reader.text("metricsUrl")
+    parts = urlsplit(url)
+    if url and (parts.scheme != "http" or not parts.hostname or "@" in url or parts.query):
+        raise OptionError("metricsUrl is the url of a MetricsListener with a port, like http://driver:9464/tasks")
+    return url
 
 
 def _own(given: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ range again. The server keeps no state for a query, as Direct Gets have none; so
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from jetcluster.arrow.offsets import Offset, Offsets
 from jetcluster.arrow.options import SourceOptions
 from jetcluster.arrow.resolve import Extent
 from jetcluster.client.stream_state import StreamState
+from jetcluster.model.times import SECOND
 from jetcluster.spark.options import check_streaming
 from jetcluster.spark.pushdown import Pushdown, narrowed
 from jetcluster.spark.sentence import SentenceFirst
@@ -43,11 +45,19 @@ class TaskPartition(InputPartition):
 
 
 def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
-    if isinstance(partition, TaskPartition):
-        from jetcluster.arrow.read_task import read_task
+    if not isinstance(partition, TaskPartition):
+        return
+    from jetcluster.arrow.link import Link
+    from jetcluster.arrow.read_task import read_task
+    from jetcluster.spark import task_report
 
-        with SentenceFirst():
-            yield from read_task(partition.task, options, names)
+    task, rows = partition.task, 0
+    with SentenceFirst(), contextlib.closing(Link(options, task.target, task.index)) as link:
+        for batch in read_task(task, options, names, link):
+            rows += batch.num_rows
+            yield batch
+    if options.metrics_url:
+        task_report.send(options.metrics_url, task.target.stream, rows, link.answers, link.retries)
 
 
 class BatchReader(DataSourceReader):
@@ -109,6 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of a run of `Trigger.AvailableNow`."""
         self._planned_at: float | None = None
         """Monotonic time of the last micro-batch; None before the first."""
+        self._planned: Offsets = {}
+        """The end of the last micro-batch that was planned."""
 
     @SentenceFirst()
     def initialOffset(self) -> dict[str, Any]:
@@ -129,6 +141,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @SentenceFirst()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        end = self._end(start, limit)
+        self._planned = offset_json.from_json(end)
+        return end
+
+    def _end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         check_streaming(self._options)
         begins = offset_json.from_json(start)
         fixed = self._target is not None
@@ -153,8 +170,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @SentenceFirst()
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        states = resolve.stream_states(self._options)
-        return offset_json.to_json({name: Offset(planner.end_of(at), at.created) for name, at in states.items()})
+        """Spark shows it in the query's progress, and asks right after `latestOffset`. A Python source has no other
+        place for its metrics, so the offsets also say how far the planned micro-batch ends behind the stream's end."""
+        report: dict[str, Any] = {}
+        for name, left in sorted(resolve.remainders(self._options, self._planned).items()):
+            age = 0.0 if left.oldest is None else max(time.time() - left.oldest / SECOND, 0.0)
+            report[name] = {
+                "seq": planner.end_of(left.state), "created": left.state.created,
+                "behind_messages": left.messages, "behind_seconds": round(age, 3),
+            }  # fmt: skip
+        return report
 
     @SentenceFirst()
     def prepareForTriggerAvailableNow(self) -> None:

@@ -35,7 +35,7 @@ def seqs(one: RangeFetch) -> list[int]:
 def test_a_range_comes_whole_in_batches_and_nothing_beyond_it(ours: bool) -> None:
     with StreamPeer(store_of(numbered(50)), ours=ours) as peer:
         one = fetch_of(options_for(peer, fetchBatch=7), 3, 41)
-        assert seqs(one) == list(range(3, 41)) and one.retries == 0
+        assert seqs(one) == list(range(3, 41)) and one.link.retries == 0
         assert peer.leader_asked == 0, "a range without a gap at its end needs no proof"
 
 
@@ -57,7 +57,7 @@ def test_behind_a_gap_what_was_asked_for_early_is_asked_for_anew() -> None:
     gaps = [*range(12, 15), *range(41, 80), *range(98, 100)]
     with StreamPeer(store_of(numbered(100), gaps)) as peer:
         one = fetch_of(options_for(peer, fetchBatch=5), 1, 101)
-        assert seqs(one) == [n for n in range(1, 101) if n not in gaps] and one.retries == 0
+        assert seqs(one) == [n for n in range(1, 101) if n not in gaps] and one.link.retries == 0
         assert peer.gets < 24, "a guess that was wrong costs a question, not one for each that follows"
 
 
@@ -84,7 +84,7 @@ def test_a_replica_that_lags_is_not_the_end(ours: bool) -> None:
         with StreamPeer(store_of(rows), [*behind, store_of(rows)], ours=ours) as peer:
             one = fetch_of(options_for(peer), 1, 31)
             found = seqs(one)
-            assert one.retries or found != list(range(1, 31))
+            assert one.link.retries or found != list(range(1, 31))
             return found
 
     assert read() == list(range(1, 31))
@@ -105,7 +105,7 @@ def test_a_filter_costs_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None
     store = store_of(numbered(9000, tuple(f"s.{n}" for n in range(20))))
     with StreamPeer(store, spoil=count) as peer:
         one = fetch_of(options_for(peer, prefetch="false"), 1, 3001, "s.7")
-        assert seqs(one) == list(range(8, 3001, 20)) and one.retries == 0
+        assert seqs(one) == list(range(8, 3001, 20)) and one.link.retries == 0
     assert sum(sent) < 150 * 1.3, "of 450 that match, 150 are in the range"
     assert len(sent) <= 3
 
@@ -116,7 +116,7 @@ def test_a_replica_that_lags_is_told_what_to_wait_for() -> None:
     leader = store_of(rows, gaps=range(11, 14))
     with StreamPeer(leader, [store_of(rows[:10]), store_of(rows[:10]), store_of(rows[:12]), leader]) as peer:
         one = fetch_of(options_for(peer), 1, 31)
-        assert seqs(one) == [*range(1, 11), *range(14, 31)] and one.retries == 2
+        assert seqs(one) == [*range(1, 11), *range(14, 31)] and one.link.retries == 2
         asked = [json.loads(payload) for subject, _, _, payload in peer.published if b"DIRECT" in subject]
     assert [(one["seq"], one.get("min_last_seq")) for one in asked] == [(1, None), (11, None), (11, 14), (11, 14)]
 
@@ -149,14 +149,14 @@ def test_a_hole_in_an_answer_is_seen_and_asked_for_again() -> None:
 
     with StreamPeer(store_of(numbered(30)), spoil=spoil) as peer:
         one = fetch_of(options_for(peer), 1, 31)
-        assert seqs(one) == list(range(1, 31)) and one.retries == 2
+        assert seqs(one) == list(range(1, 31)) and one.link.retries == 2
 
 
 def test_an_answer_without_an_end_is_asked_of_the_next_server() -> None:
     silent = StreamPeer(store_of(numbered(30)), spoil=lambda _, frames: frames[:10])
     with silent, StreamPeer(store_of(numbered(30))) as good:
         one = fetch_of(options_for(silent, good), 1, 31)
-        assert seqs(one) == list(range(1, 31)) and one.retries == 1 and good.gets == 1
+        assert seqs(one) == list(range(1, 31)) and one.link.retries == 1 and good.gets == 1
 
 
 def test_a_server_that_goes_away_between_two_batches() -> None:
@@ -175,7 +175,7 @@ def test_nobody_answers() -> None:
     store = store_of(numbered(5))
     with StreamPeer(store, [None, None, store]) as peer:
         one = fetch_of(options_for(peer), 1, 6)
-        assert seqs(one) == [1, 2, 3, 4, 5] and one.retries == 2
+        assert seqs(one) == [1, 2, 3, 4, 5] and one.link.retries == 2
     with StreamPeer(store, [None]) as peer, pytest.raises(NoRespondersError, match="allow_direct"):
         seqs(fetch_of(options_for(peer, replicaWait="100ms", retryTimeout="100ms"), 1, 6))
 
@@ -220,7 +220,7 @@ def test_a_mirror_that_was_not_asked_for_is_not_believed(ours: bool) -> None:
     whole, less = store_of(rows), store_of(rows, gaps=[*range(1, 11), *range(26, 31)])
     with StreamPeer(whole, [less, less, whole], ours=ours, streams={id(less): "M"}, addressable=False) as peer:
         one = fetch_of(options_for(peer), 1, 31)
-        assert seqs(one) == list(range(1, 31)) and one.retries > 1
+        assert seqs(one) == list(range(1, 31)) and one.link.retries > 1
     with StreamPeer(whole, [less, less, whole], ours=ours, streams={id(less): "M"}, addressable=False) as peer:
         one = fetch_of(options_for(peer), 26, 31)
         assert seqs(one) == list(range(26, 31)), "its word for what it has applied says nothing of what it keeps"

@@ -171,3 +171,12 @@ def test_what_a_catalog_adds_is_left_out() -> None:
         source_options(BASE | {"owner": "root"})
     with pytest.raises(OptionError, match=r"SELECT \* FROM t WITH"):
         source_options({})
+
+
+@pytest.mark.parametrize(
+    "url", ["n1:9464", "https://n1/tasks", "http:///tasks", "http://a:b@n1/tasks", "http://n1/?k=1"]
+)
+def test_where_tasks_report(url: str) -> None:
+    assert options(metricsUrl="http://n1:9464/tasks").metrics_url == "http://n1:9464/tasks"
+    with pytest.raises(OptionError, match="metricsUrl"):
+        options(metricsUrl=url)

@@ -15,7 +15,7 @@ from jetcluster.arrow import planner
 from jetcluster.arrow.planner import DataLossError
 from jetcluster.spark.options import OptionError
 from jetcluster.spark.source import StreamReader
-from tests.unit.arrow.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
+from tests.unit.arrow.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
 
 
 def reader_of(peer: StreamPeer, **given: object) -> StreamReader:
@@ -106,3 +106,19 @@ def test_the_end_of_a_micro_batch_has_its_parts(monkeypatch: pytest.MonkeyPatch)
         assert cuts(lenient, end) == [(21, 21), (31, 41)], "rows that are there are where they were"
         peer.created = "2026-12-01T00:00:00Z"
         assert cuts(lenient, end) == [(21, 21), (41, 41)]
+
+
+def test_the_progress_says_how_far_behind_the_plan_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 of 40 are planned; the age is of the first that is not, 31."""
+    monkeypatch.setattr("time.time", lambda: T0 / 10**9 + 60)
+    with StreamPeer(store_of(numbered(40))) as peer:
+        reader = reader_of(peer, maxOffsetsPerTrigger=30)
+        assert reader.latestOffset(at(1), reader.getDefaultReadLimit())["S"]["seq"] == 31
+        report = {"seq": 41, "created": CREATED, "behind_messages": 10, "behind_seconds": 60.0}
+        assert reader.reportLatestOffset() == {"S": report}
+        reader.latestOffset(at(31), reader.getDefaultReadLimit())
+        assert reader.reportLatestOffset() == {"S": report | {"behind_messages": 0, "behind_seconds": 0.0}}
+    with StreamPeer(store_of(numbered(40))) as peer:
+        peer.leader.delete_all(list(range(1, 36)))
+        reader = reader_of(peer, maxOffsetsPerTrigger=30, failOnDataLoss="false")
+        assert reader.reportLatestOffset() == {"S": report | {"behind_messages": 5}}, "the first ones are gone"

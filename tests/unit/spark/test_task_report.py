@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from jetcluster.spark import task_report
+from jetcluster.spark.metrics import SourceMetrics
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Takes a report, and answers with an error."""
+
+    taken: list[bytes]
+
+    def do_POST(self) -> None:
+        self.taken.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_error(500)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_listener_that_refuses_or_is_gone_fails_no_task() -> None:
+    Refusing.taken = []
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        url = f"http://127.0.0.1:{server.server_port}/tasks"
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        thread.start()
+        task_report.send(url, "S", 7, {"n1": 2}, 1)
+        thread.join(20)
+    task_report.send(url, "S", 7, {"n1": 2}, 1)
+    (report,) = Refusing.taken
+    found = SourceMetrics()
+    found.task(report)
+    assert 'task_rows_total{stream="S"} 7' in found.text(), "and it is what a listener reads"
