@@ -64,6 +64,11 @@ class Deployment:
         self._shrinking: dict[object, float] = {}
         """Changes that were asked for and leave a stream with fewer than COPIES: when they are known to all or came to
         nothing."""
+        self.asked = 0
+        """Requests of administrators, each of whom has an inbox of their own, where no late answer to another comes."""
+        self.configs: dict[str, list[dict[str, Any]]] = {}
+        """By stream what administrators asked for, with an answer or without: the whole configuration, as they had read
+        it before. What others changed meanwhile is lost then."""
         self._relaxed = False
         self.power_failures: list[float] = []
         """The times at which machines lost power."""

@@ -159,3 +159,14 @@ def test_the_meta_group_is_handed_to_who_is_named(deployment: Deployment) -> Non
     do(deployment, server_changes.meta_stepdown, wanted)
     deployment.run(2.0)
     assert leader() == wanted
+
+
+def test_administrators_who_ask_at_once_get_their_own_answers(four: Deployment) -> None:
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(ask(four, Random(1), subject, None) for subject in ("STREAM.INFO.S", "INFO")))
+
+    asking = four.spawn(four.client("administrators"), both())
+    four.run_until_done(asking, 20.0)
+    info, account = asking.result()
+    assert info["config"]["name"] == "S"
+    assert account["streams"] == 1
