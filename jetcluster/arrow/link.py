@@ -27,7 +27,7 @@ class Link:
         self.stream = target.read_from
         self._options = options
         self._preference = options.preference
-        self._target = target
+        self.target = target
         self._connection: Connection | None = None
         self._found: tuple[str, ...] = ()
         """Servers learnt from the `connect_urls` of the others."""
@@ -56,7 +56,7 @@ class Link:
         """The subject for a Direct Get with a JSON body."""
         connection = self.connection
         name = self._replica(connection)
-        self._by_name = bool(name) and (self._preference.kind == "peer" or self._unheard < len(self._target.peers))
+        self._by_name = bool(name) and (self._preference.kind == "peer" or self._unheard < len(self.target.peers))
         self._asked = name if self._by_name else connection.server_name
         if self._by_name:
             return f"$JS.API.DIRECT.PEER.{self.stream}.{name}"
@@ -90,8 +90,8 @@ class Link:
         if self._preference.kind == "peer":
             return self._preference.name
         if self._preference.kind == "leader" and not self._unheard:
-            return self._target.leader
-        peers = self._target.peers
+            return self.target.leader
+        peers = self.target.peers
         if connection.server_name in peers and not self._unheard:
             return connection.server_name
         return peers[self._next % len(peers)] if peers else ""
@@ -102,7 +102,7 @@ class Link:
         at = self._next % len(servers)
         connection = server.connect_to(*servers[at:], *servers[:at])
         self._found = tuple(url for url in told(connection, server) if url not in self._servers)
-        wanted = {"peer": self._preference.name, "leader": self._target.leader}.get(self._preference.kind)
+        wanted = {"peer": self._preference.name, "leader": self.target.leader}.get(self._preference.kind)
         if wanted is None or is_ours(connection) or connection.server_name == wanted:
             return connection
         connection.close()

@@ -177,7 +177,7 @@ def _range(link: Link, options: SourceOptions, task: RangeTask, seen: Seen | Non
     if options.fail_on_data_loss or seen is not None:
         dense = count == task.high - task.low
         try:
-            state = _state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
+            state = leader_state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
         except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
             if not dense:
                 raise
@@ -256,7 +256,7 @@ def _first(link: Link, options: SourceOptions, task: OrderedTask, *, complete: b
     """Returns the stream's first sequence now; with `complete`, when nothing depends on it, 0 if no leader answers.
     Raises DataLossError for a stream that was created anew."""
     try:
-        state = _state(link, options, task.target.stream, 1.0 if complete else options.retry_timeout)
+        state = leader_state(link, options, task.target.stream, 1.0 if complete else options.retry_timeout)
     except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
         if not complete:
             raise
@@ -275,7 +275,7 @@ def _note(seen: Seen, batch: Batch) -> None:
         seen.add(batch.sequences())
 
 
-def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
+def leader_state(link: Link, options: SourceOptions, stream: str, patience: float) -> StreamState:
     """Asks over the open connection once, then over new ones. Whether a gap is a deletion or a loss rests on the
     answer, and a leader that was deposed before the loss would hide it: so the leader proves that it leads. Raises what
     `ask` raises."""
