@@ -6,7 +6,7 @@ import asyncio
 from typing import ClassVar
 
 from testkit.sim.session import Msg, Session
-from tests.sim.cluster.judges import Batches
+from tests.sim.cluster.judges import Batches, Log
 from tests.sim.cluster.workload import PASSING, Workload, together
 
 LONG = 5
@@ -23,13 +23,15 @@ class AtomicBatches(Workload):
     stream: ClassVar[str] = "BATCH"
     prefix: ClassVar[str] = "batch"
     """First token of the subjects."""
-    judges = (Batches,)
+    judges = (Batches, Log)
     patience = 2.0
     """Seconds to wait for the ack."""
     promises = ("an atomic batch is stored whole and together, or not at all; an acknowledged one is stored",)
 
     async def prepare(self) -> None:
         self.judge = Batches()
+        self.log = Log()
+        """Of messages that are no part of a batch."""
         self.last = 0
         admin = await self.session("admin")
         replicas = self.rng.choice([1, 3, 3])
@@ -43,7 +45,8 @@ class AtomicBatches(Workload):
         session = await self.session("alone")
         async for _ in self.turns(5.0):
             count = self.counts.get("published", 0)
-            await self.store(session, f"{self.prefix}.alone", f"alone-{count}")
+            ack = await self.store_logged(self.log, session, f"{self.prefix}.alone", f"alone-{count}")
+            self.last = max(self.last, int(ack["seq"]))
 
     async def _write(self, number: int) -> None:
         session = await self.session(f"w{number}")
@@ -79,10 +82,13 @@ class AtomicBatches(Workload):
         return text.encode()
 
     async def check(self) -> None:
-        await self.everywhere(self.stream, self.last, self._look)
+        await self.everywhere(self.stream, self.last, self.look)
 
-    def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.judge.stored(where, {seq: msg.payload.decode().strip() for seq, msg in contents.items()})
+    def look(self, where: str, contents: dict[int, Msg]) -> None:
+        alone = {seq: msg for seq, msg in contents.items() if msg.headers["Nats-Subject"] == f"{self.prefix}.alone"}
+        self.stored(self.log, where, alone)
+        texts = {seq: msg.payload.decode().strip() for seq, msg in contents.items() if seq not in alone}
+        self.judge.stored(where, texts)
 
 
 class LongBatches(AtomicBatches):
