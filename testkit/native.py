@@ -25,5 +25,17 @@ def python_alone(*, pure: bool = True) -> Iterator[None]:
             setattr(native, name, function)
 
 
+@contextmanager
+def one_description() -> Iterator[None]:
+    """Servers say meanwhile that compiled loops run, whatever does: what they log and answer is the same on every
+    machine, and so is a digest of it."""
+    before = native.described
+    vars(native)["described"] = native.COMPILED
+    try:
+        yield
+    finally:
+        vars(native)["described"] = before
+
+
 def _no_rows() -> None:
     """Stands for the function that loads the loops of rows."""

@@ -59,11 +59,16 @@ class Deployment:
         self.off: set[str] = set()
         """The machines that no supervisor starts."""
         self.drifted: dict[tuple[str, int], int] = {}
-        """(server, group) of replicas that were changed behind everybody's back, until they are as the others, with the
-        index up to which they were."""
+        """(server, group) of replicas that were changed behind everybody's back, until they are as the others or
+        gone, with the index up to which they were."""
         self._shrinking: dict[object, float] = {}
         """Changes that were asked for and leave a stream with fewer than COPIES: when they are known to all or came to
         nothing."""
+        self.asked = 0
+        """Requests of administrators, each of whom has an inbox of their own, where no late answer to another comes."""
+        self.configs: dict[str, list[dict[str, Any]]] = {}
+        """By stream what administrators asked for, with an answer or without: the whole configuration, as they had read
+        it before. What others changed meanwhile is lost then."""
         self._relaxed = False
         self.power_failures: list[float] = []
         """The times at which machines lost power."""

@@ -15,7 +15,7 @@ from random import Random
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import DATA, JOURNAL, Machine
 from testkit.twins.storage.sectors import SectorFile
-from tests.sim.cluster.expendable import expendable
+from tests.sim.cluster.expendable import expendable, is_half
 from tests.sim.cluster.machine_faults import elections, one, start
 
 
@@ -94,22 +94,27 @@ async def io_error(deployment: Deployment, rng: Random) -> None:
 async def rot(deployment: Deployment, rng: Random) -> None:
     """Bytes of a file change, in the journal or in the data store; mostly it is read soon, at a start."""
     machine = expendable(deployment, rng)
-    if machine is None:
+    if machine is None or not _rot(deployment, rng, machine, _folder(machine, rng)):
         return
-    found = _files(machine, _folder(machine, rng))
-    if not found:
-        return
-    path, file = rng.choice(found)
-    offset, flips = _within(file, rng), rng.choice([1, 8, 512])
-    deployment.trace.add("nemesis", f"{machine.name}: rot in {path} at {offset}, {flips} bytes")
-    machine.disk.rot(path, offset, flips)
-    machine.harm(path)
     if rng.random() < 0.7:
         await asyncio.sleep(rng.uniform(0.0, 2.0))
         machine.kill()
         await asyncio.sleep(0.5)
         start(machine)
         await _elections(deployment, rng)
+
+
+def _rot(deployment: Deployment, rng: Random, machine: Machine, folder: str) -> bool:
+    """Changes bytes of a file there; False where there is none."""
+    found = _files(machine, folder)
+    if not found:
+        return False
+    path, file = rng.choice(found)
+    offset, flips = _within(file, rng), rng.choice([1, 8, 512])
+    deployment.trace.add("nemesis", f"{machine.name}: rot in {path} at {offset}, {flips} bytes")
+    machine.disk.rot(path, offset, flips)
+    machine.harm(path)
+    return True
 
 
 async def cut_file(deployment: Deployment, rng: Random) -> None:
@@ -164,8 +169,18 @@ async def wipe(deployment: Deployment, rng: Random) -> None:
 
 
 async def wipe_even(deployment: Deployment, rng: Random) -> None:
-    """The same, also where it is one of two voters: the other one has everything."""
-    await _wipe(deployment, rng, expendable(deployment, rng, even=True))
+    """The same. One of two voters only comes back with a rotten journal: the other one, which has everything, heals it.
+    Wiped it would be another peer, and no majority could give it the place of the one that is gone for good: the
+    docs ask an operator to rescue such a stream (docs/membership/rescue.md)."""
+    machine = expendable(deployment, rng, even=True)
+    if machine is None or not is_half(deployment, machine):
+        await _wipe(deployment, rng, machine)
+        return
+    machine.lose_power()
+    _rot(deployment, rng, machine, JOURNAL)
+    await asyncio.sleep(rng.uniform(0.5, 4.0))
+    start(machine)
+    await _elections(deployment, rng)
 
 
 async def _wipe(deployment: Deployment, rng: Random, machine: Machine | None) -> None:

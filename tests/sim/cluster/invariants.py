@@ -99,6 +99,7 @@ class Invariants:
             self._same_state(replica)
             self._sound(replica)
             self._group_bounds(replica)
+        self._gone_with_their_drift()
         self._deployment.vows.look()
         for machine in self._deployment.machines.values():
             self._node_bounds(machine)
@@ -143,6 +144,17 @@ class Invariants:
                 (replica.cluster, replica.gid, index), (digest, f"{replica.machine.name} at {self._now:.3f}")
             )
             self._require(known == digest, f"{replica.where}: at index {index} not what {where} had")
+
+    def _gone_with_their_drift(self) -> None:
+        """A stream may move away from where its replica has drifted: with that, the change is gone. A server that knows
+        all assignments has nothing of such a group any more, in its journal neither."""
+        drifted = self._deployment.drifted
+        for name, gid in list(drifted):
+            jetstream = jetstream_of(self._deployment.machines[name])
+            if jetstream is not None and jetstream.known.current:
+                raft = jetstream.network.raft
+                if gid not in raft.groups and gid not in raft.journal.groups:
+                    del drifted[name, gid]
 
     def _told(self, replica: Replica) -> list[tuple[int, bytes]]:
         if replica.stream is None:

@@ -6,7 +6,7 @@ Texts are unique: each stands for one message that somebody sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from jetcluster.pipeline.checkers import fresh
@@ -14,6 +14,8 @@ from testkit.sim.deployment import Violation
 
 ON_ITS_WAY = 1.0
 """Seconds that an ack may come after the loss of power of the machine that sent it."""
+SAME = 0.001
+"""Seconds within which the messages of one command are stored, which the stream knows as of one time."""
 
 
 def require(is_so: bool, what: str) -> None:
@@ -54,11 +56,17 @@ class Log:
         self.acked: dict[int, str] = {}
         """The text that was acknowledged as stored, by sequence."""
         self.sent: set[str] = set()
+        self.remembers = 120.0
+        """Seconds for which the stream knows an id (`duplicate_window`, as it is by default)."""
+        self._again: set[str] = set()
         self._times: dict[int, float] = {}
         self._failures = Failures(failures, window)
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, *, again: bool = False) -> None:
+        """`again`: under an id, until it is acknowledged."""
         self.sent.add(text)
+        if again:
+            self._again.add(text)
 
     def refuse(self, text: str) -> None:
         """The server has said that it does not store it."""
@@ -90,8 +98,15 @@ class Log:
             require(text is not None, f"{seq} was acknowledged and is not found")
             require(text == self.acked[seq], f"{seq} is {text}, {self.acked[seq]} was acknowledged")
 
-    def stored(self, where: str, contents: Mapping[int, str], removed: Iterable[int] = ()) -> None:
-        """All that a replica has at the end; `removed` may be missing, and must be."""
+    def stored(
+        self,
+        where: str,
+        contents: Mapping[int, str],
+        removed: Iterable[int] = (),
+        times: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """All that a replica has at the end; `removed` may be missing, and must be. `times`: when each was stored, in
+        Unix nanoseconds; what nobody knows is the same for all."""
         gone = set(removed)
         for seq in self.kept:
             text = contents.get(seq)
@@ -99,9 +114,19 @@ class Log:
                 require(text is None, f"{where}: {seq} was removed and is there")
                 continue
             require(text == self.acked[seq], f"{where}: {seq} is {text}, {self.acked[seq]} was acknowledged")
-        texts = list(contents.values())
-        require(len(texts) == len(set(texts)), f"{where}: a message is stored twice")
-        require(self.sent.issuperset(texts), f"{where}: something is stored that nobody has sent")
+        require(self.sent.issuperset(contents.values()), f"{where}: something is stored that nobody has sent")
+        self._once(where, contents, times)
+
+    def _once(self, where: str, contents: Mapping[int, str], times: Mapping[int, int]) -> None:
+        """A message may be there twice only where it was sent again after its id was forgotten: nobody could lead for
+        as long, or clocks were set."""
+        before: dict[str, int] = {}
+        for seq, text in sorted(contents.items()):
+            at = times.get(seq, 0)
+            apart = (at - before.get(text, at)) / 1e9
+            forgotten = text in self._again and apart >= self.remembers - SAME
+            require(text not in before or forgotten, f"{where}: a message is stored twice, {apart:.3f} s apart")
+            before[text] = at
 
 
 class Chain:
@@ -513,29 +538,6 @@ class Sums:
             require(found.get(text) == told, f"{where}: {text} is {found.get(text)}, {told} was acknowledged")
 
 
-class Lifetimes:
-    """Messages that go after a time, and those that may not. A look at one is (what, time, is it there)."""
-
-    def __init__(self) -> None:
-        self._lives: dict[int, tuple[float, float]] = {}
-        """Earliest and latest time of a message's end, by sequence; infinity for one that stays."""
-
-    @property
-    def seqs(self) -> Iterable[int]:
-        return self._lives.keys()
-
-    def ack(self, seq: int, sent: float, acked: float, seconds: float = math.inf) -> None:
-        self._lives[seq] = sent + seconds, acked + seconds
-
-    def look(
-        self, seq: int, began: float, ended: float, there: bool, early: float, latest: Callable[[float], float]
-    ) -> None:
-        """`early`: seconds by which it may go too early. `latest`: when something is to be gone that is to go then."""
-        earliest, last = self._lives[seq][0] - early, latest(self._lives[seq][1])
-        require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
-        require(not there or began < last, f"{seq} is there {began - last:.3f} s too long")
-
-
 class Places:
     """Where the replicas of a stream are."""
 
@@ -550,46 +552,3 @@ class Places:
             require(set(wanted) <= set(tags), f"{where} is on {name} with {list(tags)}, and is to be on {list(wanted)}")
         zones = [tag for tags in servers.values() for tag in tags if tag.startswith(zone)]
         require(len(zones) == len(set(zones)), f"{where} is on {sorted(servers)}, in the zones {sorted(zones)}")
-
-
-class Repeats:
-    """A schedule that repeats: each firing is stored with the time of the next one."""
-
-    def __init__(self, seconds: int) -> None:
-        """It is due when the seconds of the clock are a multiple of this."""
-        self._seconds = seconds
-
-    def fired(self, where: str, firings: Iterable[tuple[float, float]]) -> None:
-        """(when it was stored, when it said the next one comes), in Unix seconds, in the order of the stream."""
-        due = 0.0
-        for at, following in firings:
-            require(at >= due, f"{where}: it fired at {at:.3f}, and the firing before said {due:.3f}")
-            require(following > at, f"{where}: it fired at {at:.3f}, and says that it comes at {following:.3f}")
-            require(following % self._seconds == 0, f"{where}: {following:.3f} is not when it is due")
-            due = following
-
-
-class Firings:
-    """Scheduled messages, which fire once, not before their time and not long after."""
-
-    def __init__(self) -> None:
-        self.due: dict[str, str] = {}
-        """The times (RFC 3339, of one precision for all) by name."""
-
-    def put(self, name: str, at: str) -> None:
-        self.due[name] = at
-
-    def fired(
-        self, where: str, messages: Iterable[tuple[str, str]], latest: Mapping[str, str] = MappingProxyType({})
-    ) -> set[str]:
-        """(name, when it was stored, as in `due`) of all that has come; the names. `latest`: when they are to have come
-        at the latest, as far as that is known."""
-        found: set[str] = set()
-        for name, at in messages:
-            require(name in self.due, f"{where}: {name} fired and was never put")
-            require(name not in found, f"{where}: {name} fired twice")
-            require(at >= self.due[name], f"{where}: {name} fired at {at}, it is due at {self.due[name]}")
-            late = name in latest and at > latest[name]
-            require(not late, f"{where}: {name} fired at {at}, is due at {self.due[name]} and by {latest.get(name)}")
-            found.add(name)
-        return found

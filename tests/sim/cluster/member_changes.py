@@ -180,6 +180,7 @@ async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: 
         return
     with contextlib.suppress(TimeoutError), deployment.resizing(copies) as allowed:
         body = dict(assignment.config) | {"num_replicas": allowed}
+        deployment.configs.setdefault(assignment.name, []).append(body)
         if await ask(deployment, rng, f"STREAM.UPDATE.{assignment.name}", body) is None:
             raise TimeoutError
 
@@ -188,7 +189,8 @@ async def ask(deployment: Deployment, rng: Random, subject: str, body: Any, user
     """Asks the API, as clients do; what comes of it is for others to judge. The answer; None for an error, or none."""
     addresses = deployment.addresses()
     rng.shuffle(addresses)
-    session = Session("administrator", addresses, user=user)
+    deployment.asked += 1
+    session = Session(f"admin{deployment.asked:08}", addresses, user=user)
     try:
         await session.connect(2.0)
         answer = await session.api(subject, body, 3.0)

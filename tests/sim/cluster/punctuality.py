@@ -1,4 +1,5 @@
-"""By how much a stream may be late: its servers' clocks may be off, and it may have no leader who is well.
+"""By how much a stream may be late: its servers' clocks may be off, their disks slow, and it may have no leader who is
+well.
 
 Looked at while a run goes on, as `availability.py` does.
 """
@@ -35,17 +36,24 @@ class Punctuality:
         """Seconds by which a clock of the cluster was wrong, at most."""
         self._troubles: list[list[float]] = []
         """Times in which nobody led who is well and could commit: [begin, end], the last one perhaps not over."""
+        self._paces: list[tuple[float, float]] = []
+        """(from when on, by what factor the slowest disk takes longer than usual), up to the next one. Remembered: an
+        exam makes disks quick before this judges what was late before."""
 
     def begin(self) -> None:
         self.look()
         self._deployment.scheduler.after(EVERY, self.begin)
 
     def look(self) -> None:
-        now = self._deployment.scheduler.now
+        now, paces = self._deployment.scheduler.now, [1.0]
         for server in self._deployment.servers.values():
             if server.cluster == self._cluster:
-                clock = self._deployment.machines[server.name].clock
+                machine = self._deployment.machines[server.name]
+                clock = machine.clock
                 self._wrong = max(self._wrong, abs(clock.now() - UPTIME + clock.wall_ahead - now))
+                paces.append(machine.disk.pace)
+        if not self._paces or self._paces[-1][1] != max(paces):
+            self._paces.append((now, max(paces)))
         if not self._is_led():
             if not self._troubles or self._troubles[-1][1] < now - 1.5 * EVERY:
                 self._troubles.append([now - EVERY, now])
@@ -71,10 +79,18 @@ class Punctuality:
 
     def latest(self, due: float) -> float:
         """The last time at which something may come that is due then, in true seconds."""
-        paces = [machine.disk.pace for machine in self._deployment.machines.values()]
-        slow = SYNCS * TAIL[1] * max(paces) if max(paces) > 1.0 else 0.0
-        late = self.early + slow
+        late = self.early + self._slow(due)
         for began, ended in self._troubles:
             if began <= due + late and ended > due:
                 due = ended
         return due + late if math.isfinite(due) else due
+
+    def _slow(self, due: float) -> float:
+        """Seconds by which slow disks make late what is due then: those of that time, or of soon after it. What a slow
+        disk has begun takes as long when it is quick again."""
+        ends = [*(began for began, _ in self._paces[1:]), math.inf]
+        slow = 0.0
+        for (began, pace), ended in zip(self._paces, ends, strict=True):
+            if pace > 1.0 and began <= due + self.early and ended + TAIL[1] * pace > due:
+                slow = max(slow, SYNCS * TAIL[1] * pace)
+        return slow

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from testkit.native import python_alone
+from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
 from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
@@ -98,6 +98,7 @@ def run_seed(
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
         with (
+            one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small),
         ):

@@ -173,10 +173,11 @@ def require_nothing_there(deployment: Deployment, name: str, peer: str) -> None:
 
 
 def _drained(deployment: Deployment) -> list[str]:
-    """Ids of the servers that are being emptied, by what anybody knows of the main cluster."""
+    """Ids of the servers that are being emptied, by what anybody knows of the main cluster. One that was removed is
+    none, whatever it thinks itself: it may never hear of it, and whoever waits for it to be put back waits for ever."""
     found = [jetstream for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
     nodes = [node for jetstream in found for node in jetstream.meta.machine.nodes.values()]
-    return sorted({node.peer for node in nodes if node.draining})
+    return sorted({node.peer for node in nodes if node.draining and not is_removed(deployment, node.peer)})
 
 
 def _members(deployment: Deployment) -> list[str]:

@@ -106,6 +106,15 @@ def test_compiled_loops_and_python_run_a_seed_alike(seed: int, monkeypatch: pyte
     assert compiled.digest == python.digest and compiled.counts == python.counts
 
 
+def test_a_machine_without_compiled_loops_runs_a_seed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server logs which loops it has, and a seed that Python runs alone is the same on every machine."""
+    scenario = batch.Drawing(("exam-model",)).scenario(7111)
+    here = run_seed(7111, scenario=scenario)
+    monkeypatch.setattr(native, "described", "Python alone: JETCLUSTER_PURE is set")
+    assert run_seed(7111, scenario=scenario).digest == here.digest
+    assert native.described == "Python alone: JETCLUSTER_PURE is set"
+
+
 def test_no_node_asks_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a seed would be another one wherever somebody looks at the answer."""
     asked: set[str] = set()

@@ -8,20 +8,25 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from jetcluster.raft.api import Role
+from jetcluster.raft.api import MembershipError, Role
+from jetcluster.raft.core.changes import Changes
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.snapshots import Rejoin
 from jetcluster.store.kv import KvError
 from testkit.sim.deployment import SHRINKS, Deployment, Violation
 from testkit.sim.layout import LAYOUTS
 from testkit.sim.machine import DATA, DESCRIPTORS, JOURNAL
-from tests.sim.cluster import batch, liveness, nemesis
+from testkit.sim.session import Session
+from tests.sim.cluster import batch, liveness, nemesis, server_changes
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
 from tests.sim.cluster.nemesis import FAULTS, Rage
-from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.run import run_seed, started
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
 from tests.sim.cluster.workload import SETTLE, found
@@ -118,6 +123,23 @@ def test_a_state_of_its_own_is_noticed(deployment: Deployment, invariants: Invar
     node.jetstream.jetstream.meta.machine._digest = bytes(16)
     with pytest.raises(Violation, match=r"at index [0-9]+ not what"):
         invariants.look()
+
+
+def test_a_replica_has_drifted_until_its_server_is_there_and_has_nothing_of_the_stream(
+    deployment: Deployment, invariants: Invariants
+) -> None:
+    has = who_has_two_replicas(deployment)
+    (gid,) = {one.gid for one in replicas(deployment) if one.stream is not None}
+    (left,) = deployment.machines.keys() - has
+    drifted = {(name, gid): 1 << 40 for name in deployment.machines}  # an index that none of them comes to
+    deployment.drifted.update(drifted)
+    deployment.machines[left].kill()
+    invariants.look()
+    assert deployment.drifted == drifted, "nobody knows what is there"
+    deployment.machines[left].start()
+    deployment.run(10.0)
+    invariants.look()
+    assert deployment.drifted.keys() == {(name, gid) for name in has}
 
 
 def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
@@ -276,6 +298,61 @@ def test_the_next_machine_is_damaged_once_the_one_before_is_whole_again(deployme
     assert free(deployment) == {"n1", "n2", "n3"}
 
 
+def test_who_is_about_to_vote_is_spared_where_another_new_voter_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 660000051: one of three was wiped, a second one replaced, and the third one's successor had caught up. Its
+    journal was damaged, and its leader made it a voter before it heard of that: nobody could lead any more."""
+    deployment = started("five")
+    everybody = set(deployment.machines)
+
+    async def ask(subject: str, body: dict[str, Any]) -> None:
+        client = Session("client", deployment.addresses())
+        await client.connect()
+        await client.api(subject, body)
+        await client.close()
+
+    def do(subject: str, body: dict[str, Any]) -> None:
+        deployment.run_until_done(deployment.spawn(deployment.client(subject), ask(subject, body)), 10.0)
+        deployment.run(2.0)
+
+    def refuse(*args: object) -> None:
+        raise MembershipError("not yet")
+
+    do("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "num_replicas": 3})
+    found = {one.machine.name: one.group for one in replicas(deployment) if one.stream is not None}
+    leader = next(name for name, group in found.items() if group.role is Role.LEADER)
+    stays, leaves = sorted(found.keys() - {leader})
+    monkeypatch.setattr(Group, "change_voters", refuse)
+    with monkeypatch.context() as until:
+        until.setattr(Rejoin, "on_reply", lambda *args: None)
+        do("STREAM.PEER.REMOVE.S", {"peer": leaves})
+        (coming,) = (one for one in replicas(deployment) if one.stream is not None and one.machine.name not in found)
+        assert coming.group.log.joining
+        assert free(deployment) == everybody, "who comes is no voter before it has everything"
+    comes = coming.machine.name
+    deployment.run(2.0)
+    assert not coming.group.log.joining
+    assert free(deployment) == everybody, "a majority of those who stay, or come, has it without any of them"
+    deployment.machines[stays].kill()
+    assert free(deployment) == everybody - {*found, comes}
+    monkeypatch.undo()
+    deployment.machines[stays].start()
+    deployment.run(10.0)
+    assert free(deployment) == everybody
+    deployment.close()
+
+
+def test_who_is_about_to_vote_in_the_meta_group_counts_as_a_voter(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = started()
+    monkeypatch.setattr(Changes, "on_progress", lambda *args: None)
+    control = deployment.client("administrator")
+    deployment.run_until_done(deployment.spawn(control, server_changes.join(deployment, Random(1))), 10.0)
+    deployment.run(5.0)
+    assert free(deployment) == {"n1", "n2", "n3", "j1"}
+    deployment.machines["n3"].kill()
+    assert free(deployment) == set(), "of n1, n2, n3 and j1 only two would be left without j1"
+    deployment.close()
+
+
 def test_what_hides_in_a_data_store_spares_all_others_as_long_as_it_is_there(deployment: Deployment) -> None:
     machine = deployment.machines["n1"]
     path = next(path for path, file in machine.disk.tree(DATA) if file.sectors)
@@ -313,8 +390,8 @@ def test_no_data_is_damaged_of_a_stream_that_is_about_to_have_one_replica(deploy
     assert free(deployment) == set()
 
 
-@pytest.mark.parametrize("even", [True, False])
-def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+def who_has_two_replicas(deployment: Deployment) -> set[str]:
+    """The servers of a new stream that has two."""
     churn = Churn(deployment, Random(1))
 
     async def create() -> None:
@@ -324,8 +401,35 @@ def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deploy
 
     deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
     deployment.run(5.0)
-    has = {one.machine.name for one in replicas(deployment) if one.stream is not None}
+    return {one.machine.name for one in replicas(deployment) if one.stream is not None}
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+    has = who_has_two_replicas(deployment)
     assert free(deployment, even=even) == ({"n1", "n2", "n3"} if even else {"n1", "n2", "n3"} - has)
+
+
+@pytest.mark.parametrize("voter", [True, False])
+def test_one_of_two_voters_is_damaged_and_stays_who_it_is(deployment: Deployment, voter: bool) -> None:
+    """Who has no replica of the stream is wiped."""
+    has = who_has_two_replicas(deployment)
+    names = {
+        seed: machine.name
+        for seed in range(30)
+        if (machine := expendable(deployment, Random(seed), even=True)) is not None
+    }
+    seed = next(seed for seed, name in names.items() if (name in has) is voter)
+    machine = deployment.machines[names[seed]]
+    before, starts = machine.peer_id, machine.starts
+    control = deployment.client("control")
+    fault = FAULTS["wipe_even"](deployment, Random(seed))
+    deployment.run_until_done(deployment.spawn(control, fault, "the fault"), 10.0)
+    assert machine.starts == starts + 1
+    settling = deployment.spawn(control, liveness.settle(deployment), "settling")
+    deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+    assert (machine.peer_id == before) is voter
+    assert not machine.hides_damage
 
 
 @pytest.mark.parametrize(("copies", "wiped", "goes_on"), [(1, True, True), (1, False, False), (3, True, True)])

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from testkit.sim.deployment import Deployment
-from tests.sim.cluster.punctuality import AGREED, EVERY, SLACK, Punctuality
+from testkit.twins.storage.sim_disk import TAIL
+from tests.sim.cluster.punctuality import AGREED, EVERY, SLACK, SYNCS, Punctuality
 from tests.sim.cluster.workloads.times import Times
 
 pytestmark = pytest.mark.sim
@@ -54,3 +55,21 @@ def test_clocks_that_are_wrong_excuse_by_how_much(deployment: Deployment, wrong:
     deployment.machines["n2"].clock.wall_ahead = wrong
     deployment.run(1.0)
     assert punctuality.early == pytest.approx(SLACK + min(2 * abs(wrong), AGREED), abs=0.01)
+
+
+def test_slow_disks_excuse_what_was_due_while_they_were_slow(deployment: Deployment) -> None:
+    punctuality, began = begun(deployment), deployment.scheduler.now
+    deployment.run(5.0)
+    slowed, pace = deployment.scheduler.now, 20.0
+    for machine in deployment.machines.values():
+        machine.disk.pace = pace
+    deployment.run(8.0)
+    for machine in deployment.machines.values():
+        machine.disk.pace = 1.0  # as an exam does before the workloads after it are checked
+    quick = deployment.scheduler.now
+    deployment.run(8.0)
+    slow = SYNCS * TAIL[1] * pace
+    for due in (slowed + 1.0, quick, quick + 0.9 * TAIL[1] * pace):
+        assert punctuality.latest(due) >= due + SLACK + slow, "a write that was begun before is as slow"
+    for due in (began, quick + TAIL[1] * pace + 2 * EVERY):
+        assert punctuality.latest(due) < due + SLACK + slow, "the disks were quick then"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from testkit.sim.session import Session
 from tests.sim.cluster import liveness, server_changes
 from tests.sim.cluster.expendable import drains, expendable
 from tests.sim.cluster.invariants import jetstream_of, replicas
+from tests.sim.cluster.machine_faults import cut_links
 from tests.sim.cluster.member_changes import ask
 from tests.sim.cluster.run import started
 from tests.sim.cluster.server_changes import SYSTEM, is_removed
@@ -101,6 +103,33 @@ def test_a_dead_one_is_removed_and_comes_back_without_its_store(four: Deployment
     settle(four)
 
 
+def test_one_that_never_heard_of_its_removal_is_taken_in_again_nevertheless(four: Deployment) -> None:
+    """It goes on to think that it is being emptied, and nobody waits for it to be put back into use."""
+    peer = four.machines["n2"].peer_id
+
+    async def remove_unheard(deployment: Deployment, rng: Random) -> None:
+        for _ in range(100):
+            left = await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer}, SYSTEM)
+            if left is not None and left.get("assigned") == 0 and (left["held"] or {}).get("replicas") == 0:
+                break
+            await asyncio.sleep(0.5)
+        cut_links(deployment, ["n2"], [name for name in deployment.machines if name != "n2"])
+        for _ in range(20):
+            if is_removed(deployment, peer):
+                return
+            await ask(deployment, rng, "SERVER.REMOVE", {"peer_id": peer}, SYSTEM)
+            await asyncio.sleep(0.5)
+
+    do(four, remove_unheard)
+    four.run(1.0)
+    assert is_removed(four, peer)
+    own = jetstream_of(four.machines["n2"]).meta.machine
+    assert peer not in own.removed and own.nodes[peer].draining
+    four.spawn(four.client("administrator"), server_changes.tidy(four, Random(1)))
+    four.run(5.0)
+    assert four.machines["n2"].peer_id not in ("", peer)
+
+
 def test_who_was_removed_and_has_a_place_is_noticed(four: Deployment) -> None:
     peer = four.machines["n2"].peer_id
     server_changes.require_nothing_there(four, "n2", peer)
@@ -130,3 +159,14 @@ def test_the_meta_group_is_handed_to_who_is_named(deployment: Deployment) -> Non
     do(deployment, server_changes.meta_stepdown, wanted)
     deployment.run(2.0)
     assert leader() == wanted
+
+
+def test_administrators_who_ask_at_once_get_their_own_answers(four: Deployment) -> None:
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(ask(four, Random(1), subject, None) for subject in ("STREAM.INFO.S", "INFO")))
+
+    asking = four.spawn(four.client("administrators"), both())
+    four.run_until_done(asking, 20.0)
+    info, account = asking.result()
+    assert info["config"]["name"] == "S"
+    assert account["streams"] == 1

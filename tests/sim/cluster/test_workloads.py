@@ -11,7 +11,7 @@ import pytest
 from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
 from testkit.sim.deployment import Violation
-from tests.sim.cluster import judges, promises, replicas
+from tests.sim.cluster import judges, promises, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
 from tests.sim.cluster.workload import found
 from tests.sim.cluster.workloads.zones import Moves
@@ -31,6 +31,15 @@ def log() -> judges.Log:
 
 
 STORED = {1: "a", 2: "b", 3: "c"}
+
+
+def sent_again(apart: float) -> None:
+    """A fourth message is sent under an id until it is acknowledged, and stored twice, so many seconds apart."""
+    history = log()
+    history.send("d", again=True)
+    history.stored("n1", STORED | {4: "d", 5: "d"}, (), {4: 7_000_000_000, 5: 7_000_000_000 + int(apart * 1e9)})
+
+
 ZONED = {"n1": ("az:a", "ssd"), "n2": ("az:b",)}
 
 
@@ -167,16 +176,16 @@ def later(due: float) -> float:
     return due + 1.0
 
 
-def lifetimes() -> judges.Lifetimes:
+def lifetimes() -> time_judges.Lifetimes:
     """Sent at 10, acknowledged at 11, to live for 5 s."""
-    history = judges.Lifetimes()
+    history = time_judges.Lifetimes()
     history.ack(1, 10.0, 11.0, 5.0)
     history.ack(2, 10.0, 11.0)
     return history
 
 
-def firings() -> judges.Firings:
-    history = judges.Firings()
+def firings() -> time_judges.Firings:
+    history = time_judges.Firings()
     history.put("a", "2023-11-14T22:13:20.000000Z")
     history.put("b", "2023-11-14T22:13:21.500000Z")
     return history
@@ -221,6 +230,7 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: log().stored("n1", STORED),
         lambda: log().read(2, "b"),
         lambda: log().stored("n1", {1: "a", 3: "c"}, [2]),
+        lambda: sent_again(120.0),  # its id was forgotten in between
     ],
     judges.Deliveries: [
         lambda: deliveries().take(2, "b", 2, 3),
@@ -279,10 +289,10 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: in_turn(2).take(3, "b"),
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
-    judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
+    time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
-    judges.Repeats: [lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
-    judges.Lifetimes: [
+    time_judges.Repeats: [lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
+    time_judges.Lifetimes: [
         lambda: lifetimes().look(1, 13.0, 13.9, True, 1.0, later),
         lambda: lifetimes().look(1, 17.5, 17.6, False, 1.0, later),
         lambda: lifetimes().look(2, 99.0, 99.1, True, 1.0, later),
@@ -294,6 +304,8 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "moved": lambda: log().stored("n1", {1: "a", 2: "b", 4: "c"}),
         "reordered": lambda: log().stored("n1", {1: "b", 2: "a", 3: "c"}),
         "duplicate": lambda: log().stored("n1", STORED | {4: "a"}),
+        "duplicate of what was sent once": lambda: log().stored("n1", STORED | {4: "a"}, (), {4: 200_000_000_000}),
+        "duplicate of an id that is known": lambda: sent_again(119.9),
         "phantom": lambda: log().stored("n1", STORED | {4: "x"}),
         "refused and stored": lambda: (
             history := log(),
@@ -430,13 +442,13 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "without a tag": lambda: judges.Places.placed("S", ZONED, 2, ("ssd",), "az:"),
         "two in a zone": lambda: judges.Places.placed("S", ZONED | {"n3": ("az:a", "ssd")}, 3, (), "az:"),
     },
-    judges.Repeats: {
-        "twice": lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (10.2, 12.0)]),
-        "too early": lambda: judges.Repeats(2).fired("n1", [(10.1, 12.0), (11.9, 14.0)]),
-        "not after itself": lambda: judges.Repeats(2).fired("n1", [(10.1, 10.0)]),
-        "another time": lambda: judges.Repeats(2).fired("n1", [(10.1, 13.0)]),
+    time_judges.Repeats: {
+        "twice": lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (10.2, 12.0)]),
+        "too early": lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (11.9, 14.0)]),
+        "not after itself": lambda: time_judges.Repeats(2).fired("n1", [(10.1, 10.0)]),
+        "another time": lambda: time_judges.Repeats(2).fired("n1", [(10.1, 13.0)]),
     },
-    judges.Firings: {
+    time_judges.Firings: {
         "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
         "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
         "too late": lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:24.999999Z"}),
@@ -453,7 +465,7 @@ PLANTED: dict[type, dict[str, Plant]] = {
         ),
         "of another key": lambda: in_turn().take(1, "b"),
     },
-    judges.Lifetimes: {
+    time_judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False, 1.0, later),
         "there too long": lambda: lifetimes().look(1, 18.0, 18.1, True, 1.0, later),
         "gone and without an end": lambda: lifetimes().look(2, 99.0, 99.1, False, 1.0, later),

@@ -11,11 +11,12 @@ import functools
 import importlib
 import json
 import pkgutil
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
+from jetcluster.model.times import parse_rfc3339
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import EPOCH_NS
 from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Session
@@ -188,10 +189,16 @@ class Workload:
         self, log: Log, session: Session, subject: str, text: str, headers: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """Stores a message, and writes down in `log` that it was sent and acknowledged."""
-        log.send(text)
+        log.send(text, again=True)
         ack = await self.store(session, subject, text, headers)
         log.ack(int(ack["seq"]), text, self.now)
         return ack
+
+    def stored(self, log: Log, where: str, contents: dict[int, Msg], removed: Iterable[int] = ()) -> None:
+        """Shows `log` all that a server has in the end."""
+        texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
+        times = {seq: parse_rfc3339(msg.headers["Nats-Time-Stamp"]) for seq, msg in contents.items()}
+        log.stored(where, texts, removed, times)
 
     def turns(self, pace: float) -> Turns:
         """Numbers from 1 until `stopping`, `pace` of them in a second."""
@@ -256,7 +263,7 @@ class Writers(Workload):
         await self.everywhere(self.stream, max(self.log.acked, default=0), self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+        self.stored(self.log, where, contents)
 
 
 class Turns:

@@ -75,7 +75,7 @@ class Bursts(Writers):
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
-        self.log.stored(where, texts)
+        self.stored(self.log, where, contents)
         for subject in RIVALS:
             own = [(seq, texts[seq]) for seq in sorted(texts) if contents[seq].headers["Nats-Subject"] == subject]
             self.chain.stored(f"{where}, {subject}", own)

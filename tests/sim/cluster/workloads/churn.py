@@ -12,6 +12,8 @@ from tests.sim.cluster.judges import Log
 from tests.sim.cluster.workload import PASSING, Workload, together
 
 OWNERS = 2
+WINDOW = 60.0
+"""Seconds of the `duplicate_window` that some get."""
 NO_STREAM = 10059
 UNAVAILABLE = 10008
 
@@ -108,7 +110,8 @@ class Churn(Workload):
         self.count("scaled")
 
     async def _update(self, session: Session, stream: str) -> None:
-        await self._change(session, stream, description=f"at {self.now:.0f}", duplicate_window=60_000_000_000)
+        self.logs[stream].remembers = WINDOW  # from some time on, also where no answer says so
+        await self._change(session, stream, description=f"at {self.now:.0f}", duplicate_window=int(WINDOW * 1e9))
         self.count("updated")
 
     async def _stepdown(self, session: Session, stream: str) -> None:
@@ -155,7 +158,7 @@ class Churn(Workload):
         for stream, log in self.logs.items():
 
             def look(where: str, contents: dict[int, Msg], log: Log = log, stream: str = stream) -> None:
-                log.stored(f"{where}, {stream}", {seq: msg.payload.decode() for seq, msg in contents.items()})
+                self.stored(log, f"{where}, {stream}", contents)
 
             await self.everywhere(stream, max(log.acked, default=0), look)
         session = await self.session("check")

@@ -92,6 +92,5 @@ class Deletes(Writers):
                 self.log.read(seq, text)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
-        unknown = {seq for seq in self.doubtful if seq not in texts}
-        self.log.stored(where, texts, self.gone | unknown)
+        unknown = {seq for seq in self.doubtful if seq not in contents}
+        self.stored(self.log, where, contents, self.gone | unknown)

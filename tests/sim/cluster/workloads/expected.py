@@ -76,7 +76,7 @@ class Expected(Writers):
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
-        self.log.stored(where, texts)
+        self.stored(self.log, where, contents)
         if self.kind != "Last-Subject-Sequence":
             self.chain.stored(where, sorted(texts.items()))
             return

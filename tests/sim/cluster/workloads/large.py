@@ -30,20 +30,20 @@ class Large(Workload):
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["large.*"])
         for start in range(1, COUNT + 1, AT_ONCE):
-            await asyncio.gather(*(self._write(number) for number in range(start, start + AT_ONCE)))
+            await asyncio.gather(*(self.write(number) for number in range(start, start + AT_ONCE)))
 
-    async def _write(self, number: int) -> None:
+    async def write(self, number: int) -> None:
         subject = f"large.{number % SUBJECTS}"
         ack = await self.store(self.admin, subject, str(number))
         self.kept[int(ack["seq"])] = f"{subject} {number}"
 
     async def work(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.0, 6.0))
-        await self.insist("the cut", self.rng.choice([self._purge, self._limit, self._limit_subjects]))
+        await self.insist("the cut", self.rng.choice([self._purge, self.limit, self.limit_subjects]))
         number = COUNT
         async for _ in self.turns(2.0):
             number += 1
-            await self._write(number)
+            await self.write(number)
 
     async def _purge(self) -> None:
         """The same each time that it is asked for: up to a sequence, or by subject, some of the newest kept."""
@@ -63,11 +63,11 @@ class Large(Workload):
         own = [seq for seq in seqs if self.kept[seq].startswith("large.1 ")]
         return {"filter": "large.1", "keep": 10}, own[:-10]
 
-    async def _limit(self) -> None:
+    async def limit(self) -> None:
         await self._update(max_msgs=120)
         self.most = 120
 
-    async def _limit_subjects(self) -> None:
+    async def limit_subjects(self) -> None:
         await self._update(max_msgs_per_subject=20)
         self.per_subject = 20
 
@@ -87,7 +87,15 @@ class Large(Workload):
             seqs = sorted(seq for own in by_subject.values() for seq in own[-self.per_subject :])
         return {seq: self.kept[seq] for seq in seqs}
 
+    def _is_undone(self) -> bool:
+        """An administrator may have written the configuration of before, without the limit."""
+        limits = {"max_msgs": self.most or -1, "max_msgs_per_subject": self.per_subject or -1}
+        asked = self.deployment.configs.get(STREAM, ())
+        return any(body[key] != limit for body in asked for key, limit in limits.items())
+
     async def check(self) -> None:
+        if (self.most or self.per_subject) and self._is_undone():
+            await self.insist("the limit, again", self.limit if self.most else self.limit_subjects)
         wanted = self._left()
 
         async def is_cut() -> bool:

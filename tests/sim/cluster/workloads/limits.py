@@ -39,7 +39,7 @@ class Limits(Writers):
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
         self.kept.stored(where, texts)
-        self.log.stored(where, texts, self.log.acked.keys() - self.kept.left())
+        self.stored(self.log, where, contents, self.log.acked.keys() - self.kept.left())
 
 
 class DiscardNew(Writers):
@@ -72,4 +72,4 @@ class DiscardNew(Writers):
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.require(len(contents) <= ROOM, f"{where}: {len(contents)} messages where {ROOM} have room")
-        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+        self.stored(self.log, where, contents)

@@ -57,6 +57,6 @@ class Mirrors(Workload):
         for stream, log in self.logs.items():
 
             def look(where: str, contents: dict[int, Msg], log: Log = log) -> None:
-                log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+                self.stored(log, where, contents)
 
             await self.everywhere(stream, max(log.acked, default=0), look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from testkit.sim.session import Msg
-from tests.sim.cluster.judges import Repeats
+from tests.sim.cluster.time_judges import Repeats
 from tests.sim.cluster.workload import SETTLE, Workload
 
 STREAM = "PATTERN"

@@ -140,7 +140,7 @@ class Publish(Workload):
             self.require(not ack.get("duplicate") or ack["seq"] == seq, f"{text} is at {seq}, and sent again {ack}")
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+        self.stored(self.log, where, contents)
 
     async def _all_delivered(self) -> bool:
         await self._pull()

@@ -119,4 +119,4 @@ class MetaRescue(Workload):
         Exact.equal(f"{self.name}: {what}", found, wanted)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
-        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+        self.stored(self.log, where, contents)

@@ -112,8 +112,7 @@ class Retention(Workload):
         may_go = self._of_all(self.acking)
         must_go = self._of_all({name: set(judge.confirmed) for name, judge in self.judges.items()})
         missing = {seq for seq in may_go if seq not in contents}
-        texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
-        self.log.stored(where, texts, must_go | missing)
+        self.stored(self.log, where, contents, must_go | missing)
 
     def _of_all(self, acked: dict[str, set[int]]) -> set[int]:
         """Sequences that are in the sets of all whose filters match them."""

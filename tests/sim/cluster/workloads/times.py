@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from testkit.sim.session import ApiError, Msg
-from tests.sim.cluster.judges import Firings, Lifetimes
 from tests.sim.cluster.punctuality import Punctuality
+from tests.sim.cluster.time_judges import Firings, Lifetimes
 from tests.sim.cluster.workload import PASSING, SETTLE, Workload, together
 
 STREAM = "TIMES"

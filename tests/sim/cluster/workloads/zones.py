@@ -121,6 +121,6 @@ class Zones(Workload):
             log = self.logs[stream]
 
             def look(where: str, contents: dict[int, Msg], log: Log = log) -> None:
-                log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+                self.stored(log, where, contents)
 
             await self.everywhere(stream, max(log.acked, default=0), look)
