@@ -30,6 +30,9 @@ class StreamState(NamedTuple):
     current: bool
     """The leader reports every follower online and without lag."""
     config: dict[str, Any]
+    first_time: str = ""
+    last_time: str = ""
+    """RFC 3339, of the first and the last message; of no meaning without any."""
 
 
 def is_ours(connection: Connection) -> bool:
@@ -56,27 +59,29 @@ def stream_state(
         int(state["bytes"]), str(cluster.get("leader") or connection.server_name),
         (str(cluster.get("leader") or connection.server_name), *(str(peer["name"]) for peer in replicas)),
         all(peer.get("current") and not peer.get("offline") and not peer.get("lag") for peer in replicas),
-        info["config"],
+        info["config"], str(state.get("first_ts", "")), str(state.get("last_ts", "")),
     )  # fmt: skip
 
 
 def leader_next(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
     """Returns the first stored sequence from `seq` on whose subject matches, as the leader has it; None for none."""
-    found = _leader_message(connection, stream, seq, subject, timeout)
+    found = leader_message(connection, stream, {"seq": seq, "next_by_subj": subject}, timeout)
     return None if found is None else int(found["seq"])
 
 
 def leader_next_time(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
     """Returns the time of that message, Unix nanoseconds; None for none."""
-    found = _leader_message(connection, stream, seq, subject, timeout)
+    found = leader_message(connection, stream, {"seq": seq, "next_by_subj": subject}, timeout)
     return None if found is None else parse_rfc3339(str(found["time"]))
 
 
-def _leader_message(
-    connection: Connection, stream: str, seq: int, subject: str, timeout: float
+def leader_message(
+    connection: Connection, stream: str, wanted: dict[str, object], timeout: float = 5.0
 ) -> dict[str, Any] | None:
+    """Returns the message that a STREAM.MSG.GET request names, as the leader has it: an object with `seq`, `subject`,
+    `time` and more; None for none."""
     try:
-        found = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq, "next_by_subj": subject}, timeout=timeout)
+        found = connection.api(f"STREAM.MSG.GET.{stream}", wanted, timeout=timeout)
     except ApiError as error:
         if error.err_code == NO_MESSAGE_FOUND:
             return None

@@ -10,6 +10,7 @@ from typing import Any
 
 from jetcluster.arrow.options import SourceOptions
 from jetcluster.errors import ApiError
+from jetcluster.model.times import rfc3339
 from jetcluster.spark.options import source_options
 from jetcluster.store.batch import Batch
 from jetcluster.stream.read import msg_get
@@ -111,7 +112,8 @@ class StreamPeer(Peer):
     def info(self, request: dict[str, Any]) -> dict[str, Any]:
         store = self.leader if self._proves or self.deposed is None else self.deposed
         state: dict[str, Any] = {"messages": store.messages, "bytes": store.byte_count, "first_seq": store.first_seq,
-                 "last_seq": store.last_seq}  # fmt: skip
+                 "last_seq": store.last_seq, "first_ts": rfc3339(T0 + (store.first_seq - 1) * 1000),
+                 "last_ts": rfc3339(T0 + (store.last_seq - 1) * 1000)}  # fmt: skip
         total = 0
         if "subjects_filter" in request:  # two per page
             found = store.queries.subject_counts(request["subjects_filter"].encode())
