@@ -266,6 +266,8 @@ class Consumer:
         elif seq in self.pending and kind == b"-NAK":
             delay = _delay(word[4:].strip())
             if delay:
+                if self.stream.rules.progress_takes_back:
+                    self.again = [one for one in self.again if one != seq]
                 self.pending[seq].due = now + delay
             elif seq not in self.again:
                 self.again.append(seq)

@@ -43,7 +43,8 @@ class Rules:
     """`num_pending` is right whatever the filters and the start; nats-server's is not after a filter was changed, with
     two filters, or with a start that is still to come."""
     progress_takes_back: bool = True
-    """+WPI behind a NAK, or when the ack is overdue, lets the message wait once more; nats-server delivers it again."""
+    """+WPI or a NAK with a delay behind a NAK, or when the ack is overdue, lets the message wait once more; nats-server
+    delivers it again."""
     past_pause_shown: bool = False
     """`pause_until` of the past ends a pause; nats-server goes on showing it."""
     bare_counted: bool = True

@@ -16,7 +16,7 @@ from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Step, Writer
 from tests.model.player import FRESH, Differs, Disturbed, Player, shrink
 from tests.model.reading import Unknown
-from tests.model.rules import CLUSTERED, OURS
+from tests.model.rules import CLUSTERED, OURS, PEER, Rules
 from tests.model.server import Server
 from tests.model.stream import Stream
 from tests.model.twin import Lie, Twin
@@ -215,6 +215,16 @@ def test_nobody_knows_the_order_of_what_falls_due_together() -> None:
     _consumer(server, [(3, 2.0), (1, 2.1)])
     with pytest.raises(Unknown):
         _next(server)
+
+
+@pytest.mark.parametrize(("rules", "at_once"), [(OURS, []), (PEER, ["2"])])
+@pytest.mark.parametrize("word", [b"-NAK 30s", b"+WPI"])
+def test_a_message_that_was_naked_is_put_off(rules: Rules, at_once: list[str], word: bytes) -> None:
+    server = Server(rules)
+    _consumer(server, [])
+    for said in (b"-NAK", word):
+        server.ask("$JS.ACK.A.c.1.2.2.0.0", (), said, 2.0)
+    assert _next(server) == at_once
 
 
 async def test_a_waiting_pull_comes_when_each_replica_has_all_messages() -> None:
