@@ -37,7 +37,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
@@ -108,6 +108,9 @@ class ConsumerRequests:
         held = (body.get("restored") or {}).get("held")
         if (rules.keys is not None or held) and replica.level < ORDER_PER_KEY_LEVEL:
             raise invalid_config("max_ack_pending_per_subject requires a newer version on each server of the stream")
+        letters = rules.letters is not None or (body.get("restored") or {}).get("letters")
+        if letters and replica.level < DEAD_LETTER_LEVEL:
+            raise invalid_config("dead_letter requires a newer version on each server of the stream")
         await self._prepare(replica, rules.filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
