@@ -398,7 +398,9 @@ def _nothing(context: ApiContext, config: Fields) -> Fields:
 
 
 async def ready(context: ApiContext, assignment: Assignment) -> Fields:
-    return await context.cluster.stream_request(assignment, "ready", {"revision": assignment.revision})
+    answer = await context.cluster.stream_request(assignment, "ready", {"revision": assignment.revision})
+    await context.cluster.heard(assignment.revision)
+    return answer
 
 
 async def find(context: ApiContext, request: Request) -> Assignment:

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.replica.consumer_exchange import until
+
 if TYPE_CHECKING:
     from jetcluster.clock import Clock
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -51,6 +53,11 @@ class EveryNode:
         payload = _REVISION.pack(revision)
         calls = (self._mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
         await asyncio.gather(*calls, return_exceptions=True)
+
+    async def heard(self, revision: int) -> None:
+        """Returns when this node has applied `revision` of the meta log, or after 2 s: who was told of a change here
+        finds it here."""
+        await until(lambda: self._meta.machine.applied_index >= revision, self._clock, SETTLE_SECONDS)
 
     async def used(self, account: str) -> Used:
         """Returns the usage of the account's streams on all reachable nodes."""
@@ -95,12 +102,8 @@ class EveryNode:
 
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _REVISION.unpack(payload)
-        clock = self._clock
-        end = clock.monotonic() + SETTLE_SECONDS
-        while True:
-            if self._meta.machine.applied_index >= revision or clock.monotonic() >= end:
-                return b""
-            await asyncio.sleep(0.005)
+        await self.heard(revision)
+        return b""
 
     async def _serve_used(self, peer: str, payload: bytes) -> bytes:
         found = self._local(payload.decode()).values()

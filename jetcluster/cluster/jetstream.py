@@ -55,7 +55,7 @@ class JetStream:
         self.administration, self.durability = parts.administration, parts.durability
         self.health_report, self.consumer_watch = parts.health_report, parts.consumer_watch
         self.meta_rescue, self.rescue_meta = parts.meta_rescue, parts.meta_rescue.rescue
-        self.settle, self.used = parts.every_node.settle, parts.every_node.used
+        self.settle, self.heard, self.used = parts.every_node.settle, parts.every_node.heard, parts.every_node.used
         self.used_by_tier = parts.every_node.used_by_tier
         self.network.mesh.on_peers(self._peer_up, self._peer_down)
         self.unassigned: tuple[int, ...] = ()

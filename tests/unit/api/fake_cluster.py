@@ -46,6 +46,7 @@ class FakeCluster:
         """Stream name -> error of its leader; None never answers."""
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.settled: list[int] = []
+        self.heard_of: list[int] = []
         self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self._index = 0
         self.online = {"n1", "n2", "n3"} if clustered else {"n1"}
@@ -118,6 +119,9 @@ class FakeCluster:
 
     async def settle(self, revision: int) -> None:
         self.settled.append(revision)
+
+    async def heard(self, revision: int) -> None:
+        self.heard_of.append(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
         return 0, 300, 4

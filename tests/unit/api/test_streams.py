@@ -22,6 +22,7 @@ async def test_create_replies_with_the_stream_info(client: Client) -> None:
     assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
     assert (reply["type"], reply["did_create"]) == (CREATE, True)
     assert reply["config"]["metadata"] == {"_nats.level": "5", "_nats.req.level": "0", "_nats.ver": "2.15.3"}
+    assert client.cluster.heard_of == [client.cluster.machine.applied_index], "its server knows of it, too"
     assert reply["config"]["num_replicas"] == 3
     assigned = client.cluster.machine.assignment("A", "S")
     assert assigned is not None

@@ -58,3 +58,21 @@ async def test_a_word_about_usage_that_makes_no_sense_counts_for_nothing() -> No
     meta: Any = SimpleNamespace(machine=SimpleNamespace(removed={}, nodes={"me": None}))
     assert await EveryNode(mesh, ManualTime(), log, meta, {}).used_by_tier(ACCOUNT) == {3: (2, 3, 4), 1: (5, 5, 5)}
     assert log.events("warning") == ["malformed usage"] * 2
+
+
+@virtual_time
+async def test_who_is_told_of_a_stream_finds_it_at_the_same_server() -> None:
+    """Also where its replica of the meta group is behind: the stream's leader may know of it earlier."""
+    async with Cluster() as cluster:
+        await cluster.create("S", 3)
+        behind = cluster.followers("S")[0]
+        revision = cluster.leader("S").js.meta.machine.applied_index + 1
+        hearing = asyncio.get_running_loop().create_task(behind.js.heard(revision))
+        await asyncio.sleep(0.1)
+        assert not hearing.done()
+        await cluster.create("T", 3)
+        async with asyncio.timeout(0.1):
+            await hearing
+        began = cluster.loop.time()
+        await behind.js.heard(revision + 1000)
+        assert 2.0 <= cluster.loop.time() - began < 2.1, "not for ever"
