@@ -61,6 +61,8 @@ class LiveConsumer(NamedTuple):
     """Unix nanoseconds when the owner began."""
     keys: int = 0
     """Number of keys whose messages wait for others of them."""
+    letter_error: str = ""
+    """The failure of its dead letters, "" without one."""
 
 
 Live = dict[int, LiveConsumer]
@@ -292,6 +294,7 @@ class ConsumerRequests:
             num_waiting=known.waiting,
             push_bound=known.bound,
             keys_waiting=known.keys,
+            letter_error=known.letter_error,
             cluster=replica.infos.consumer_cluster(
                 state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
             ),
@@ -394,9 +397,11 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    since, keys = answer.get("since") or {}, answer.get("keys") or {}
+    since, keys, errors = answer.get("since") or {}, answer.get("keys") or {}, answer.get("letter_errors") or {}
     return {
-        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0))
+        int(cid): LiveConsumer(
+            waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0), str(errors.get(cid) or "")
+        )
         for cid, (waiting, bound) in answer["live"].items()
     }
 

@@ -35,13 +35,12 @@ class LetterWish(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """The subjects of all its letters."""
-        parts: list[str] = []
-        for part in self.subject.split("."):
-            if part == _SUBJECT:
-                return ".".join([*parts, ">"])
-            parts.append("*" if "{" in part else part)
-        return ".".join(parts)
+        """The subjects of all its letters, of any consumer."""
+        return _pattern(self.subject)
+
+    def filter_of(self, stream: str, consumer: str) -> str:
+        """Returns the subjects of all letters of a consumer."""
+        return _pattern(_filled(self.subject, stream, consumer, _SUBJECT))
 
     def subject_of(self, stream: str, consumer: str, subject: str) -> str:
         """Returns the subject of the letter for a message with `subject`, "" when it is no longer stored."""
@@ -114,6 +113,15 @@ def _check_subject(subject: str) -> None:
         raise invalid_config(f"{FIELD} subject must not begin with $")
     if any(_SUBJECT in part and part != _SUBJECT for part in subject.split(".")):
         raise invalid_config(f"{FIELD} subject must have {{subject}} as a token of its own")
+
+
+def _pattern(subject: str) -> str:
+    parts: list[str] = []
+    for part in subject.split("."):
+        if part == _SUBJECT:
+            return ".".join([*parts, ">"])
+        parts.append("*" if "{" in part else part)
+    return ".".join(parts)
 
 
 def _filled(text: str, stream: str, consumer: str, subject: str) -> str:
