@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from typing import Any
 
 import nats
@@ -151,6 +152,21 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
     assert (await js.stream_info("WORK")).state.messages == 2
     (msg,) = await (await js.pull_subscribe_bind("C", "WORK")).fetch(1, timeout=5)
     assert msg.data == b"again"
+    await nc.request(msg.reply, b"+TERM", timeout=5)
+    await eventually(stored, 20, "it is given up again")
+    again = await js.get_msg("DEAD", 2)
+    assert again.headers is not None
+    twin = {"Nats-Msg-Id": "replay:" + again.headers["Nats-Msg-Id"]}
+    await js.publish(back, b"again", headers=twin)  # what a replay does that is interrupted before the delete
+    for code in (b"1 letters would be", b"1 letters were", b"0 letters were"):
+        words = ["replay", "DEAD", "-s", shared.urls[0]] + ["--dry-run"] * (b"would" in code)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "jetcluster", *words, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0 and code in out, out
+    assert (await js.stream_info("WORK")).state.messages == 3
+    assert (await js.stream_info("DEAD")).state.messages == 0
     await js.delete_stream("WORK")
     await js.delete_stream("DEAD")
     await nc.close()
