@@ -120,6 +120,28 @@ def mirror(
     raise typer.Exit(run_mirror(servers, stream, domain, name, replicas, within))
 
 
+@app.command()
+@connects
+def replay(
+    servers: ServerOptions,
+    stream: Annotated[str, typer.Argument(help="The stream with the dead letters.")],
+    subject: Annotated[str, typer.Option("--subject", help="Only letters whose own subject matches.")] = ">",
+    seq: Annotated[
+        list[int] | None, typer.Option("--seq", help="Only the letter at this sequence; repeatable.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="At most so many letters; 0: all.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+) -> None:
+    """Publish dead letters to the subjects that their messages had, and delete them: each once, also when it is
+    interrupted and begun again.
+
+    Exit codes: 0 done, 1 refused, or letters are left that have no subject, 2 no server reached or the user is refused.
+    """
+    from jetcluster.cli.replay import run_replay
+
+    raise typer.Exit(run_replay(servers, stream, subject, seq or [], limit, dry_run=dry_run))
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -34,6 +34,7 @@ Changing it:
     rescue        Show what is left of streams that lost their majority for good, and go on with one replica
     backup        Back up an account to a folder or S3, incrementally
     restore       Restore an account, or some of its streams, from a backup
+    replay        Put dead letters back into the streams that they came from
     mirror        Mirror a stream of another JetStream domain here
     object        Make buckets for large objects
     pipeline      Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)

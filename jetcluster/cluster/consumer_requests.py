@@ -37,7 +37,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
@@ -61,6 +61,8 @@ class LiveConsumer(NamedTuple):
     """Unix nanoseconds when the owner began."""
     keys: int = 0
     """Number of keys whose messages wait for others of them."""
+    letter_error: str = ""
+    """The failure of its dead letters, "" without one."""
 
 
 Live = dict[int, LiveConsumer]
@@ -108,6 +110,9 @@ class ConsumerRequests:
         held = (body.get("restored") or {}).get("held")
         if (rules.keys is not None or held) and replica.level < ORDER_PER_KEY_LEVEL:
             raise invalid_config("max_ack_pending_per_subject requires a newer version on each server of the stream")
+        letters = rules.letters is not None or (body.get("restored") or {}).get("letters")
+        if letters and replica.level < DEAD_LETTER_LEVEL:
+            raise invalid_config("dead_letter requires a newer version on each server of the stream")
         await self._prepare(replica, rules.filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
@@ -289,6 +294,7 @@ class ConsumerRequests:
             num_waiting=known.waiting,
             push_bound=known.bound,
             keys_waiting=known.keys,
+            letter_error=known.letter_error,
             cluster=replica.infos.consumer_cluster(
                 state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
             ),
@@ -391,9 +397,11 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    since, keys = answer.get("since") or {}, answer.get("keys") or {}
+    since, keys, errors = answer.get("since") or {}, answer.get("keys") or {}, answer.get("letter_errors") or {}
     return {
-        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0))
+        int(cid): LiveConsumer(
+            waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0), str(errors.get(cid) or "")
+        )
         for cid, (waiting, bound) in answer["live"].items()
     }
 

@@ -49,11 +49,13 @@ def consumer_info(
     num_waiting: int = 0,
     push_bound: bool = False,
     keys_waiting: int = 0,
+    letter_error: str = "",
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting`, `push_bound`
-    and `keys_waiting` come from the owner; `cluster` is the finished object, None on a standalone server. Its `config`
-    is the replicated one except for `num_replicas`; the edge converts it for clients. Raises DamagedError."""
+    """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting`,
+    `push_bound`, `keys_waiting` and `letter_error` come from the owner; `cluster` is the finished object, None on a
+    standalone server. Its `config` is the replicated one except for `num_replicas`; the edge converts it for clients.
+    Raises DamagedError."""
     rules = state.rules
     view = state.view()
     found: dict[str, Any] = {
@@ -75,12 +77,22 @@ def consumer_info(
         found["push_bound"] = True
     if rules.keys is not None or state.unacked.held:
         found["order_per_key"] = {"messages_waiting": state.unacked.held, "keys_waiting": keys_waiting}
+    if rules.letters is not None:
+        found["dead_letters"] = _dead_letters(state, letter_error)
     if rules.pause_until > now:
         found["paused"] = True
         found["pause_remaining"] = rules.pause_until - now
     found["ts"] = _time(now)
     if rules.priority_groups:
         found["priority_groups"] = [_group(state, group) for group in rules.priority_groups]
+    return found
+
+
+def _dead_letters(state: ConsumerState, error: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"waiting": len(state.letters)}
+    oldest = next(iter(state.letters.by_seq.values()), None)
+    if oldest is not None:
+        found |= {"oldest": _time(oldest.time)} | ({"last_error": error} if error else {})
     return found
 
 

@@ -189,6 +189,7 @@ MSG_TERMINATED = "MSG_TERMINATED"
 PINNED = "PINNED"
 UNPINNED = "UNPINNED"
 PAUSE = "PAUSE"
+DEAD_LETTERS = "DEAD_LETTERS_FAIL"
 LEADER_ELECTED = "LEADER_ELECTED"
 ACK_METRIC = "ACK"
 
@@ -234,6 +235,11 @@ def unpinned(stream: str, consumer: str, group: str, reason: str) -> Event:
 def pause_ended(stream: str, consumer: str, until: int) -> Event:
     """Returns the event of a pause that ended by itself at `until` (Unix nanoseconds)."""
     return consumer_pause(stream, consumer, {"paused": False, "pause_until": rfc3339(until)})
+
+
+def dead_letters_fail(stream: str, consumer: str, waiting: int, error: str) -> Event:
+    """Own event, which nats-server does not have: dead letters begin to fail; `waiting` is their number."""
+    return _event(DEAD_LETTERS, "consumer_dead_letters_fail", stream, consumer, waiting=waiting, error=error)
 
 
 def ack_metric(stream: str, consumer: str, cseq: int, seq: int, deliveries: int, ack_time: int) -> Event:

@@ -25,6 +25,14 @@ Time = Annotated[str, AfterValidator(_time)]
 """RFC 3339 in Go's form; "" is absent."""
 
 
+class DeadLetter(WireModel):
+    """Where messages go that are given up."""
+
+    subject: str = ""
+    on_max_deliver: bool = True
+    on_term: bool = False
+
+
 class ConsumerConfig(WireModel):
     """One consumer's configuration in a request, fields in wire order. Durations in nanoseconds."""
 
@@ -72,6 +80,8 @@ class ConsumerConfig(WireModel):
     max_ack_pending_per_subject: Int64 = 0
     """Not in nats-server; with `key`, see `model.order_per_key`."""
     key: str = ""
+    dead_letter: DeadLetter | None = None
+    """Not in nats-server, see `model.dead_letters`."""
 
     def settle_ack_policy(self, absent: str) -> None:
         """Sets the policy to `absent` if the request has none."""

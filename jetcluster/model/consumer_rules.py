@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
-from jetcluster.model import durations, order_per_key, subjects
+from jetcluster.model import dead_letters, durations, order_per_key, subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.stream_rules import MAX_DESCRIPTION_CHARS, MAX_METADATA_BYTES, MAX_NAME_CHARS
 from jetcluster.model.subjects import MAX_SHAPES, one_within_another, too_various
@@ -41,7 +41,7 @@ _ORDER: Final = (
     "sample_freq", "max_waiting", "max_ack_pending", "flow_control", "headers_only", "max_batch", "max_expires",
     "max_bytes", "deliver_subject", "deliver_group", "idle_heartbeat", "inactive_threshold", "num_replicas",
     "mem_storage", "direct", "sourcing", "metadata", "pause_until", "priority_groups", "priority_policy",
-    "priority_timeout", "max_ack_pending_per_subject", "key", "opt_start_time_ns", "pause_until_ns",
+    "priority_timeout", "max_ack_pending_per_subject", "key", "dead_letter", "opt_start_time_ns", "pause_until_ns",
 )  # fmt: skip
 _ALWAYS: Final = frozenset({"num_replicas"})
 """Keys that are shown even when zero."""
@@ -203,6 +203,7 @@ def check_config(name: str, config: Config, stream: Config, limits: AccountLimit
         raise by_code(10135, limit=f"{MAX_METADATA_BYTES // 1024}KB")
     _check_groups(config)
     order_per_key.check(config)
+    dead_letters.check(config, stream.get("subjects") or ())
     if len(name) > MAX_NAME_CHARS:
         raise by_code(10102, max=MAX_NAME_CHARS)
 

@@ -205,8 +205,8 @@ class ConsumerExchange:
 
     def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
         """`live`: consumer id -> (waiting pulls, bound). `since`: consumer id -> time when its owner began. `keys`:
-        consumer id -> keys whose messages wait, if there are some."""
-        live, since, keys = {}, {}, {}
+        consumer id -> keys whose messages wait, if there are some. `letter_errors`: why its dead letters fail."""
+        live, since, keys, errors = {}, {}, {}, {}
         for cid in cids:
             hosted = host.running.get(cid)
             if hosted is not None:
@@ -214,7 +214,9 @@ class ConsumerExchange:
                 since[str(cid)] = hosted.since
                 if blocked := hosted.owner.keys_waiting:
                     keys[str(cid)] = blocked
-        return {"live": live, "since": since, "keys": keys}
+                if error := hosted.owner.letters.last_error:
+                    errors[str(cid)] = error
+        return {"live": live, "since": since, "keys": keys, "letter_errors": errors}
 
     async def _sync_interest(self) -> None:
         try:

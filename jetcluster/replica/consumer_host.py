@@ -29,7 +29,7 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.services import Settings
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.log.levels import ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 
 OUT_OF_TOUCH_SECONDS = 2.0
 """Time without a live leader after which owners stop."""
@@ -440,6 +440,7 @@ class ConsumerHost:
             replicated=self._replicated,
             waiting=self._settings.waiting,
             understood=lambda: replica.level >= ORDER_PER_KEY_LEVEL,
+            buries=lambda: replica.level >= DEAD_LETTER_LEVEL,
             when_known=self._when_known,
         )
         return ConsumerOwner(state, around)

@@ -136,6 +136,8 @@ SIDE_FAST = 16
 """Rows of `fast_rows.FastRows`."""
 SIDE_COUNTED = 17
 """One row, key b"", when messages carry totals of sources (`counters.tracks_sources`)."""
+SIDE_LETTERS = 18
+"""Rows of `consumer.state.letters`."""
 
 
 Message = tuple[bytes, bytes, bytes]

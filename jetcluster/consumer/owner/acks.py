@@ -15,14 +15,15 @@ from typing import Final
 
 from jetcluster import native
 from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.state.letters import MAX_TEXT_BYTES, TERMINATED
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
-from jetcluster.consumer.state.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
+from jetcluster.consumer.state.turn import ACK, BURY, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
 from jetcluster.model.advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin, Outgoing
 
-KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
+KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS, BURY))
 
 V1: Final = 5
 """Index of the stream sequence among the tokens of an ack's subject."""
@@ -30,6 +31,9 @@ V2: Final = 7
 
 MAX_ACKS_PER_OP: Final = 1 << 16
 """Acks per op: a log entry may hold 8 MiB."""
+
+MAX_TERMS_PER_OP: Final = 4096
+"""The same of those that carry a text."""
 
 _ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
 _PROGRESS: Final = frozenset((b"+WPI", b"-WPI"))
@@ -45,7 +49,7 @@ class AckBatch:
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
-        self.value: list[int] | list[tuple[int, int]] = []
+        self.value: list[int] | list[tuple[int, int]] | list[tuple[int, int, bytes]] = []
         """The op's value."""
         self.replies: list[bytes] = []
         """Reply subjects that get an empty message once the op is applied."""
@@ -162,7 +166,8 @@ class Acks:
 
     def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
         batch = self.batches.get(kind)
-        if batch is not None and max(len(batch.details), len(batch.replies)) >= MAX_ACKS_PER_OP:
+        most = MAX_TERMS_PER_OP if kind == TERM else MAX_ACKS_PER_OP
+        if batch is not None and max(len(batch.details), len(batch.replies)) >= most:
             self.flush()
             batch = None
         if batch is None:
@@ -214,6 +219,12 @@ class Acks:
             batch.value = [(seq, nak_delay(more)) for seq, (_, more) in batch.details.items() if seq in pending]
         else:
             batch.value = [seq for seq in batch.details if seq in pending]
+        letters = self._owner.state.rules.letters
+        if batch.kind == TERM and letters is not None and letters.on_term:
+            if not self._owner.may_bury(len(batch.value)):
+                return  # without an answer: it does not count, and the messages come again
+            texts = ((seq, batch.details[seq][1][:MAX_TEXT_BYTES]) for seq in batch.details if seq in pending)
+            batch.kind, batch.value = BURY, [(seq, TERMINATED, text) for seq, text in texts]
         self._submit(batch)
 
     def _submit(self, batch: AckBatch) -> None:
@@ -237,7 +248,7 @@ class Acks:
             self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)
         elif kind == PROGRESS:
             self._owner.selection.redelivery.changed(outcome.seqs)
-        if kind in (NAK, TERM) and self._owner.advise.wanted(MSG_NAKED if kind == NAK else MSG_TERMINATED):
+        if kind in (NAK, TERM, BURY) and self._owner.advise.wanted(MSG_NAKED if kind == NAK else MSG_TERMINATED):
             self._advise(kind, outcome.seqs, token)
 
     def _advise(self, kind: int, seqs: Sequence[int], batch: AckBatch) -> None:

@@ -12,6 +12,7 @@ from jetcluster.consumer.owner.operation_log import OwnerTurns
 from jetcluster.consumer.owner.pull_queue import WaitingRoom
 from jetcluster.consumer.owner.scheduler import OwnerWakes
 from jetcluster.consumer.owner.selection import Selection
+from jetcluster.consumer.state.letters import MAX_LETTERS
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import DELIVER, FIRST, Value, delivered_by
 from jetcluster.model import advisory as events
@@ -60,6 +61,10 @@ class Advise:
         if self.wanted(events.UNPINNED):
             self._tell(events.unpinned(*self._names, group.decode(), reason))
 
+    def letters_fail(self, waiting: int, error: str) -> None:
+        if self.wanted(events.DEAD_LETTERS):
+            self._tell(events.dead_letters_fail(*self._names, waiting, error))
+
     def pause_ended(self, until: int) -> None:
         if self.wanted(events.PAUSE):
             self._tell(events.pause_ended(*self._names, until))
@@ -93,6 +98,8 @@ class OwnerDependencies(NamedTuple):
     """The node's waiting room; None: the consumer has its own."""
     understood: Callable[[], bool] = lambda: True
     """Returns True when all replicas understand `consumer.state.turn.BY_KEY`."""
+    buries: Callable[[], bool] = lambda: True
+    """Returns True when all replicas understand `consumer.state.turn.BURY`."""
     when_known: Callable[[Origin, Callable[[], None]], None] | None = None
     """Calls back once this replica has all that was acked to the requester, or when that takes long."""
 
@@ -145,6 +152,11 @@ class DeliveryContext:
         """Unix nanoseconds of the last use by a client."""
         self.sent_sseq = 0
         """Messages up to here may have reached the client before the log has their delivery."""
+
+    def may_bury(self, count: int) -> bool:
+        """Return True when so many messages may become dead letters now."""
+        room = MAX_LETTERS - len(self.state.letters)
+        return count <= room and self._around.buries()
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Put an op into the log; it returns to the `applied` of the delivery or the acks."""

@@ -18,7 +18,7 @@ from typing import Protocol
 from jetcluster.clock import Clock, Timers
 from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.consumer.state.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
+from jetcluster.consumer.state.turn import ADVANCE, BURY, SKIP, Op, Outcome, Turn, TurnResult, Value
 from jetcluster.records import NamedTuple
 
 MAX_TURNS_IN_FLIGHT = 64
@@ -158,6 +158,8 @@ class ConsumerOperationLog:
         self.submitted += 1
         state = owner.state
         size = 56 + 16 * len(value) if isinstance(value, list) else 24 + _size(value)
+        if kind == BURY:
+            size += sum(len(text) for _, _, text in value)  # type: ignore[misc,union-attr,arg-type]
         op = Op(state.cid, state.epoch, kind, value)
         self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size))
         self._collected_bytes += size

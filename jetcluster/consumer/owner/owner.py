@@ -15,13 +15,17 @@ from jetcluster.consumer.owner import acks, statuses
 from jetcluster.consumer.owner.ack_subject import NUMBERS, NUMBERS_AND_MORE
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
+from jetcluster.consumer.owner.letters import LetterPublisher
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
+from jetcluster.consumer.state.letters import MAX_DELIVER
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.rules import FLOW_CONTROL
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import (
     ACK,
+    BURIED,
+    BURY,
     DELIVER,
     DELIVER_SOME,
     EXHAUSTED,
@@ -41,20 +45,22 @@ from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
-_SETTLING: Final = frozenset((ACK, TERM, EXHAUSTED, GONE))
+_SETTLING: Final = frozenset((ACK, TERM, EXHAUSTED, GONE, BURY))
 """Kinds of ops whose messages are settled."""
 MAX_SETTLED_PER_OP: Final = 4096
 """Messages given up, or no longer stored, with one op."""
 LOOKED_UP: Final = 512
 """Pending messages that are looked up in the store at a time: 0.2 ms."""
+DEFERRED_NS: Final = 1_000_000_000
+"""Time after which a message is given up that found no room among the letters."""
 LOOK_UP_AGAIN_NS: Final = 2_000_000
 
 
 class ConsumerOwner(DeliveryContext):
     """One consumer at its owner."""
 
-    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked", "_unserved", "acks",
-                 "delivery")  # fmt: skip
+    __slots__ = ("_ahead", "_deferred", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked",
+                 "_unserved", "acks", "delivery", "letters")  # fmt: skip
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -62,6 +68,9 @@ class ConsumerOwner(DeliveryContext):
         self.acks = acks.Acks(self, self.request, self.again)
         push = state.rules.push
         self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
+        self.letters = LetterPublisher(self, around.stream)
+        self._deferred: list[int] = []
+        """Messages to be given up for which no letter may be added now."""
         self._subscriptions: list[Subscription] = []
         self._unserved = False
         """True while the last run left messages and readers."""
@@ -96,6 +105,7 @@ class ConsumerOwner(DeliveryContext):
             else:
                 self._subscribe(v2 + NUMBERS_AND_MORE, received_v2)
         self.delivery.start()
+        self.letters.reset()
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -117,6 +127,7 @@ class ConsumerOwner(DeliveryContext):
         for subscription in self._subscriptions:
             self.bus.unsubscribe(subscription)
         self._subscriptions.clear()
+        self.letters.stop()
         return self.delivery.stop(reason)
 
     def configured(self) -> None:
@@ -134,6 +145,8 @@ class ConsumerOwner(DeliveryContext):
         self.acks.reset(again=self.state.epoch == self._epoch)
         self._epoch = self.state.epoch
         self.delivery.reset()
+        self._deferred.clear()
+        self.letters.reset()
         self._skip_at = 0
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
@@ -181,6 +194,7 @@ class ConsumerOwner(DeliveryContext):
         now = self.clock.time_ns()
         if exhausted := self.selection.redelivery.expire(now - self._ahead):
             self._give_up(exhausted)
+        self.letters.run(now)
         if self.acks.in_flight and self.acks.naks_in_flight:
             pass  # NAKed messages precede new ones, as in nats-server: `applied` causes another run
         elif self.state.rules.pause_until <= now:
@@ -227,6 +241,11 @@ class ConsumerOwner(DeliveryContext):
     def tick(self, now: int) -> None:
         """Do what is due at a requested time."""
         self._look_up_some()
+        if self.state.letters:
+            self.letters.run(now)
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            self._give_up(self.selection.redelivery.enqueue(deferred))
         if 0 < self.selection.redelivery.next_due <= now - self._ahead:
             self._give_up(self.selection.redelivery.expire(now - self._ahead))
             if self.delivery.wants_messages:
@@ -256,7 +275,9 @@ class ConsumerOwner(DeliveryContext):
         """Take the outcome of an op of this owner that was applied here."""
         if kind in _SETTLING and self.selection.keys is not None and isinstance(outcome, SettledMessages):
             self.selection.keys.settle(outcome.seqs)
-        if kind in acks.KINDS:
+        if kind == BURY and isinstance(outcome, SettledMessages):
+            self.letters.added(outcome.seqs)
+        if kind in acks.KINDS and token is not None:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
                 self.run_soon()
@@ -279,11 +300,13 @@ class ConsumerOwner(DeliveryContext):
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
             self._wake_due()
-        elif kind in (EXHAUSTED, GONE):
-            if kind == EXHAUSTED:
+        elif kind in (EXHAUSTED, GONE, BURY):
+            if kind != GONE:
                 self._gave_up(value, outcome)
             if self.delivery.wants_messages:
                 self.run_soon()  # a key is free, or max_ack_pending has room
+        elif kind == BURIED:
+            self._wake_due()
         elif kind != SKIP:
             self.delivery.applied(kind, value, outcome, token)
 
@@ -360,7 +383,17 @@ class ConsumerOwner(DeliveryContext):
 
     def _give_up(self, seqs: Sequence[int]) -> None:
         """Give up messages that reached max_deliver, at their deadline (docs/consumers.md, "Delivery")."""
-        self._submit_in_parts(EXHAUSTED, seqs)
+        wish = self.state.rules.letters
+        if wish is None or not wish.on_max_deliver:
+            self._submit_in_parts(EXHAUSTED, seqs)
+            return
+        for at in range(0, len(seqs), MAX_SETTLED_PER_OP):
+            part = seqs[at : at + MAX_SETTLED_PER_OP]
+            if self.may_bury(len(part)):
+                self.submit(BURY, [(seq, MAX_DELIVER, b"") for seq in part])
+            else:
+                self._deferred += part
+                self.wake_at(self.clock.time_ns() + DEFERRED_NS)
 
     def _submit_in_parts(self, kind: int, seqs: Sequence[int]) -> None:
         for at in range(0, len(seqs), MAX_SETTLED_PER_OP):
@@ -373,7 +406,7 @@ class ConsumerOwner(DeliveryContext):
             self.advise.exhausted(seq, entry.deliveries)
         assert isinstance(value, list), value
         if len(outcome.seqs) < len(value):  # the others were acked, or max_deliver was raised
-            self.selection.redelivery.changed(value)
+            self.selection.redelivery.changed([one[0] if isinstance(one, tuple) else one for one in value])
             self._wake_due()
 
     def _may_skip(self) -> bool:
@@ -395,7 +428,7 @@ class ConsumerOwner(DeliveryContext):
         waits_for_acks = not self.state.rules.push and any(
             now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
         )
-        if waits_for_acks or self.delivery.in_use:
+        if waits_for_acks or self.delivery.in_use or self.state.letters:
             self.used_at = now
         else:
             self.used_at = now - threshold + min(threshold, 1_000_000_000)  # repeats the request

@@ -8,16 +8,20 @@ first. The form in the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq]
 deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of their key, "by_key" if some ever did. Each
 message is there once, whatever the archive has: a message that is pending is not held.
 
+Dead letters that wait are "letters": [[sseq, reason, deliveries, ns, text], ...], with the text of at most
+`MAX_LETTER_TEXT_BYTES` together.
+
 nats-server has no such messages. A consumer with some is shown to it at its ack floor, where it begins again; its exact
 state is beside that, under `jetcluster`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from jetcluster.budget import Steps, at_once
+from jetcluster.consumer.state.letters import MAX_LETTERS, MAX_TEXT_BYTES, REASONS, Letter
 from jetcluster.consumer.state.pending import HELD, NEVER
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
@@ -27,6 +31,8 @@ MAX_PENDING_MESSAGES: Final = 50_000
 """Pending messages of a consumer; with more it is restored at its ack floor, since a log command is bounded."""
 MAX_HELD_MESSAGES: Final = 131_072
 """The same for those that wait for others of their key: what an owner lets wait, and what is in flight beside it."""
+MAX_LETTER_TEXT_BYTES: Final = 1 << 20
+"""Text of the dead letters of a consumer in an archive; the later ones lose theirs."""
 ENTRIES_PER_STEP: Final = 500
 HELD_PER_STEP: Final = 4096
 """Pending and held messages read in one step."""
@@ -42,13 +48,24 @@ Fields = dict[str, Any]
 def encode(state: ConsumerState) -> Fields:
     """Return the `state` of an archive's entry."""
     exact = _encode(state)
-    if not state.by_key:
+    if not state.by_key and not state.letters:
         return exact
+    letters = {"letters": list(_letters(state))} if state.letters else {}
+    if not state.by_key:
+        return {**exact, _OWN: exact | letters}
     entries = state.pending
     held = [seq for seq, entry in entries.items() if entry is HELD]
     floor = exact["ack_floor"]
     shown = {"delivered": floor, "ack_floor": floor} if held else exact
-    return {**shown, _OWN: {**exact, "by_key": True} | ({"held": held} if held else {})}
+    return {**shown, _OWN: {**exact, "by_key": True} | ({"held": held} if held else {}) | letters}
+
+
+def _letters(state: ConsumerState) -> Iterator[list[int | str]]:
+    room = MAX_LETTER_TEXT_BYTES
+    for seq, letter in state.letters.by_seq.items():
+        room -= len(letter.text)
+        text = letter.text if room >= 0 else b""
+        yield [seq, letter.reason, letter.deliveries, letter.time, text.decode("utf-8", "replace")]
 
 
 def _encode(state: ConsumerState) -> Fields:
@@ -84,8 +101,9 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
         again = found.get("redelivered") or {}
         by_key = {"by_key": True} if found.get("by_key") or found.get("held") else {}
         listed, waits = found.get("pending") or {}, found.get("held") or ()
+        letters = _decoded_letters(found.get("letters") or ())
         if len(listed) > MAX_PENDING_MESSAGES or len(waits) > MAX_HELD_MESSAGES:
-            return {"delivered": floor, "floor": floor, "pending": []} | by_key
+            return {"delivered": floor, "floor": floor, "pending": []} | by_key | letters
         pending: dict[int, list[int]] = {}
         for number, (seq, one) in enumerate(listed.items(), 1):
             numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
@@ -100,8 +118,24 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"state of a consumer: {error!r}") from error
     left = sorted(held.difference(pending))
-    made: Fields = {"delivered": delivered, "floor": floor, "pending": sorted(pending.values()), **by_key}
+    made: Fields = {"delivered": delivered, "floor": floor, "pending": sorted(pending.values()), **by_key, **letters}
     return made | ({"held": left} if left else {})
+
+
+def _decoded_letters(found: Sequence[Any]) -> Fields:
+    """Raises TypeError, ValueError."""
+    kept: dict[int, list[int | str]] = {}
+    room = MAX_LETTER_TEXT_BYTES
+    for seq, reason, deliveries, at, text in found[:MAX_LETTERS]:
+        cut = _cut(text)
+        room -= len(cut.encode())
+        numbers = [_number(seq), _number(reason), _number(deliveries), _number(at)]
+        kept.setdefault(numbers[0], [*numbers, cut if room >= 0 else ""])
+    return {"letters": list(kept.values())} if kept else {}
+
+
+def _cut(text: str) -> str:
+    return text.encode("utf-8", "replace")[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
 
 
 def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
@@ -131,8 +165,19 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
                 state.unacked.add([seq], min(cseq, delivered_cseq), due)
                 if deliveries > 1:
                     state.unacked.change(seq, due, min(deliveries, MAX_DELIVERIES))
-    except (KeyError, TypeError, ValueError) as error:
+        if state.rules.letters is not None:
+            _restore_letters(state, found.get("letters", ()))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CommandError(f"consumer out of an archive: {error!r}") from error
+
+
+def _restore_letters(state: ConsumerState, found: Sequence[Any]) -> None:
+    """Set the letters of messages that were delivered and are not pending."""
+    for seq, reason, deliveries, at, text in found[:MAX_LETTERS]:
+        if not 0 < _number(seq) <= state.delivered_sseq or seq in state.unacked.entries or reason not in REASONS:
+            continue
+        count = min(_number(deliveries), MAX_DELIVERIES)
+        state.letters.add(seq, Letter(reason, count, _number(at), _cut(text).encode()))
 
 
 def _delivered(due: int, wait: int, state: ConsumerState) -> int:

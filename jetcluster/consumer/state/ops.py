@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.consumer.state import turn
-from jetcluster.consumer.state.pending import HELD, NEVER
+from jetcluster.consumer.state.letters import MAX_DELIVER, MAX_LETTERS, TERMINATED, Letter
+from jetcluster.consumer.state.pending import HELD, NEVER, Pending
 from jetcluster.consumer.state.rules import ALL, EXPLICIT, FLOW_CONTROL
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
@@ -146,6 +147,44 @@ def exhausted(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> 
     return _take(state, [seq for seq in seqs if seq in entries and entries[seq].deliveries >= most])
 
 
+def bury(state: ConsumerState, items: list[tuple[int, int, bytes]], ts: int, last_seq: int) -> Outcome:
+    """Give up messages. They become letters as far as there is room, and stay pending beyond it. Without `dead_letter`,
+    which an update may have taken away since, they are given up as by EXHAUSTED and TERM."""
+    rules, letters, entries = state.rules, state.letters, state.unacked.entries
+    if not rules.acks:
+        return None
+    most = rules.max_deliver or NEVER
+    doomed: dict[int, tuple[int, bytes]] = {}
+    for seq, reason, text in items:
+        entry = entries.get(seq)
+        if entry is not None and entry is not HELD and (reason != MAX_DELIVER or entry.deliveries >= most):
+            doomed.setdefault(seq, (reason, text))
+    if rules.letters is not None:
+        room = MAX_LETTERS - len(letters)
+        doomed = dict(list(doomed.items())[:room])
+        for seq, (reason, text) in doomed.items():
+            letters.add(seq, Letter(reason, entries[seq].deliveries, ts, text))
+    termed = [seq for seq, (reason, _) in doomed.items() if reason == TERMINATED]
+    settled = SettledMessages([], [])
+    if termed and rules.ack_policy in _CUMULATIVE:
+        settled = ack_up_to(state, termed, ts)
+    rest = _take(state, [seq for seq in doomed if seq in entries])
+    if termed:
+        state.acked_at = ts
+    return SettledMessages(settled.seqs + rest.seqs, settled.entries + rest.entries)
+
+
+def buried(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    """Remove letters that are confirmed."""
+    settled = SettledMessages([], [])
+    for seq in seqs:
+        letter = state.letters.take(seq)
+        if letter is not None:
+            settled.seqs.append(seq)
+            settled.entries.append(Pending(0, NEVER, letter.deliveries))
+    return settled
+
+
 def gone(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
     return _take(state, seqs)
 
@@ -175,6 +214,8 @@ OPS: Final[dict[int, Callable[[ConsumerState, Any, int, int], Outcome]]] = {
     turn.SKIP: skip,
     turn.DELIVER_SOME: deliver_some,
     turn.RELEASE: release,
+    turn.BURY: bury,
+    turn.BURIED: buried,
 }
 
 

@@ -5,7 +5,8 @@
 - `interest`: a message is removed once every consumer whose filter matches it has got and acked it, and when it is
   published without such a consumer.
 
-A message that reached max_deliver stays, since it was never acked. The machine applies the limits besides.
+A message that reached max_deliver stays, since it was never acked. One whose dead letter waits stays until the letter
+is confirmed, and counts as acked then. The machine applies the limits besides.
 """
 
 from __future__ import annotations
@@ -137,7 +138,10 @@ class ConsumerRetention:
         if len(consumers) > MAX_CONSUMERS_ASKED:
             return False
         return not any(
-            other is not state and (other.delivered_sseq < highest or other.unacked.entries or other.exhausted.keys)
+            other is not state
+            and (
+                other.delivered_sseq < highest or other.unacked.entries or other.exhausted.keys or other.letters.by_seq
+            )
             for other in consumers.values()
         )
 

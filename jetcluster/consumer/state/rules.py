@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jetcluster.model import dead_letters
+from jetcluster.model.dead_letters import LetterWish
 from jetcluster.model.order_per_key import KeyWish, in_force
 
 NONE: Final = "none"
@@ -44,6 +46,7 @@ class ConsumerRules:
         "idle_heartbeat",
         "inactive_threshold",
         "keys",
+        "letters",
         "max_ack_pending",
         "max_batch",
         "max_bytes",
@@ -103,6 +106,8 @@ class ConsumerRules:
         self.priority_timeout = int(config.get("priority_timeout") or 0)
         self.keys: KeyWish | None = in_force(config)
         """Order per key; None without it."""
+        self.letters: LetterWish | None = dead_letters.in_force(config)
+        """Dead letters; None without them."""
 
     def wait_after(self, deliveries: int) -> int:
         """Return the wait for an ack after so many deliveries. Backoff replaces ack_wait; its last value repeats."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Final, Generic, TypeVar
 
+from jetcluster.consumer.state.letters import MAX_LETTERS, WaitingLetters
 from jetcluster.consumer.state.pending import NEVER, Pending, PendingSet
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.ordered import OrderedSet
@@ -116,6 +117,8 @@ class ConsumerState:
     exhausted: KeyRows[int] = field(default_factory=lambda: KeyRows(_U64.pack))
     """With interest retention: messages that reached max_deliver without an ack, kept for this consumer as if they were
     pending. The stream may have removed some of them."""
+    letters: WaitingLetters = field(default_factory=WaitingLetters)
+    """Messages given up whose dead letter is not confirmed yet. The stream may have removed some of them."""
     pins: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
     """Group -> (pinned id, time of the pin in Unix nanoseconds)."""
     by_key: bool = False
@@ -151,6 +154,7 @@ class ConsumerState:
         unacked, order = self.unacked, self.unacked.order
         assert 0 <= unacked.redelivered <= len(unacked) <= len(order), (self.name, unacked.redelivered)
         assert 0 <= unacked.held <= len(unacked.entries), (self.name, unacked.held)
+        assert len(self.letters) <= MAX_LETTERS, (self.name, len(self.letters))
         if order:  # its first may be settled already
             assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
             assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
@@ -170,7 +174,7 @@ class ConsumerState:
 
     def lowest_wanted(self) -> int:
         """Return a sequence below which no message is wanted."""
-        lowest = self.unacked.lowest() or self.delivered_sseq + 1
+        lowest = self.letters.lowest(self.unacked.lowest() or self.delivered_sseq + 1)
         return min(lowest, min(self.exhausted.keys, default=lowest))
 
     def settle_floor(self) -> None:
@@ -205,12 +209,15 @@ class ConsumerState:
         return True
 
     def restart(self, seq: int) -> None:
-        """Restart at `seq` as a new consumer would (CONSUMER.RESET). The new epoch voids ops decided before."""
+        """Restart at `seq` as a new consumer would (CONSUMER.RESET). The new epoch voids ops decided before. Messages
+        from `seq` on are delivered again, so they are not given up any more; letters of those below it still go out."""
         self.epoch += 1
         self.resume((0, seq - 1), (0, seq - 1))
         self.purged_sseq = 0
         self.unacked.clear()
         self.exhausted.clear()
+        for above in [above for above in self.letters.by_seq if above >= seq]:
+            self.letters.take(above)
 
     def set_rules(self, rules: ConsumerRules) -> None:
         self.rules = rules
@@ -248,13 +255,15 @@ class ConsumerState:
         )  # fmt: skip
 
     def wants(self, seq: int) -> bool:
-        """Return True when a message that matches the filters has yet to be delivered or acked."""
-        return seq > self.delivered_sseq or seq in self.unacked.entries or seq in self.exhausted.keys
+        """Return True when a message that matches the filters has yet to be delivered or acked, or its letter waits."""
+        if seq > self.delivered_sseq or seq in self.unacked.entries:
+            return True
+        return seq in self.exhausted.keys or seq in self.letters.by_seq
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def row(self) -> bytes:
-        """Return the row of all fields but the pending, waiting and exhausted ones, which have their own rows."""
+        """Return the row of all fields but the pending, waiting and exhausted ones and letters, which have rows."""
         if not self._text:
             text: dict[str, Any] = {
                 "name": self.rules.name,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.consumer.state import archived, creation, pending, turn
+from jetcluster.consumer.state.letters import MAX_DELIVER
 from jetcluster.consumer.state.ops import OPS
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.retention import ConsumerRetention
@@ -26,7 +27,15 @@ from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
-from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
+from jetcluster.stream.ports import (
+    SIDE_CONSUMERS,
+    SIDE_EXHAUSTED,
+    SIDE_LETTERS,
+    SIDE_PENDING,
+    SIDE_SESSIONS,
+    SIDE_WAITING,
+    Sift,
+)
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
 
 MAX_SESSIONS: Final = 64
@@ -169,6 +178,11 @@ class ConsumerTable:
         for key, _ in store.side_scan(SIDE_EXHAUSTED):
             cid, seq = _CID_SEQ.unpack(key)
             self.by_cid[cid].exhausted.keys[seq] = None
+        for key, row in store.side_scan(SIDE_LETTERS):
+            cid, seq = _CID_SEQ.unpack(key)
+            self.by_cid[cid].letters.load(seq, row)
+        for state in self.by_cid.values():
+            state.letters.loaded()
 
     def configure(self, rules: StreamRules, sift: Sift) -> None:
         """See `stream.ports.Extension`."""
@@ -248,6 +262,7 @@ class ConsumerTable:
         put_page, delete_page = self._writers(SIDE_PENDING)
         put_reply, delete_reply = self._writers(SIDE_WAITING)
         put_seq, delete_seq = self._writers(SIDE_EXHAUSTED)
+        put_letter, delete_letter = self._writers(SIDE_LETTERS)
         for cid, state in self._dirty.items():
             state.check()
             prefix = _CID.pack(cid)
@@ -255,6 +270,7 @@ class ConsumerTable:
             state.unacked.write(cid, put_page, delete_page)
             state.waits.write(prefix, put_reply, delete_reply)
             state.exhausted.write(prefix, put_seq, delete_seq)
+            state.letters.write(prefix, put_letter, delete_letter)
         self._dirty.clear()
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -273,7 +289,7 @@ class ConsumerTable:
                 outcomes.append(outcome)
                 touched = len(outcome.seqs) if isinstance(outcome, SentMessages | SettledMessages) else outcome
                 marks += (
-                    0 if touched is None else touched + 1,
+                    0 if touched is None else touched + 1 + (len(state.letters) << 32),
                     state.delivered_cseq,
                     state.floor_sseq,
                     len(state.unacked) + (state.unacked.held << 32),
@@ -291,16 +307,28 @@ class ConsumerTable:
             self._lowest = min(self._lowest, before + 1)
             state.trim(store.first_seq)  # some may have been removed since they were selected
         if self._retention.policy != LIMITS:
-            self._retain(state, op.kind, outcome, before)
+            self._retain(state, op, outcome, before)
         return outcome
 
-    def _retain(self, state: ConsumerState, kind: int, outcome: Outcome, before: int) -> None:
+    def _retain(self, state: ConsumerState, op: Op, outcome: Outcome, before: int) -> None:
+        kind = op.kind
         if kind in (turn.ACK, turn.TERM) and isinstance(outcome, SettledMessages):
             self._retention.settled(state, outcome.seqs)
         elif kind == turn.EXHAUSTED and isinstance(outcome, SettledMessages):
             self._retention.exhausted(state, outcome.seqs)
+        elif kind in (turn.BURY, turn.BURIED) and isinstance(outcome, SettledMessages):
+            self._retain_letters(state, op, outcome.seqs)
         elif state.delivered_sseq != before and (kind not in turn.FIRST or before < state.last_per_subject_upto):
             self._retention.passed(state, before, state.delivered_sseq)
+
+    def _retain_letters(self, state: ConsumerState, op: Op, seqs: Sequence[int]) -> None:
+        """Keep what became a letter; what did not was acked, or given up without one."""
+        exhausted: set[int] = set()
+        if op.kind == turn.BURY:
+            exhausted.update(seq for seq, reason, _ in op.value if reason == MAX_DELIVER)  # type: ignore[union-attr,misc]
+        without = [seq for seq in seqs if seq not in state.letters]
+        self._retention.exhausted(state, [seq for seq in without if seq in exhausted])
+        self._retention.settled(state, [seq for seq in without if seq not in exhausted])
 
     # -- consumers ------------------------------------------------------------------------------------------------
 
@@ -355,9 +383,23 @@ class ConsumerTable:
         if rules.filters != old.filters:
             self._retention.consumers_changed()
             self._retention.released(old.filters, state.lowest_wanted(), sift)
+        if rules.letters is None and state.letters:
+            self._without_letters(state)
         if self.observer is not None:
             self.observer.updated(state, old)
         return state.cid
+
+    def _without_letters(self, state: ConsumerState) -> None:
+        """Forget the letters that wait, as `dead_letter` was taken away: their messages are as those given up without
+        it."""
+        letters = state.letters
+        gave_up: list[int] = []
+        termed: list[int] = []
+        for seq, letter in list(letters.by_seq.items()):
+            (gave_up if letter.reason == MAX_DELIVER else termed).append(seq)
+            letters.take(seq)
+        self._retention.exhausted(state, gave_up)
+        self._retention.settled(state, termed)
 
     def _delete(self, name: str, cid: int, sift: Sift) -> int | ApiError:
         state = self.by_name.get(name)
@@ -371,6 +413,7 @@ class ConsumerTable:
         state.unacked.remove(state.cid, self._writers(SIDE_PENDING)[1])
         state.waits.remove(prefix, self._writers(SIDE_WAITING)[1])
         state.exhausted.remove(prefix, self._writers(SIDE_EXHAUSTED)[1])
+        state.letters.remove(prefix, self._writers(SIDE_LETTERS)[1])
         self._retention.consumers_changed()
         self._retention.released(state.rules.filters, state.lowest_wanted(), sift)
         if self.observer is not None:

@@ -17,7 +17,8 @@ in order:
 | op | outcome |
 |---|---|
 | DELIVER, REDELIVER, DELIVER_SOME, RELEASE | `SentMessages` |
-| ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
+| ACK, TERM, EXHAUSTED, GONE, BURY | `SettledMessages`, the entries as they were |
+| BURIED | `SettledMessages`; of the entries only the deliveries count |
 | NAK, PROGRESS | `SettledMessages`, the new entries |
 | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
 | any void op | None: the consumer is gone, has another epoch, or the op does not fit it |
@@ -29,6 +30,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from jetcluster.consumer.state.letters import MAX_TEXT_BYTES, REASONS
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState, Pending
 from jetcluster.records import NamedTuple
@@ -67,14 +69,20 @@ list ascending, and all above what was delivered or waits so far."""
 RELEASE: Final = 15
 """Body: sequences of messages that waited for others of their key, and are delivered for the first time now."""
 
+BURY: Final = 16
+"""Body: (u64 sequence, u8 reason, u16 length, text) of messages that are given up and become dead letters
+(`letters.Letter`). Policy `all` with reason TERMINATED: all below count as acked, too."""
+BURIED: Final = 17
+"""Body: sequences whose dead letter is confirmed: stored by another stream."""
+
 FIRST: Final = frozenset((DELIVER, DELIVER_SOME, RELEASE))
 """Kinds of first deliveries that wait for an ack."""
 BY_KEY: Final = frozenset((DELIVER_SOME, RELEASE))
 """Kinds that servers understand from level `stream.log.levels.ORDER_PER_KEY_LEVEL` on."""
 
-_SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE, RELEASE))
+_SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE, RELEASE, BURIED))
 _STEPS: Final = dict.fromkeys(_SEQS, 8) | {
-    NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1, DELIVER_SOME: 8,
+    NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1, DELIVER_SOME: 8, BURY: 1,
 }  # fmt: skip
 """Kind -> divisor of a body's length."""
 _ONE: Final = frozenset((ADVANCE, SKIP))
@@ -82,10 +90,12 @@ _TURN: Final = struct.Struct("<8sQQB")
 _OP: Final = struct.Struct("<IIBI")
 _PAIR: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
+_ITEM: Final = struct.Struct("<QBH")
 
 Value = (
     Sequence[int]
     | Sequence[tuple[int, int]]
+    | Sequence[tuple[int, int, bytes]]
     | tuple[int, int]
     | int
     | bytes
@@ -93,7 +103,7 @@ Value = (
     | tuple[list[int], list[int]]
 )
 """The value of an op, by kind: sequences; NAK: pairs; ADVANCE: (sequence, count); SKIP: int; WAIT, UNWAIT: bytes; PIN:
-(group, id); DELIVER_SOME: (delivered, waiting)."""
+(group, id); DELIVER_SOME: (delivered, waiting); BURY: (sequence, reason, text)."""
 
 
 class Op(NamedTuple):
@@ -166,8 +176,21 @@ def is_sound(body: bytes) -> bool:
             return False
         if kind == DELIVER_SOME and (not length or 8 + 8 * int(_U64.unpack_from(body, at)[0]) > length):
             return False
+        if kind == BURY and not _are_items(body, at, at + length):
+            return False
         at += length
     return True
+
+
+def _are_items(body: bytes, at: int, end: int) -> bool:
+    while at < end:
+        if end - at < _ITEM.size:
+            return False
+        _, reason, length = _ITEM.unpack_from(body, at)
+        if reason not in REASONS or length > MAX_TEXT_BYTES:
+            return False
+        at += _ITEM.size + length
+    return at == end
 
 
 def _ops(body: bytes) -> list[Op]:
@@ -202,6 +225,8 @@ def _body(kind: int, value: Value) -> bytes:
     if kind == DELIVER_SOME:
         delivered, held = value  # type: ignore[misc]
         return struct.pack(f"<{1 + len(delivered) + len(held)}Q", len(delivered), *delivered, *held)  # type: ignore[arg-type,misc]
+    if kind == BURY:
+        return b"".join(_ITEM.pack(seq, reason, len(text)) + text for seq, reason, text in value)  # type: ignore[misc,union-attr,arg-type,operator]
     assert kind in (WAIT, UNWAIT), kind
     assert isinstance(value, bytes)
     return value
@@ -229,7 +254,21 @@ def _value(kind: int, raw: bytes) -> Value:
         if count > len(seqs):
             raise ValueError("sequences cut off")
         return seqs[:count], seqs[count:]
+    if kind == BURY:
+        return _items(raw)
     raise UnknownCommandError(f"unknown op {kind}")
+
+
+def _items(raw: bytes) -> list[tuple[int, int, bytes]]:
+    if not _are_items(raw, 0, len(raw)):
+        raise ValueError("not the items of dead letters")
+    items: list[tuple[int, int, bytes]] = []
+    at = 0
+    while at < len(raw):
+        seq, reason, length = _ITEM.unpack_from(raw, at)
+        at += _ITEM.size + length
+        items.append((seq, reason, raw[at - length : at]))
+    return items
 
 
 class SentMessages(NamedTuple):

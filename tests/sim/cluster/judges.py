@@ -381,6 +381,25 @@ class InTurn:
         self._out.add(seq)
 
 
+class Letters:
+    """Dead letters of a consumer that gives messages up: one for each message that nobody acknowledged, and at most one
+    for any."""
+
+    def __init__(self) -> None:
+        self._acking: set[str] = set()
+
+    def acking(self, text: str) -> None:
+        """An ack goes out, which may count or not."""
+        self._acking.add(text)
+
+    def complete(self, stored: Iterable[str], letters: list[str]) -> None:
+        """`stored`: of the stream that is empty now; `letters`: of the stream that has them."""
+        twice = sorted({text for text in letters if letters.count(text) > 1})
+        require(not twice, f"more than one letter: {twice[:10]}")
+        lost = sorted(set(stored) - self._acking - set(letters))
+        require(not lost, f"given up without a letter: {lost[:10]}")
+
+
 class Ordered:
     """Messages of a reader without acks, which must be the stream: each once, in order, from the first on."""
 

@@ -161,6 +161,15 @@ def ordered() -> judges.Ordered:
     return history
 
 
+def letters() -> judges.Letters:
+    """Somebody acknowledged b."""
+    history = judges.Letters()
+    history.acking("b")
+    history.complete(["a", "b"], ["a"])
+    history.complete(["a", "b"], ["a", "b"])
+    return history
+
+
 def in_turn(limit: int = 1) -> judges.InTurn:
     """1 and 4 are of key a, and 1 is settled; 2 is of key b and is out, 3 of b was not delivered."""
     history = judges.InTurn(limit)
@@ -290,6 +299,7 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
     time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
+    judges.Letters: [lambda: letters().complete(["a", "b"], ["a"]), lambda: letters().complete(["a", "b"], ["b", "a"])],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     time_judges.Repeats: [lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
     time_judges.Lifetimes: [
@@ -464,6 +474,10 @@ PLANTED: dict[type, dict[str, Plant]] = {
             history.take(2, "a"),
         ),
         "of another key": lambda: in_turn().take(1, "b"),
+    },
+    judges.Letters: {
+        "none": lambda: letters().complete(["a", "b", "c"], ["a"]),
+        "two": lambda: letters().complete(["a", "b"], ["a", "b", "b"]),
     },
     time_judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False, 1.0, later),

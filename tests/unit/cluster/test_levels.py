@@ -11,7 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LEVEL, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, LEVEL, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, filled, owner
@@ -76,6 +76,22 @@ async def test_order_per_key_waits_until_the_last_replica_is_upgraded() -> None:
         await consumer(cluster["A"], "c", **one)
         await cluster.until(lambda: sum(len(puller.got) for puller in pullers.values()) == 1, 5, "it goes on")
         await cluster.equal("S")
+
+
+@virtual_time
+async def test_dead_letters_wait_until_the_last_replica_is_upgraded() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        wish = {"max_deliver": 1, "dead_letter": {"subject": "dead"}}
+        old = cluster.followers("S")[0]
+        old.raft.levels.own = DEAD_LETTER_LEVEL - 1
+        others = [node for node in cluster if node is not old]
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == old.raft.levels.own for n in others))
+        with pytest.raises(ApiError, match="dead_letter requires a newer version"):
+            await consumer(cluster["A"], "c", **wish)
+        old.raft.levels.own = DEAD_LETTER_LEVEL
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == DEAD_LETTER_LEVEL for n in others))
+        await consumer(cluster["A"], "c", **wish)
 
 
 @virtual_time

@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.consumer.info import num_pending
 from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.letters import MAX_DELIVER, TERMINATED
 from jetcluster.consumer.state.ops import OPS
 from jetcluster.consumer.state.pending import HELD, NEVER
 from jetcluster.consumer.state.turn import Op, SentMessages, SettledMessages, TurnResult
@@ -29,6 +30,8 @@ CONFIGS = [
     {"ack_policy": "all"},
     {"ack_policy": "none"},
     {"deliver_policy": "new"},
+    {"max_deliver": 1, "dead_letter": {"subject": "dead", "on_term": True}},
+    {"ack_policy": "all", "max_deliver": 2, "dead_letter": {"subject": "dead", "on_term": True}},
     {"backoff": [SECOND, 3 * SECOND], "max_deliver": 3},
     {"deliver_policy": "last_per_subject"},
 ]
@@ -46,6 +49,10 @@ class Consumer:
         self.exhausted: set[int] = set()
         self.parked: set[int] = set()
         """Passed messages that wait for others of their keys."""
+        self.letters: set[int] = set()
+        self.reasons: dict[int, int] = {}
+        """Reasons of these, and of earlier ones."""
+        """Messages given up whose dead letters wait."""
         self.by_key = False
         self.upto = 0
         self.purged = 0
@@ -58,6 +65,8 @@ class Consumer:
         filter = self.config.get("filter_subject")
         if filter and not matches(subject, filter.encode()):
             return False
+        if seq in self.letters:
+            return True
         return seq > self.sseq or seq in self.pending or seq in self.exhausted or seq in self.parked
 
     def matching(self, messages: dict[int, bytes]) -> list[int]:
@@ -66,7 +75,7 @@ class Consumer:
 
     def held(self, messages: dict[int, bytes]) -> list[int]:
         """Sequences that have to be looked at when the consumer does not want them any more."""
-        low = min([self.sseq + 1, *self.pending, *self.exhausted, *self.parked])
+        low = min([self.sseq + 1, *self.pending, *self.exhausted, *self.parked, *self.letters])
         return [seq for seq in self.matching(messages) if seq >= low]
 
     def wait(self, deliveries: int) -> int:
@@ -139,6 +148,12 @@ class Consumer:
         if kind == turn.EXHAUSTED:
             most = self.config.get("max_deliver", 0)
             return self.drop([seq for seq in value if most and self.pending.get(seq, (0, 0, 0))[2] >= most])
+        if kind == turn.BURY:
+            return self.bury(value)
+        if kind == turn.BURIED:
+            gone = [seq for seq in dict.fromkeys(value) if seq in self.letters]
+            self.letters -= set(gone)
+            return gone
         if kind == turn.GONE:
             return self.drop(value)
         if kind == turn.ADVANCE:
@@ -174,6 +189,21 @@ class Consumer:
         if taken:
             self.floor = (min((cseq for cseq, _, _ in self.pending.values()), default=self.cseq + 1) - 1, highest)
         return taken
+
+    def bury(self, items: list[tuple[int, int, bytes]]) -> list[int] | None:
+        if not self.acks:
+            return None
+        most = self.config.get("max_deliver", 1 << 70)
+        doomed: dict[int, int] = {}
+        for seq, reason, _ in items:
+            if seq in self.pending and (reason == TERMINATED or self.pending[seq][2] >= most):
+                doomed.setdefault(seq, reason)
+        if self.config.get("dead_letter"):
+            self.letters |= set(doomed)
+            self.reasons.update(doomed)
+        termed = [seq for seq in doomed if doomed[seq] == TERMINATED]
+        acked = (self.ack(termed) or []) if termed and self.config.get("ack_policy") == "all" else []
+        return acked + self.drop([seq for seq in doomed if seq in self.pending])
 
     def deliver_some(self, seqs: list[int], parked: list[int], ts: int, last: int) -> list[int] | None:
         both = seqs + parked
@@ -289,7 +319,14 @@ class Model:
             return None
         held = old.held(self.messages) if old.config.get("filter_subject") != config.get("filter_subject") else []
         old.config = config
-        self.sift(held)
+        letters = [] if config.get("dead_letter") else sorted(old.letters)
+        for seq in letters:
+            old.letters.discard(seq)
+            if old.reasons[seq] == TERMINATED and self.retention == "workqueue":
+                self.messages.pop(seq, None)
+            elif old.reasons[seq] != TERMINATED and self.retention == "interest":
+                old.exhausted.add(seq)
+        self.sift([*held, *letters])
         return 1
 
     def delete(self, name: str) -> int | None:
@@ -310,6 +347,17 @@ class Model:
                 for seq in outcome:
                     self.messages.pop(seq, None)
             self.sift(outcome)
+        elif kind in (turn.BURY, turn.BURIED) and outcome:
+            without = [seq for seq in outcome if seq not in consumer.letters]
+            if kind == turn.BURY:
+                exhausted = {seq for seq, reason, _ in value if reason != TERMINATED}
+                if self.retention == "interest":
+                    consumer.exhausted |= exhausted & set(without)
+                without = [seq for seq in without if seq not in exhausted]
+            if self.retention == "workqueue":
+                for seq in without:
+                    self.messages.pop(seq, None)
+            self.sift(without)
         elif kind == turn.EXHAUSTED and self.retention == "interest":
             consumer.exhausted |= set(outcome)
         elif consumer.sseq > cursor and (kind not in turn.FIRST or cursor < consumer.upto):
@@ -332,6 +380,7 @@ class Model:
         consumer.pending.clear()
         consumer.parked.clear()
         consumer.exhausted.clear()
+        consumer.letters = {letter for letter in consumer.letters if letter < start}
         consumer.purged = 0
         consumer.cseq, consumer.sseq, consumer.floor = 0, start - 1, (0, start - 1)
         self.sift(held)
@@ -365,7 +414,18 @@ class Steps:
             return kind, name, rng.randint(1, 5)
         if kind == "settle":
             op = rng.choice(
-                [turn.ACK, turn.ACK, turn.TERM, turn.REDELIVER, turn.REDELIVER, turn.EXHAUSTED, turn.PROGRESS]
+                [
+                    turn.ACK,
+                    turn.ACK,
+                    turn.TERM,
+                    turn.REDELIVER,
+                    turn.REDELIVER,
+                    turn.EXHAUSTED,
+                    turn.PROGRESS,
+                    turn.BURY,
+                    turn.BURY,
+                    turn.BURIED,
+                ]
             )
             return kind, name, op, rng.choice([1, 2, 8]), rng.random() < 0.3
         if kind == "delete_msg":
@@ -390,6 +450,8 @@ class Steps:
             cut = rng.randint(0, len(chosen))
             delivered = set(rng.sample(chosen, cut))
             return kind, (sorted(delivered), [seq for seq in chosen if seq not in delivered or rng.random() < 0.05])
+        if kind == turn.BURY:
+            return kind, [(seq, rng.choice([MAX_DELIVER, TERMINATED]), b"why") for seq in seqs]
         if kind == turn.NAK:
             return kind, [(seq, rng.choice([0, 5, 2**64 - 1])) for seq in seqs]
         if kind == turn.ADVANCE:
@@ -479,8 +541,10 @@ class History:
     def settle(self, name: str, kind: int, count: int, last: bool) -> None:
         consumer = self.model.consumers.get(name)
         if consumer is not None:
-            pending = list(consumer.pending)
-            self.turn([(name, (kind, pending[-count:] if last else pending[:count]))])
+            pending = list(consumer.letters if kind == turn.BURIED else consumer.pending)
+            chosen = pending[-count:] if last else pending[:count]
+            value = [(seq, seq % 2 + 1, b"") for seq in chosen] if kind == turn.BURY else chosen
+            self.turn([(name, (kind, value))])
 
     def purge(self) -> None:
         self.both(lambda node: node.apply(commands.encode_purge(node.now)))
@@ -525,6 +589,9 @@ class History:
             assert list(state.pending) == sorted(state.pending)
             assert state.unacked.redelivered == sum(count > 1 for _, _, count in consumer.pending.values())
             assert set(state.waiting) == consumer.waiting
+            assert {seq: one.reason for seq, one in state.letters.by_seq.items()} == {
+                seq: consumer.reasons[seq] for seq in consumer.letters
+            }
             if consumer.config.get("deliver_policy") != "last_per_subject":
                 ahead = [s for s, sub in model.messages.items() if s > consumer.sseq and consumer.wants(s, sub)]
                 assert num_pending(state, n.store) == len(ahead) + len(consumer.parked)

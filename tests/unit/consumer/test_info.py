@@ -8,6 +8,7 @@ from jetcluster.consumer.info import consumer_info, num_pending
 from jetcluster.consumer.state import turn
 from jetcluster.errors import ApiError
 from jetcluster.model import times
+from jetcluster.model.times import rfc3339
 from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, Node
 
@@ -104,6 +105,20 @@ def test_what_waits_for_its_key_is_pending_and_counted_apart(n: Node) -> None:
     assert "order_per_key" in info(n)
     n.op(turn.RELEASE, [2])
     assert "order_per_key" not in info(n)
+
+
+def test_dead_letters_that_wait(n: Node) -> None:
+    n.create(max_deliver=1, dead_letter={"subject": "dead"})
+    n.publish(b"a", b"a")
+    assert info(n)["dead_letters"] == {"waiting": 0}
+    n.deliver(1, 2)
+    n.op(turn.BURY, [(2, 1, b""), (1, 1, b"")])
+    at = rfc3339(n.state().letters.by_seq[2].time)
+    assert info(n)["dead_letters"] == {"waiting": 2, "oldest": at}
+    found = consumer_info("S", n.state(), n.store, n.now, n.machine.rules, letter_error="no")
+    assert found["dead_letters"] == {"waiting": 2, "oldest": at, "last_error": "no"}
+    n.create()
+    assert "dead_letters" not in info(n)
 
 
 def test_pause(n: Node) -> None:

@@ -103,6 +103,7 @@ CONSUMER = {
     "max_waiting": (1, 512), "num_replicas": (0, 1, 3), "priority_groups": (["g"],), "priority_policy": ("overflow",),
     "pause_until_ns": NUMBERS, "direct": (True,), "durable_name": ("c1",), "sample_freq": ("50%", "x"),
     "deliver_subject": ("d",), "replay_policy": ("original",), "inactive_threshold": (1, 1 << 62),
+    "dead_letter": ({"subject": "dead.{consumer}", "on_term": True}, {"subject": 5}, {"x": 1}),
 }  # fmt: skip
 
 
@@ -441,13 +442,32 @@ def _op_text(x: Extremes) -> bytes:
     return x.pick((b"", b"reply", b"r" * 70_000, b"\xff\0"))
 
 
+def _op_letters(x: Extremes) -> bytes:
+    items = []
+    for _ in range(x.random.randrange(4)):
+        text = x.pick((b"", b"why", b"w" * 256, b"w" * 257, b"\xff\0"))
+        items.append(struct.pack("<QBH", x.seq() % U64, x.pick((1, 2, 1, 2, 0, 255)), len(text)) + text)
+    return b"".join(items)
+
+
 OPS = {
     **dict.fromkeys(
-        (turn.DELIVER, turn.REDELIVER, turn.ACK, turn.TERM, turn.PROGRESS, turn.EXHAUSTED, turn.GONE, turn.RELEASE),
+        (
+            turn.DELIVER,
+            turn.REDELIVER,
+            turn.ACK,
+            turn.TERM,
+            turn.PROGRESS,
+            turn.EXHAUSTED,
+            turn.GONE,
+            turn.RELEASE,
+            turn.BURIED,
+        ),
         _op_seqs,
     ),
     turn.DELIVER_SOME: lambda x: struct.pack("<Q", x.pick((0, 1, 2, x.number()))) + _op_seqs(x),
     turn.NAK: _op_pairs,
+    turn.BURY: _op_letters,
     turn.ADVANCE: lambda x: struct.pack("<QQ", x.seq(), x.pick((1, 2, x.number()))),
     turn.SKIP: lambda x: struct.pack("<Q", x.seq()),
     turn.WAIT: _op_text,

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from jetcluster.raft.node_state import LEASES_LEVEL
-from jetcluster.stream.log.levels import LEVEL, LOWERINGS, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL, lowered
+from jetcluster.stream.log.levels import (
+    DEAD_LETTER_LEVEL,
+    LEVEL,
+    LOWERINGS,
+    MANY_MEMBERS_LEVEL,
+    ORDER_PER_KEY_LEVEL,
+    lowered,
+)
 
 
 def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -> None:
@@ -16,5 +23,5 @@ def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -
 
 
 def test_no_level_has_a_command_to_lower_yet() -> None:
-    assert max(MANY_MEMBERS_LEVEL, LEASES_LEVEL, ORDER_PER_KEY_LEVEL) == LEVEL and not LOWERINGS
+    assert max(MANY_MEMBERS_LEVEL, LEASES_LEVEL, ORDER_PER_KEY_LEVEL, DEAD_LETTER_LEVEL) == LEVEL and not LOWERINGS
     assert lowered(b"c", 0) == b"c"

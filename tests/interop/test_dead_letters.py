@@ -1,0 +1,172 @@
+"""Dead letters with stock nats-py: a target that does not exist until later, is full, and servers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from typing import Any
+
+import nats
+import nats.errors
+import pytest
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
+from nats.js.errors import APIError, ServerError
+
+from testkit.harness import ProcessCluster, eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long]
+
+META = {"jetcluster.dead_letter.subject": "dead.{subject}", "jetcluster.dead_letter.on_term": "true"}
+MESSAGES = 40
+TROUBLE = (nats.errors.Error, APIError, OSError, TimeoutError, asyncio.IncompleteReadError)
+
+
+def config(**more: Any) -> ConsumerConfig:
+    fields = {"durable_name": "C", "ack_policy": AckPolicy.EXPLICIT, "ack_wait": 0.5, "max_deliver": 1}
+    return ConsumerConfig(**{**fields, "metadata": dict(META), **more})
+
+
+async def letters(js: JetStreamContext) -> list[nats.js.api.RawStreamMsg]:
+    """All that DEAD has."""
+    state = (await js.stream_info("DEAD")).state
+    return [await js.get_msg("DEAD", seq) for seq in range(state.first_seq, state.last_seq + 1)]
+
+
+async def waiting(nc: nats.aio.client.Client) -> dict[str, Any]:
+    answer = json.loads((await nc.request("$JS.API.CONSUMER.INFO.WORK.C", timeout=5)).data)
+    found: dict[str, Any] = answer["dead_letters"]
+    return found
+
+
+async def test_each_message_given_up_has_one_letter_through_kills_and_a_full_target(
+    cluster: ProcessCluster, server: str
+) -> None:
+    if server == "nats-server":
+        pytest.skip("nats-server has no dead letters")
+    nc = await nats.connect(cluster.urls, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+    js = nc.jetstream(timeout=10)
+    queue = StreamConfig(name="WORK", subjects=["work.>"], num_replicas=3, retention=RetentionPolicy.WORK_QUEUE)
+    await js.add_stream(queue)
+    await js.add_consumer("WORK", config())
+    for number in range(MESSAGES):
+        await js.publish(f"work.{number}", b"%d" % number, headers={"A": str(number), "Nats-Msg-Id": f"own-{number}"})
+    sub = await js.pull_subscribe_bind("C", "WORK")
+    got: list[Any] = []
+    while len(got) < MESSAGES:
+        with contextlib.suppress(*TROUBLE):
+            got += await sub.fetch(MESSAGES - len(got), timeout=2)
+    await got[0].term()
+
+    async def given_up() -> bool:
+        return bool((await waiting(nc))["waiting"] == MESSAGES)
+
+    await eventually(given_up, 20, "all are given up")
+    assert (await js.stream_info("WORK")).state.messages == MESSAGES, "kept until the letters are there"
+    await eventually(_told(nc, "no stream takes their subject"), 20, "it says why")
+
+    dead = StreamConfig(name="DEAD", subjects=["dead.>"], num_replicas=3, max_msgs=10, discard=DiscardPolicy.NEW)
+    await js.add_stream(dead)
+
+    async def stored(count: int) -> bool:
+        with contextlib.suppress(*TROUBLE):
+            return (await js.stream_info("DEAD")).state.messages == count
+        return False
+
+    await eventually(lambda: stored(10), 60, "as many as there is room for")
+    await eventually(_told(nc, "maximum messages exceeded"), 60, "it says that the target is full")
+    assert (await js.stream_info("WORK")).state.messages == MESSAGES - 10
+
+    dead.max_msgs = 1000
+    await js.update_stream(dead)
+    info = await js.consumer_info("WORK", "C")
+    assert info.cluster is not None and info.cluster.leader is not None
+    for name in (info.cluster.leader, (await js.stream_info("WORK")).cluster.leader):  # type: ignore[union-attr]
+        node = next(node for node in cluster.nodes if node.name == name)
+        await asyncio.sleep(0.3)
+        node.kill9()
+        await asyncio.sleep(0.5)
+        await node.start()
+
+    async def freed() -> bool:
+        with contextlib.suppress(*TROUBLE):
+            return (await js.stream_info("WORK")).state.messages == 0
+        return False
+
+    await eventually(freed, 90, "all originals are freed")
+    found = await letters(js)
+    assert sorted(int(letter.data or b"") for letter in found) == list(range(MESSAGES)), "one letter of each"
+    for letter in found:
+        number, headers = (letter.data or b"").decode(), letter.headers or {}
+        assert letter.subject == f"dead.work.{number}" and headers["A"] == number
+        assert headers["Nats-Dead-Letter-Msg-Id"] == f"own-{number}"
+        assert headers["Nats-Dead-Letter-Sequence"] == str(int(number) + 1)
+        assert headers["Nats-Dead-Letter-Reason"] == ("terminated" if number == "0" else "max_deliver")
+    assert await waiting(nc) == {"waiting": 0}
+    await nc.close()
+
+
+def _told(nc: nats.aio.client.Client, error: str) -> Any:
+    async def told() -> bool:
+        with contextlib.suppress(*TROUBLE):
+            return (await waiting(nc)).get("last_error") == error
+        return False
+
+    return told
+
+
+async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
+    shared: ProcessCluster, server: str
+) -> None:
+    if server == "nats-server":
+        pytest.skip("nats-server has no dead letters")
+    nc = await nats.connect(shared.urls)
+    js = nc.jetstream(timeout=10)
+    await js.add_stream(name="WORK", subjects=["work.>"], num_replicas=3)
+    await js.add_stream(name="DEAD", subjects=["dead.>"], num_replicas=3)
+    for text, more in (
+        ("requires max_deliver", {"max_deliver": None}),
+        ("ack policy", {"ack_policy": AckPolicy.NONE, "ack_wait": None, "max_deliver": None}),
+        ("consumer gets", {"metadata": {"jetcluster.dead_letter.subject": "work.dead"}}),
+        ("literal subject", {"metadata": {"jetcluster.dead_letter.subject": "dead.*"}}),
+    ):
+        with pytest.raises(ServerError, match=text):
+            await js.add_consumer("WORK", config(**more))
+    await js.add_consumer("WORK", config(max_deliver=5))
+    await js.publish("work.x", b"again")
+    (msg,) = await (await js.pull_subscribe_bind("C", "WORK")).fetch(1, timeout=5)
+    await nc.request(msg.reply, b"+TERM no such order", timeout=5)
+
+    async def stored() -> bool:
+        return (await js.stream_info("DEAD")).state.messages == 1
+
+    await eventually(stored, 20, "the letter is there")
+    letter = await js.get_msg("DEAD", 1)
+    assert letter.headers is not None and letter.headers["Nats-Dead-Letter-Term-Reason"] == "no such order"
+    back = letter.headers["Nats-Dead-Letter-Subject"]
+    for _ in range(2):  # interrupted before the delete, and begun again
+        await js.publish(back, letter.data or b"", headers={"Nats-Msg-Id": "replay:" + letter.headers["Nats-Msg-Id"]})
+    await js.delete_msg("DEAD", 1)
+    assert (await js.stream_info("WORK")).state.messages == 2
+    (msg,) = await (await js.pull_subscribe_bind("C", "WORK")).fetch(1, timeout=5)
+    assert msg.data == b"again"
+    await nc.request(msg.reply, b"+TERM", timeout=5)
+    await eventually(stored, 20, "it is given up again")
+    again = await js.get_msg("DEAD", 2)
+    assert again.headers is not None
+    twin = {"Nats-Msg-Id": "replay:" + again.headers["Nats-Msg-Id"]}
+    await js.publish(back, b"again", headers=twin)  # what a replay does that is interrupted before the delete
+    for code in (b"1 letters would be", b"1 letters were", b"0 letters were"):
+        words = ["replay", "DEAD", "-s", shared.urls[0]] + ["--dry-run"] * (b"would" in code)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "jetcluster", *words, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0 and code in out, out
+    assert (await js.stream_info("WORK")).state.messages == 3
+    assert (await js.stream_info("DEAD")).state.messages == 0
+    await js.delete_stream("WORK")
+    await js.delete_stream("DEAD")
+    await nc.close()
