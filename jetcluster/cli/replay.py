@@ -94,7 +94,7 @@ class LetterReplay:
         if seqs:
             return
         at, last = 1, int(self._info()["state"]["last_seq"])
-        while at <= last and (found := self._get({"seq": at, "next_by_subj": subject})) and found.seq <= last:
+        while (found := self._get({"seq": at, "next_by_subj": subject})) is not None and found.seq <= last:
             at = found.seq + 1
             yield found
 

@@ -95,7 +95,7 @@ class ReplayTarget:
     def _batches(self, start: dict[str, Any], subject: str, last: int) -> Iterator[bytes]:
         """Yields header blocks up to the sequence `last`, as the leader has them: a mirror may have removed some."""
         ask = {**start, "next_by_subj": subject, "batch": BATCH, "max_bytes": BATCH_BYTES}
-        while True:
+        while int(ask.get("seq", 0)) <= last:
             api = f"{self._connection.api_prefix}DIRECT_LEADER.GET.{self._stream}"
             gather = self._connection.gather(api, json.dumps(ask).encode(), PROVING)
             end = gather.wait()

@@ -157,16 +157,61 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
     again = await js.get_msg("DEAD", 2)
     assert again.headers is not None
     twin = {"Nats-Msg-Id": "replay:" + again.headers["Nats-Msg-Id"]}
-    await js.publish(back, b"again", headers=twin)  # what a replay does that is interrupted before the delete
-    for code in (b"1 letters would be", b"1 letters were", b"0 letters were"):
-        words = ["replay", "DEAD", "-s", shared.urls[0]] + ["--dry-run"] * (b"would" in code)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "jetcluster", *words, stdout=asyncio.subprocess.PIPE
-        )
-        out, _ = await process.communicate()
-        assert process.returncode == 0 and code in out, out
-    assert (await js.stream_info("WORK")).state.messages == 3
+    ack = await js.publish(back, b"again", headers=twin)  # what a replay does that is interrupted before the delete
+    await js.delete_msg("WORK", ack.seq)  # consumed; the stream still knows the id
+    for text in ("1 letters would be", "1 letters were", "0 letters were"):
+        code, out = await replay(shared, *["--dry-run"] * ("would" in text))
+        assert code == 0 and text in out, out
+    assert (await js.stream_info("WORK")).state.messages == 2
     assert (await js.stream_info("DEAD")).state.messages == 0
+    await js.delete_stream("WORK")
+    await js.delete_stream("DEAD")
+    await nc.close()
+
+
+async def replay(shared: ProcessCluster, *words: str) -> tuple[int | None, str]:
+    """Runs `jetcluster replay DEAD`; returns the exit code and what it prints."""
+    command = (sys.executable, "-m", "jetcluster", "replay", "DEAD", "-s", shared.urls[0], *words)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_what_the_stream_has_forgotten_is_looked_for_and_else_left(
+    shared: ProcessCluster, server: str, direct: bool
+) -> None:
+    if server == "nats-server":
+        pytest.skip("nats-server has no dead letters")
+    nc = await nats.connect(shared.urls)
+    js = nc.jetstream(timeout=10)
+    work = StreamConfig("WORK", subjects=["work.>"], num_replicas=3, duplicate_window=0.2, allow_direct=direct)
+    await js.add_stream(work)
+    await js.add_stream(name="DEAD", subjects=["dead.>"], num_replicas=3)
+    await js.add_consumer("WORK", config(max_deliver=5))
+    for name in ("back", "gone"):
+        await js.publish(f"work.{name}", b"once")
+    for msg in await (await js.pull_subscribe_bind("C", "WORK")).fetch(2, timeout=5):
+        await nc.request(msg.reply, b"+TERM", timeout=5)
+
+    async def stored() -> bool:
+        return (await js.stream_info("DEAD")).state.messages == 2
+
+    await eventually(stored, 20, "the letters are there")
+    for letter in await letters(js):  # both go back by a replay that is interrupted, and one is consumed
+        assert letter.headers is not None
+        subject, headers = letter.headers["Nats-Dead-Letter-Subject"], {}
+        headers["Nats-Msg-Id"] = "replay:" + letter.headers["Nats-Msg-Id"]
+        ack = await js.publish(subject, b"once", headers=headers)
+        if subject == "work.gone":
+            await js.delete_msg("WORK", ack.seq)
+    await asyncio.sleep(0.3)  # longer than the window
+    code, out = await replay(shared)
+    assert code == 1 and "gone to work.back" in out and "left, an earlier replay" in out and "1 left" in out, out
+    assert ((await js.stream_info("WORK")).state.messages, (await js.stream_info("DEAD")).state.messages) == (3, 1)
+    code, out = await replay(shared, "--again")
+    assert code == 0 and "gone to work.gone" in out, out
+    assert ((await js.stream_info("WORK")).state.messages, (await js.stream_info("DEAD")).state.messages) == (4, 0)
     await js.delete_stream("WORK")
     await js.delete_stream("DEAD")
     await nc.close()

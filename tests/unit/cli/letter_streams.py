@@ -34,6 +34,7 @@ class Streams:
         self.work: dict[int, tuple[int, str, bytes, Pairs]] = {}
         self.last = 0
         self.names = ["WORK"]
+        self.created = NOW - DAY
         self.interrupted = False
         self.asked: list[str] = []
 
@@ -62,7 +63,7 @@ class Streams:
             at = rfc3339(self.work[first][0]) if self.work else "0001-01-01T00:00:00Z"
             state = {"first_seq": first, "last_seq": self.last, "messages": len(self.work), "first_ts": at}
             config = {"duplicate_window": self.window, "allow_direct": self.direct}
-            return {"config": config, "state": state, "created": rfc3339(NOW - DAY), "ts": rfc3339(self.now)}
+            return {"config": config, "state": state, "created": rfc3339(self.created), "ts": rfc3339(self.now)}
         if subject == "STREAM.MSG.DELETE.DEAD":
             if self.interrupted:
                 raise KeyboardInterrupt

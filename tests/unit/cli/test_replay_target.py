@@ -9,7 +9,7 @@ import pytest
 from jetcluster.cli import replay_target
 from jetcluster.cli.replay import LetterReplay
 from jetcluster.errors import CallerError
-from tests.unit.cli.letter_streams import HOUR, Streams
+from tests.unit.cli.letter_streams import HOUR, NOW, Streams
 
 
 def test_a_forged_id_behind_a_bare_lf_is_no_earlier_replay() -> None:
@@ -69,6 +69,7 @@ def test_an_old_letter_goes_where_the_stream_removed_nothing_since() -> None:
     assert after(lambda streams: removed(streams, age=3 * HOUR, seq=1)) == 0, "its begin"
     assert after(lambda streams: [streams.store(age=5 * HOUR), removed(streams, age=4 * HOUR, seq=1)]) == 1, "earlier"
     assert after(lambda streams: streams.names.clear()) == 0, "nobody to ask"
+    assert after(lambda streams: setattr(streams, "created", NOW - HOUR)) == 0, "an earlier stream may have had it"
 
 
 def test_a_stream_is_looked_through_once_for_all_letters() -> None:
@@ -80,6 +81,17 @@ def test_a_stream_is_looked_through_once_for_all_letters() -> None:
             streams.add(seq, age=2 * HOUR)
         assert streams.replay().done == 20 and len(streams.work) == 620
         assert streams.asked.count(subject) <= most, "one search for all"
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_search_goes_on_where_it_ended(direct: bool) -> None:
+    streams = Streams(window=0, direct=direct)
+    for _ in range(600):
+        streams.store(age=HOUR)
+    for seq in range(1, 21):
+        streams.add(seq, age=2 * HOUR)
+    assert streams.replay().done == 20
+    assert sum("GET.WORK" in subject for subject in streams.asked) <= (25 if direct else 625)
 
 
 def test_a_search_is_repeated_before_the_stream_forgets_ids() -> None:
