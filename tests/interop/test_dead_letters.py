@@ -20,7 +20,9 @@ from testkit.harness import ProcessCluster, eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long]
 
 META = {"jetcluster.dead_letter.subject": "dead.{subject}", "jetcluster.dead_letter.on_term": "true"}
-MESSAGES = 40
+MESSAGES = 80
+ROOM = 40
+"""Letters that the target has at first: more than a search reads at a time."""
 TROUBLE = (nats.errors.Error, APIError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -68,7 +70,7 @@ async def test_each_message_given_up_has_one_letter_through_kills_and_a_full_tar
     assert (await js.stream_info("WORK")).state.messages == MESSAGES, "kept until the letters are there"
     await eventually(_told(nc, "no stream takes their subject"), 20, "it says why")
 
-    dead = StreamConfig(name="DEAD", subjects=["dead.>"], num_replicas=3, max_msgs=10, discard=DiscardPolicy.NEW)
+    dead = StreamConfig(name="DEAD", subjects=["dead.>"], num_replicas=3, max_msgs=ROOM, discard=DiscardPolicy.NEW)
     dead.allow_direct = allow_direct
     await js.add_stream(dead)
 
@@ -77,10 +79,16 @@ async def test_each_message_given_up_has_one_letter_through_kills_and_a_full_tar
             return (await js.stream_info("DEAD")).state.messages == count
         return False
 
-    await eventually(lambda: stored(10), 60, "as many as there is room for")
+    await eventually(lambda: stored(ROOM), 60, "as many as there is room for")
     await eventually(_told(nc, "maximum messages exceeded"), 60, "it says that the target is full")
-    assert (await js.stream_info("WORK")).state.messages == MESSAGES - 10
+    assert (await js.stream_info("WORK")).state.messages == MESSAGES - ROOM
 
+    owner = (await js.consumer_info("WORK", "C")).cluster.leader  # type: ignore[union-attr]
+    node = next(node for node in cluster.nodes if node.name == owner)
+    node.kill9()  # the next owner looks through what is there before it sends more
+    await asyncio.sleep(0.5)
+    await node.start()
+    await eventually(_told(nc, "maximum messages exceeded"), 60, "it has looked through and tries again")
     dead.max_msgs = 1000
     await js.update_stream(dead)
     info = await js.consumer_info("WORK", "C")
