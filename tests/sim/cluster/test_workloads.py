@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
-from testkit.sim.deployment import Violation
+from testkit.sim.deployment import Deployment, Violation
 from tests.sim.cluster import judges, promises, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.workload import found
+from tests.sim.cluster.run import STOP
+from tests.sim.cluster.workload import LONGEST_REST, Turns, found
 from tests.sim.cluster.workloads.zones import Moves
 
 pytestmark = pytest.mark.sim
@@ -608,3 +611,22 @@ def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
     moves.done()
     moves.begin(SSD, HDD)  # "stream move already in progress"
     assert None in moves.before
+
+
+def test_no_workload_rests_until_its_time_to_end_is_over(deployment: Deployment) -> None:
+    """A rest between turns ten seconds apart was once drawn as 76 s."""
+    drawn = SimpleNamespace(expovariate=lambda pace: 7.6 / pace)
+    resting: Any = SimpleNamespace(rng=drawn, stopping=False)
+
+    async def work() -> list[int]:
+        turns = []
+        async for number in Turns(resting, 0.1):
+            turns.append(number)
+            resting.stopping = True
+        return turns
+
+    began = deployment.scheduler.now
+    task = deployment.spawn(deployment.client("me"), work(), "the workload ends its work")
+    deployment.run_until_done(task, STOP / 2 + 1.0)
+    assert task.result() == [1]
+    assert deployment.scheduler.now - began >= LONGEST_REST
