@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,10 @@ import pytest
 
 from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
-from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.deployment import Violation
 from tests.sim.cluster import judges, promises, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.run import STOP
-from tests.sim.cluster.workload import LONGEST_REST, Turns, found
+from tests.sim.cluster.workload import MAX_PAUSE, Turns, found
 from tests.sim.cluster.workloads.zones import Moves
 
 pytestmark = pytest.mark.sim
@@ -613,20 +613,16 @@ def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
     assert None in moves.before
 
 
-def test_no_workload_rests_until_its_time_to_end_is_over(deployment: Deployment) -> None:
-    """A rest between turns ten seconds apart was once drawn as 76 s."""
-    drawn = SimpleNamespace(expovariate=lambda pace: 7.6 / pace)
-    resting: Any = SimpleNamespace(rng=drawn, stopping=False)
+async def test_no_turn_is_so_far_off_that_a_run_waits_for_it_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 777000073: with a tenth of a turn in a second, one of 400 pauses is longer than a minute."""
+    slept: list[float] = []
 
-    async def work() -> list[int]:
-        turns = []
-        async for number in Turns(resting, 0.1):
-            turns.append(number)
-            resting.stopping = True
-        return turns
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
 
-    began = deployment.scheduler.now
-    task = deployment.spawn(deployment.client("me"), work(), "the workload ends its work")
-    deployment.run_until_done(task, STOP / 2 + 1.0)
-    assert task.result() == [1]
-    assert deployment.scheduler.now - began >= LONGEST_REST
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    waits = iter((0.5, 64.0))
+    workload: Any = SimpleNamespace(stopping=False, rng=SimpleNamespace(expovariate=lambda pace: next(waits)))
+    turns = Turns(workload, 0.1)
+    assert [await anext(turns), await anext(turns)] == [1, 2]
+    assert slept == [0.5, MAX_PAUSE]

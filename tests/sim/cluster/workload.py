@@ -27,9 +27,6 @@ PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """Errors that a client may meet while faults last, and after which it tries again."""
 SETTLE = 60.0
 """Longest time, in seconds after the last fault, until everything must go again."""
-LONGEST_REST = 30.0
-"""Seconds between two turns at most. A workload ends with the rest that it is in when the faults are over, and has
-`run.STOP` seconds for that and for what it does then."""
 
 
 class Workload:
@@ -269,6 +266,10 @@ class Writers(Workload):
         self.stored(self.log, where, contents)
 
 
+MAX_PAUSE = 20.0
+"""Seconds between two turns, at most: a run that has become calm waits 60 s for the last one, and does it once more."""
+
+
 class Turns:
     """Turns of a workload, at random moments."""
 
@@ -281,7 +282,7 @@ class Turns:
     async def __anext__(self) -> int:
         if self._workload.stopping:
             raise StopAsyncIteration
-        await asyncio.sleep(min(self._workload.rng.expovariate(self._pace), LONGEST_REST))
+        await asyncio.sleep(min(self._workload.rng.expovariate(self._pace), MAX_PAUSE))
         self._number += 1
         return self._number
 
