@@ -18,6 +18,7 @@ from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
 from jetcluster.model.times import SECOND, rfc3339
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.records import NamedTuple
@@ -30,6 +31,8 @@ ANSWER_NS: Final = 5 * SECOND
 MIN_PAUSE_NS: Final = SECOND
 MAX_PAUSE_NS: Final = 30 * SECOND
 """Pauses between failures in a row double."""
+LEVEL_PAUSE_NS: Final = SECOND
+"""Time after which it looks again whether all replicas understand the ops of letters."""
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
 """Answers taken in one turn; what is beyond counts as lost."""
 
@@ -59,9 +62,9 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_doubts", "_failures", "_in_flight", "_inbox", "_not_before", "_number", "_owner",
-                 "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream", "_subscription",
-                 "_window", "last_error")  # fmt: skip
+    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_not_before", "_number",
+                 "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream",
+                 "_subscription", "_window", "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -85,12 +88,18 @@ class LetterPublisher:
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
         self._stored: list[int] = []
-        """Confirmed ones that the log does not have yet."""
+        """Confirmed ones that are not on their way into the log yet."""
+        self._confirming: OrderedSet[int] = OrderedSet()
+        """Confirmed ones whose BURIED is under way."""
         self._search: LetterSearch | None = None
         self._search_began = self._search_until = 0
 
-    def reset(self) -> None:
-        """Continue from the replicated state. Whoever owned the consumer may have sent each letter until now."""
+    def reset(self, *, again: bool = False) -> None:
+        """Continue from the replicated state. `again`: this owner only lost ops, so its tries are all there were.
+        Otherwise whoever owned the consumer may have sent each letter until now."""
+        if again:
+            self._resume()
+            return
         self._forget()
         self._answers.clear()
         now = self._owner.clock.time_ns()
@@ -98,6 +107,19 @@ class LetterPublisher:
             self._queue.append(seq)
             self._doubts[seq] = _Doubt(letter.time, now)
         if self._queue:
+            self._owner.run_soon()
+
+    def _resume(self) -> None:
+        """Confirm again what was confirmed, and send letters besides whose BURY was applied without notice."""
+        letters = self._owner.state.letters.by_seq
+        self._stored += [seq for seq in self._confirming if seq in letters]
+        self._confirming.clear()
+        known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
+        now = self._owner.clock.time_ns()
+        for seq in [seq for seq in letters if seq not in known]:
+            self._queue.append(seq)
+            self._doubts[seq] = _Doubt(letters[seq].time, now)
+        if letters:
             self._owner.run_soon()
 
     def stop(self) -> None:
@@ -111,6 +133,11 @@ class LetterPublisher:
         letters = self._owner.state.letters
         self._queue.extend(seq for seq in seqs if seq in letters)
         self._owner.run_soon()
+
+    def logged(self, seqs: Iterable[int]) -> None:
+        """Note that the log has BURIED for `seqs`."""
+        for seq in seqs:
+            self._confirming.discard(seq)
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -127,10 +154,14 @@ class LetterPublisher:
         for subject, headers, payload in answers:
             self._answered(subject, headers, payload, now)
         self._expire(now)
-        if self._stored:
-            stored, self._stored = self._stored, []
-            self._owner.submit(BURIED, stored)
-        self._send_some(now)
+        if not self._owner.buries:  # an older server came: its replica would stop at BURIED, so nothing is sent either
+            self._owner.wake_at(now + LEVEL_PAUSE_NS)
+        else:
+            if self._stored:
+                stored, self._stored = self._stored, []
+                self._confirming.update(dict.fromkeys(stored))
+                self._owner.submit(BURIED, stored)
+            self._send_some(now)
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:

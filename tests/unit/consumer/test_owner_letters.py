@@ -11,6 +11,7 @@ import pytest
 from jetcluster.consumer.owner import owner as owner_module
 from jetcluster.consumer.owner.letters import MAX_IN_FLIGHT
 from jetcluster.consumer.state import ops
+from jetcluster.consumer.state.letters import MAX_DELIVER
 from jetcluster.consumer.state.turn import BURIED, BURY, EXHAUSTED, TERM
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol import headers as header_block
@@ -340,3 +341,115 @@ def test_a_paused_consumer_sends_its_letters() -> None:
     target = Target(r)
     r.advance(40)
     assert target.seqs == [1]
+
+
+def buried_in_flight(r: Rig, count: int) -> None:
+    """Letters that the target has, of which the log does not know yet."""
+    r.publish(*[b"s.a"] * count)
+    r.next(batch=count)
+    r.hold = True
+    r.advance(6)
+    assert [kind for kind, _, _ in r.ops] == [BURY]
+    r.commit()
+    r.settle()
+
+
+def test_an_older_server_that_comes_later_never_gets_the_ops() -> None:
+    """Its replica would stop at them. What was confirmed is kept."""
+    r = rig()
+    target = Target(r)
+    buried_in_flight(r, 2)
+    assert [kind for kind, _, _ in r.ops] == [BURIED] * len(r.ops) and r.ops
+    r.buries = False
+    r.lose()
+    r.release()
+    before = len(r.log)
+    r.advance(60)
+    assert len(r.log) == before and list(r.state.letters.by_seq) == [1, 2]
+    r.buries = True
+    r.advance(2)
+    assert not r.state.letters and target.tries == 2
+
+
+def test_a_lost_term_is_not_logged_again_as_a_letter_once_an_older_server_came() -> None:
+    r = rig()
+    target, answers = Target(r), r.bus.listen(b"answer")
+    r.publish(b"s.a")
+    frame = r.next().take()[0]
+    r.hold = True
+    r.ack(frame, b"+TERM", b"answer")
+    assert [kind for kind, _, _ in r.ops] == [BURY]
+    r.buries = False
+    r.lose()
+    r.release()
+    r.advance(20)
+    assert BURY not in r.kinds() and not answers and list(r.state.pending) == [1] and not target.stored
+    r.buries = True
+    r.advance(20)
+    assert target.seqs == [1] and not r.state.pending
+
+
+def test_what_the_log_has_not_yet_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told that a +TERM counts can rely on it."""
+    from jetcluster.consumer.owner import context
+
+    monkeypatch.setattr(ops, "MAX_LETTERS", 3)
+    monkeypatch.setattr(context, "MAX_LETTERS", 3)
+    r = rig(max_deliver=9)
+    r.publish(*[b"s.a"] * 5)
+    frames = r.next(batch=5).take()
+    answers = {frame.seq: r.bus.listen(b"answer.%d" % frame.seq) for frame in frames}
+    r.hold = True
+    r.ack(frames[0], b"+TERM", b"answer.1")
+    for frame in frames[1:]:
+        r.bus.publish(frame.reply, b"+TERM", b"answer.%d" % frame.seq)
+    r.release()
+    assert list(r.state.letters.by_seq) == [1, 2, 3] and list(r.state.pending) == [4, 5]
+    assert [seq for seq, inbox in answers.items() if inbox] == [1, 2, 3]
+
+
+def test_as_many_are_given_up_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jetcluster.consumer.owner import context
+
+    monkeypatch.setattr(ops, "MAX_LETTERS", 3)
+    monkeypatch.setattr(context, "MAX_LETTERS", 3)
+    r = rig()
+    frames = given_up(r, 5)
+    assert list(r.state.letters.by_seq) == [1, 2, 3] and list(r.state.pending) == [4, 5]
+    for _ in range(20):
+        r.ack(frames[3], b"-NAK")
+    assert list(r.owner.deferred) == [4, 5]
+    r.ack(frames[3])
+    assert list(r.owner.deferred) == [5], "it is settled"
+    target = Target(r)
+    r.advance(60)
+    assert sorted(target.seqs) == [1, 2, 3, 5] and not r.state.letters
+
+
+def test_an_owner_that_only_lost_ops_knows_its_tries() -> None:
+    r = rig()
+    target = Target(r)
+    buried_in_flight(r, 3)
+    assert target.seqs == [1, 2, 3] and [kind for kind, _, _ in r.ops] == [BURIED]
+    r.time.advance(1000)
+    r.lose()
+    r.release()
+    assert not r.state.letters and target.tries == 3 and not target.asked, "confirmed is confirmed"
+    target.gone()
+    given_up(r, 2)
+    r.lose()
+    r.time.advance(1000)
+    target.again()
+    r.advance(40)
+    assert sorted(target.seqs) == [1, 2, 3, 4, 5] and not r.state.letters and not target.asked, "nobody sent them"
+
+
+def test_a_letter_of_which_its_owner_was_not_told_goes_out() -> None:
+    r = rig()
+    target = Target(r)
+    r.publish(b"s.a")
+    r.next()
+    r.node.op(BURY, [(1, MAX_DELIVER, b"")])
+    r.lose()
+    r.advance(10)
+    assert target.seqs == [1] and not r.state.letters
