@@ -8,6 +8,7 @@ since the target knows its id; later it is looked for first (`letter_search`).
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
@@ -41,6 +42,7 @@ _DROPPED: Final = (
     b"nats-expected-", b"nats-ttl", b"nats-rollup", b"nats-schedule", b"nats-batch", b"nats-incr", b"nats-dead-letter-",
 )  # fmt: skip
 """Beginnings of headers that steer a publish, or are of an earlier letter."""
+_BREAKS: Final = re.compile(rb"[\r\n]+")
 _REASONS: Final = {TERMINATED: b"terminated"}
 
 
@@ -268,18 +270,14 @@ class LetterPublisher:
         return self._inbox + b"%d" % self._number
 
     def id_of(self, seq: int) -> bytes:
-        """Return the message id of a letter, the same for each owner and time."""
+        """Return the message id of the letter that waits for `seq`, the same for each owner and try. After a reset of
+        the consumer the same message may be given up once more: that is another letter."""
         state = self._owner.state
-        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}".encode()
+        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}:{state.letters.by_seq[seq].time}".encode()
 
     def _headers(self, seq: int, letter: Letter, subject: bytes, block: bytes) -> bytes:
-        pairs = [(b"Nats-Msg-Id", self.id_of(seq))]
-        for key, value in header_block.parse(block):
-            if key.lower() == b"nats-msg-id":
-                pairs.append((_PREFIX + b"Msg-Id", value))
-            elif not key.lower().startswith(_DROPPED):
-                pairs.append((key, value))
-        pairs += [
+        pairs = [
+            (b"Nats-Msg-Id", self.id_of(seq)),
             (_PREFIX + b"Stream", self._stream.encode()),
             (_PREFIX + b"Consumer", self._owner.state.name.encode()),
             (_PREFIX + b"Sequence", b"%d" % seq),
@@ -291,7 +289,7 @@ class LetterPublisher:
             text = letter.text.decode("utf-8", "replace")
             pairs.append((_PREFIX + b"Term-Reason", " ".join(text.split()).encode()))
         pairs.append((_PREFIX + b"Subject", subject) if subject else (_PREFIX + b"Removed", b"true"))
-        return header_block.build(pairs)
+        return header_block.build(pairs + _copied(block))
 
     # -- letters that may be stored already ---------------------------------------------------------------------------
 
@@ -301,7 +299,8 @@ class LetterPublisher:
             return
         oldest = min(doubt.first for doubt in self._doubts.values())
         pattern = wish.filter_of(self._stream, owner.state.name)
-        wanted = {self.id_of(seq) for seq in self._doubts}
+        letters = owner.state.letters
+        wanted = {self.id_of(seq) for seq in self._doubts if seq in letters}
         self._search = LetterSearch(owner.bus, self._next_reply, pattern, oldest, wanted)
         self._search_began = now
         self._search_until = now + ANSWER_NS
@@ -324,7 +323,7 @@ class LetterPublisher:
             return
         found, self._window = result
         began, self._search = self._search_began, None
-        waiting = set(self._queue)
+        waiting = self._owner.state.letters.by_seq.keys() & set(self._queue)
         stored = {seq for seq in self._doubts if seq in waiting and self.id_of(seq) in found}
         for seq in stored:
             self._succeeded(seq)
@@ -339,6 +338,19 @@ class LetterPublisher:
         }
         if self._queue and self._queue[0] in self._doubts and self._window < 2 * ANSWER_NS:
             self._not_before = now + MIN_PAUSE_NS
+
+
+def _copied(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that a letter has from its message. A bare CR or LF would begin a header for some readers,
+    and a publisher could imitate the letter's own."""
+    pairs: list[tuple[bytes, bytes]] = []
+    for key, value in header_block.parse(block):
+        name = key.strip().lower()
+        if name == b"nats-msg-id":
+            key = _PREFIX + b"Msg-Id"
+        if name and not name.startswith(_DROPPED) and not _BREAKS.search(key):
+            pairs.append((key, _BREAKS.sub(b" ", value)))
+    return pairs
 
 
 def _error_of(headers: bytes, payload: bytes) -> str:

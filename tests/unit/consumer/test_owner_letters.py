@@ -13,7 +13,7 @@ from jetcluster.consumer.owner.letters import MAX_IN_FLIGHT
 from jetcluster.consumer.state import ops
 from jetcluster.consumer.state.letters import MAX_DELIVER
 from jetcluster.consumer.state.turn import BURIED, BURY, EXHAUSTED, TERM
-from jetcluster.model.times import rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.batch import Batch
@@ -125,15 +125,14 @@ def test_a_message_that_is_given_up_is_published_and_then_gone_from_the_log() ->
     r.advance(6)
     ((_, subject, headers, payload),) = target.stored
     assert (subject, payload) == (b"dead.C.s.a", b"work")
-    created = r.state.created
     found = header_block.parse(headers)
     at = dict(found).pop(b"Nats-Dead-Letter-Time")
     assert found == [
-        (b"Nats-Msg-Id", b"dl:S:C:%d:1" % created), (b"A", b"1"), (b"Nats-Dead-Letter-Msg-Id", b"own"), (b"A", b"2"),
+        (b"Nats-Msg-Id", b"dl:S:C:%d:1:%d" % (r.state.created, parse_rfc3339(at.decode()))),
         (b"Nats-Dead-Letter-Stream", b"S"), (b"Nats-Dead-Letter-Consumer", b"C"),
         (b"Nats-Dead-Letter-Sequence", b"1"), (b"Nats-Dead-Letter-Time", at),
         (b"Nats-Dead-Letter-Reason", b"max_deliver"), (b"Nats-Dead-Letter-Deliveries", b"1"),
-        (b"Nats-Dead-Letter-Subject", b"s.a"),
+        (b"Nats-Dead-Letter-Subject", b"s.a"), (b"A", b"1"), (b"Nats-Dead-Letter-Msg-Id", b"own"), (b"A", b"2"),
     ]  # fmt: skip
     assert not r.state.letters and r.node.stored() == [] and len(told) == 1
     assert [kind for kind in r.kinds() if kind in (BURY, BURIED, EXHAUSTED)] == [BURY, BURIED]
@@ -453,3 +452,35 @@ def test_a_letter_of_which_its_owner_was_not_told_goes_out() -> None:
     r.lose()
     r.advance(10)
     assert target.seqs == [1] and not r.state.letters
+
+
+def test_a_message_that_is_given_up_again_after_a_reset_is_another_letter() -> None:
+    """Within the target's duplicate window."""
+    r = rig()
+    target = Target(r)
+    given_up(r)
+    assert target.seqs == [1] and not r.state.letters
+    r.node.extended(commands.CONSUMER_RESET, {"name": "C", "seq": 1})
+    r.owner.reset()
+    assert len([frame for frame in r.next().take() if frame.reply]) == 1
+    r.advance(6)
+    assert target.seqs == [1, 1] and not r.state.letters and len(set(target.ids)) == 2
+
+
+def test_a_publisher_cannot_imitate_the_fields_of_a_letter() -> None:
+    """Some clients begin a header at a bare LF, and trim the names."""
+    r = rig()
+    target = Target(r)
+    block = (
+        b"NATS/1.0\r\nA b: 1\nNats-Dead-Letter-Subject: forged\r\nB\nNats-Dead-Letter-Reason: forged\r\n"
+        b"Nats-Dead-Letter-Stream : forged\r\nNats-Msg-Id: own\rNats-Dead-Letter-Stream: forged\r\n\r\n"
+    )
+    r.node.apply(commands.encode_publish(r.node.now, Batch.encode([b"s.a"], [block], [b"work"])))
+    r.next()
+    r.advance(6)
+    headers = target.stored[0][2]
+    assert b"\r" not in headers.replace(b"\r\n", b"") and b"\n" not in headers.replace(b"\r\n", b"")
+    lines = headers.split(b"\r\n")
+    names = [line.partition(b":")[0].strip() for line in lines if b":" in line]
+    assert len(names) == len(set(names)) and not any(line.endswith(b": forged") for line in lines[:8])
+    assert names[-2:] == [b"A b", b"Nats-Dead-Letter-Msg-Id"]
