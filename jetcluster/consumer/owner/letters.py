@@ -111,10 +111,7 @@ class LetterPublisher:
             return
         self._forget()
         self._answers.clear()
-        now = self._owner.clock.time_ns()
-        for seq, letter in self._owner.state.letters.by_seq.items():
-            self._queue.append(seq)
-            self._doubts[seq] = _Doubt(letter.time, now)
+        self._take_up(self._owner.state.letters.by_seq)
         if self._queue:
             self._owner.run_soon()
 
@@ -145,12 +142,16 @@ class LetterPublisher:
         self._stored += [seq for seq in self._confirming if seq in letters]
         self._confirming.clear()
         known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
-        now = self._owner.clock.time_ns()
-        for seq in [seq for seq in letters if seq not in known]:
-            self._queue.append(seq)
-            self._doubts[seq] = _Doubt(letters[seq].time, now)
+        self._take_up([seq for seq in letters if seq not in known])
         if letters:
             self._owner.run_soon()
+
+    def _take_up(self, seqs: Iterable[int]) -> None:
+        """Send letters that may have been sent at any time until now."""
+        now = self._owner.clock.time_ns()
+        for seq in seqs:
+            self._queue.append(seq)
+            self._doubts[seq] = _Doubt(self._owner.state.letters.by_seq[seq].time, now)
 
     def stop(self) -> None:
         if self._subscription is not None:
